@@ -38,7 +38,7 @@ BENCH_ARGS ?=
 
 .PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
 	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
-	bench-quick check format onefile clean grid-engine slurm htcondor oar \
+	bench-quick check format docs onefile clean grid-engine slurm htcondor oar \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -57,10 +57,11 @@ help:
 	@echo 'make bench    measure us and our peers side by side, in over an hour, and write'
 	@echo '              benchmarks/README.md; as root on real batch systems too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
-	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
+	@echo 'make bench-quick  us and the standard library alone, as ratios, in three minutes'
 	@echo 'make htcondor oar grid-engine slurm   as root on Debian: bring up a real one to try out'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
+	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
@@ -212,6 +213,15 @@ $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 # Who runs these may not write there.
 $(PLAIN_VENV)/ready $(BENCH_VENV)/ready $(BENCH_VENV)-executorlib/ready: \
 	export UV_COMPILE_BYTECODE = 1
+
+# The site has an environment of its own: nothing of it is needed to run the package or its tests.
+.venv-docs/ready: tools/make-venv setup.cfg
+	tools/make-venv '$(PYTHON)' .venv-docs
+	tools/install .venv-docs '.[docs]'
+	@touch $@
+
+docs: .venv-docs/ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
 
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt

@@ -33,10 +33,10 @@ REMARK = (
 class System:
     """A batch system: how to see whether it answers, which jobs it has, and how to delete them.
 
-    beside: the peer that our first result is compared with: it may come `later` by so many seconds;
-        unless it is wanted within `first_seconds`. few: those that take some half a second for each
-        call, and so are not given 1,000. jobs: returns the ids of the jobs that were submitted in a
-        folder. commands: the folder of its commands, where that is not in everybody's PATH.
+    beside: the peer that our first result is compared with: it may come `later` by so many seconds.
+        few: those that take some half a second for each call, and so are not given 1,000. jobs:
+        returns the ids of the jobs that were submitted in a folder. commands: the folder of its
+        commands, where that is not in everybody's PATH.
     """
 
     name: str
@@ -48,7 +48,6 @@ class System:
     alive: tuple[str, ...]
     delete: str
     jobs: Callable[[Path], list[str]]
-    first_seconds: float | None = None
     later: float = 0.6
     commands: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -80,17 +79,14 @@ class System:
         )
 
     def rows(self) -> tuple[Row, ...]:
-        first, within = f"{self.key}-1/{self.peers[0]}", self.first_seconds
-        beside = f"within {self.later:g} s of {self.beside}"
-        want = beside if within is None else f"within {within:g} s"
+        first = f"{self.key}-1/{self.peers[0]}"
+        want = f"within {self.later:g} s of" if self.later else "at most that of"
         return (
             self.row(
                 1,
                 "first result",
-                want,
-                limit=lambda medians: (
-                    medians[self.beside] + self.later if within is None else within
-                ),
+                f"{want} {self.beside}",
+                limit=lambda medians: medians[self.beside] + self.later,
             ),
             self.row(100, "100 noops"),
             self.row(
@@ -245,13 +241,13 @@ SLURM = System(
     name="Slurm",
     peers=tuple(ON_SLURM),
     slots=8,
-    beside="submitit",
+    beside="executorlib",
     few=("sbatch --array --wait", "submitit", "executorlib"),
     submit="sbatch",
     alive=("sinfo", "--noheader"),
     delete="scancel",
     jobs=slurm_jobs,
-    first_seconds=0.3,
+    later=0.0,
 )
 HTCONDOR = System(
     name="HTCondor",

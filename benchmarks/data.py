@@ -46,7 +46,7 @@ def results(peer: Peer, calls: int) -> Measured:
 def time_and_memory(best: str) -> tuple[Column, ...]:
     """Return the columns of a row whose time is to be at most this peer's."""
     memory = Column(
-        "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
+        "pss", "peak memory", "MB", 1e-6, want="at most 200 MB", limit=lambda medians: 200e6
     )
     seconds = Column(
         "seconds", "time", "s", want=f"at most {best}'s", limit=lambda medians: medians[best]

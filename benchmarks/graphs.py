@@ -87,6 +87,20 @@ def dask_array(peer: Peer, blocks: int) -> Measured:
     return {"seconds": seconds}
 
 
+def in_the_core(peer: Peer, tasks: int) -> Measured:
+    """Measure the core's seconds for each task of a random graph on simulated workers, with a
+    hundredth of the tasks and with all of them. The peer's own workers stay idle.
+    """
+    from benchmarks.core import Cluster, RandomGraph
+
+    taken = {}
+    for key, count in (("few", tasks // 100), ("all", tasks)):
+        cluster = Cluster(1_000)
+        cluster.run(RandomGraph("", count, 1e-5))
+        taken[key] = cluster.core_seconds / count
+    return taken
+
+
 def of_the_best_other(part: float, medians: Medians) -> float:
     others = [
         median
@@ -181,5 +195,23 @@ ROWS = (
         ("gridengine", "dask.distributed", *OF_DASK),
         dask_array,
         warm=4,  # each worker has dask then
+    ),
+    Row(
+        "core-graph",
+        "the core alone: a random graph of 1,000,000 tasks with two inputs each",
+        tuple(
+            Column(
+                key,
+                title,
+                "us a task",
+                1e6,
+                want="at most 20 us a task: 50,000 a second",
+                limit=lambda medians: 20e-6,
+            )
+            for key, title in (("all", "1,000,000"), ("few", "10,000"))
+        ),
+        1_000_000,
+        ("gridengine",),
+        in_the_core,
     ),
 )

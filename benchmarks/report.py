@@ -21,11 +21,10 @@ from benchmarks.figures import Column, Outcome, Table, shown
 FOLDER = Path(__file__).parent
 README, PLOT = FOLDER / "README.md", FOLDER / "time-over-tasks.png"
 BEGIN, END = "<!-- figures: written by `make bench` -->\n", "<!-- end of the figures -->\n"
+HEAD = ("measure", "want", "limit", "ours", "best other", "reached")
 
 
-def document(
-    tables: Sequence[Table], *, core: Sequence[str] = (), plot: bool = False, remark: str = ""
-) -> str:
+def document(tables: Sequence[Table], *, core: Sequence[str] = (), remark: str = "") -> str:
     """Return all there is to tell, as markdown."""
     parts = [machine(), remark, "## What was wanted, and what came", wants(tables)]
     for table in tables:
@@ -34,8 +33,6 @@ def document(
             details(table),
             table.row.remark,
         ]
-        if table.row.plotted and plot:
-            parts.append(f"![time over the number of tasks]({PLOT.name})")
     if core:
         parts += ["## The core alone, simulated", "```text\n" + "\n".join(core) + "\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -84,7 +81,7 @@ def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     nothing or `want`.
     """
     rule = [
-        "---" if not number or title in ("", "want", "best other", "reached") else "---:"
+        "---" if not number or title in ("", "want", "best other", "reached", "taken") else "---:"
         for number, title in enumerate(head)
     ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *lines])
@@ -134,27 +131,22 @@ def note(outcome: Outcome) -> str:
 
 def wants(tables: Sequence[Table]) -> str:
     """Return a table of what was wanted, ours, and the best of the others."""
-    lines = [
-        line
+    return grid(HEAD, lines_of_wants(tables))
+
+
+def lines_of_wants(tables: Sequence[Table]) -> list[list[str]]:
+    return [
+        want(table, column, tables)
         for table in tables
         for column in table.row.columns
         if column.limit
-        for line in [want(table, column, tables)]
     ]
-    return grid(["measure", "want", "limit", "ours", "best other", "reached"], lines)
 
 
 def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     assert column.limit is not None
     medians = table.medians(column)
-    ours = next(
-        (
-            medians[peer]
-            for peer in (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
-            if peer in medians
-        ),
-        None,
-    )
+    ours = ours_of(medians)
     elsewhere = {
         f"{other.row.name}/{peer}": value
         for other in tables
@@ -193,6 +185,12 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     ]
 
 
+def ours_of(medians: dict[str, float]) -> float | None:
+    """Return this package's own figure: of the peers that are ours, that of the first."""
+    peers = (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
+    return next((medians[peer] for peer in peers if peer in medians), None)
+
+
 def measure(table: Table, column: Column) -> str:
     return table.row.title + (f": {column.title}" if len(table.row.columns) > 1 else "")
 
@@ -229,11 +227,11 @@ def ratios(tables: Sequence[Table]) -> str:
     lines = [
         [
             measure(table, column),
-            _shown(medians[OURS], column),
-            *(ratio(medians[OURS], medians.get(peer)) for peer in peers),
+            _shown(ours, column),
+            *(ratio(ours, medians.get(peer)) for peer in peers),
         ]
         for table, column, medians in rows
-        if OURS in medians
+        if (ours := ours_of(medians)) is not None
     ]
     return grid(["", "ours", *(f"ours / {peer}" for peer in peers)], lines)
 
@@ -250,11 +248,18 @@ def show(text: str) -> None:
     Console(width=None if os.isatty(1) else 200).print(Markdown(text))
 
 
-def write(text: str) -> None:
-    """Put the figures into `README.md`, in place of the last ones."""
+def write(tables: Sequence[Table]) -> None:
+    """Put what was wanted and what came into the table of `README.md`. Lines of measures that were
+    not taken now stay as they are.
+    """
     before, _, rest = README.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    README.write_text(before + BEGIN + "\n" + text + "\n" + END + after)
+    table, _, after = rest.partition(END)
+    kept = [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
+    lines = {cells[0]: cells for cells in kept}
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    lines.update({cells[0]: [*cells, today] for cells in lines_of_wants(tables)})
+    text = grid([*HEAD, "taken"], lines.values())
+    README.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{after}")
 
 
 def draw(table: Table) -> None:

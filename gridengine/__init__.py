@@ -58,6 +58,12 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     )
     from gridengine.api.named_runs import run_named as run_named, runs as runs
     from gridengine.api.pool import Pool as Pool
+    from gridengine.api.program import (
+        LineProgram as LineProgram,
+        Program as Program,
+        ProgramFailed as ProgramFailed,
+        run_program as run_program,
+    )
     from gridengine.api.run import run as run
     from gridengine.api.share import share as share
     from gridengine.api.waitgroup import (
@@ -111,6 +117,7 @@ _MODULES = {
         "api.map": "aimap imap imap_unordered map partial starmap",
         "api.named_runs": "run_named runs",
         "api.pool": "Pool",
+        "api.program": "LineProgram Program ProgramFailed run_program",
         "api.run": "run",
         "api.share": "share",
         "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",

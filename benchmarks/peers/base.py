@@ -19,6 +19,9 @@ class Peer:
     NotImplementedError.
     """
 
+    module = ""
+    """What its users import."""
+
     def __init__(self, workers: int) -> None:
         self.workers = workers
 

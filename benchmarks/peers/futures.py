@@ -10,6 +10,8 @@ from benchmarks.peers.base import Call, Peer
 
 
 class Futures(Peer):
+    module = "concurrent.futures.process"
+
     chunksize = 1
 
     def __init__(self, workers: int) -> None:

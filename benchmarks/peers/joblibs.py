@@ -10,6 +10,8 @@ from benchmarks.peers.base import Call, Peer
 
 
 class Joblib(Peer):
+    module = "joblib"
+
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
         self.parallel = Parallel(n_jobs=workers).__enter__()

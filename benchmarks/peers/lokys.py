@@ -10,6 +10,8 @@ from benchmarks.peers.futures import Futures
 
 
 class Loky(Futures):
+    module = "loky"
+
     def make(self) -> Executor:
         executor: Executor = get_reusable_executor(max_workers=self.workers)
         return executor

@@ -14,6 +14,8 @@ from benchmarks.peers.base import Absent, Call, Graph, Peer
 class Ours(Peer):
     """`gridengine.map` and `gridengine.Executor`, which share the scheduler's workers."""
 
+    module = "gridengine"
+
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
         self.scheduler = self.make_scheduler()

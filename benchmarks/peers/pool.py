@@ -9,6 +9,8 @@ from benchmarks.peers.base import Call, Peer
 
 
 class Pool(Peer):
+    module = "multiprocessing.pool"
+
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
         self.pool = multiprocessing.Pool(workers)

@@ -12,11 +12,11 @@ from gridengine.api.executor import Executor
 from gridengine.api.map import map as map_calls
 from gridengine.api.map import starmap
 from gridengine.api.named_runs import NamedRun, run_of, runs_of
+from gridengine.arguments import flag, text
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.resources.units import flag, text
 from gridengine.schedulers.remote import RemoteScheduler
 
 T = TypeVar("T")

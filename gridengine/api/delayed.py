@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 from gridengine.api.delayed_value import Delayed
 from gridengine.api.executor import Executor
+from gridengine.arguments import whole
 from gridengine.client.loop_tasks import start_task
 from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
-from gridengine.resources.units import whole
 from gridengine.schedulers import current_scheduler
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.expressions import Operation

@@ -10,11 +10,11 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from gridengine.arguments import flag
 from gridengine.client.future import CallFuture
 from gridengine.client.loop_tasks import value_of
 from gridengine.errors import short_repr
 from gridengine.resources.base import Resource
-from gridengine.resources.units import flag
 from gridengine.serialize.expressions import (
     Operation,
     compute,

@@ -23,6 +23,7 @@ import msgspec
 
 from gridengine.api.progress_displays import ProgressSpec, check_progress
 from gridengine.api.progress_watch import show_progress
+from gridengine.arguments import flag
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
@@ -30,7 +31,6 @@ from gridengine.client.options import CallOptions, Raisable, RunKeywords, given,
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
-from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
 
 T = TypeVar("T")

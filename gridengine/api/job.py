@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from gridengine.api.job_handle import JobHandle, exitcode_of
 from gridengine.api.job_result import Host, JobResult
 from gridengine.api.job_target import Target, accepts_controller, run_job
+from gridengine.arguments import flag
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
-from gridengine.resources.tables import html_table
-from gridengine.resources.units import flag
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling

@@ -11,9 +11,9 @@ from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
 from gridengine.client.options import Raisable, RunKeywords, given, run_options
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:

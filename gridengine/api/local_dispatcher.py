@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from gridengine.arguments import whole
 from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
@@ -21,7 +22,6 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     working_directory,
 )
 from gridengine.errors import trimmed
-from gridengine.resources.units import whole
 from gridengine.worker.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
 
 END_SECONDS = 30.0

@@ -10,13 +10,13 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.api.progress_displays import ProgressSpec
+from gridengine.arguments import flag
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
-from gridengine.resources.units import flag
 
 T = TypeVar("T")
 Value = TypeVar("Value")

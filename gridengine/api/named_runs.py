@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gridengine.arguments import flag
 from gridengine.client.calls_elsewhere import take_by_now
+from gridengine.display import html_table
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
 from gridengine.journal.stored_runs import RunSummary, StoredCalls
-from gridengine.resources.tables import html_table
-from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.classes import known_classes

@@ -13,7 +13,8 @@ from gridengine.api.progress_displays import (
     UsersBar,
     display_here,
 )
-from gridengine.resources.units import format_seconds, plural
+from gridengine.display import plural
+from gridengine.resources.units import format_seconds
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 
+from gridengine.arguments import number
 from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.errors import safe_repr
-from gridengine.resources.units import number
 from gridengine.schedulers.base import Scheduler
 from gridengine.status.rows import Status, merged
 from gridengine.watching.newest import Newest

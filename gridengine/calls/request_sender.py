@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from gridengine.calls.requesting import MOST_TASKS, definitions_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import JOURNALED, Message, Submit, Want

@@ -8,7 +8,7 @@ import click
 
 from gridengine.cli.completion import watched_names
 from gridengine.dispatcher.watch_messages import CANCEL
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.watching.lookup import connect
 
 

@@ -20,10 +20,10 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     State,
     working_directory,
 )
+from gridengine.display import plural
 from gridengine.errors import GridEngineError
 from gridengine.journal.lock_file import Holder
 from gridengine.resources.demand import decode_demand
-from gridengine.resources.units import plural
 from gridengine.schedulers.registry import HAND_STARTED
 
 CLOSE_SECONDS = 30.0

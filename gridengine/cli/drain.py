@@ -7,8 +7,8 @@ import sys
 import click
 
 from gridengine.dispatcher.watch_messages import DRAIN
+from gridengine.display import plural
 from gridengine.errors import ClusterError
-from gridengine.resources.units import plural
 from gridengine.watching.dispatchers import connect_all
 
 

@@ -18,8 +18,8 @@ from gridengine.api.named_runs import NamedRun, run_named
 from gridengine.cli.completion import run_names
 from gridengine.cli.console import write_file
 from gridengine.client.calls_elsewhere import how_left_go_on, who_has
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
-from gridengine.resources.units import plural
 from gridengine.serialize.by_value import Pickler
 
 

@@ -11,8 +11,8 @@ from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.scheduler_options import arguments_of, scheduler_options
 from gridengine.client.calls_elsewhere import dispatchers_with
+from gridengine.display import plural
 from gridengine.errors import short_repr
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
 
 MOST_TOLD = 10

@@ -6,7 +6,7 @@ import click
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.watching.lookup import by_itself
 
 

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gridengine.dispatcher.run_directory import CONNECTION, is_under_way, new_run_id, tidy
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.detect import usable_cores
 from gridengine.schedulers.launcher import (

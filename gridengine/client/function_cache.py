@@ -20,10 +20,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from gridengine.serialize.annotation_code import LOOKED_UP
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
-from gridengine.serialize.functions import contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of
 from gridengine.serialize.lazy_imports import LAZY
 from gridengine.serialize.payload import ATOMS
 from gridengine.serialize.sentinels import SENTINEL

@@ -16,7 +16,6 @@ from gridengine.client.surroundings import Surroundings, present_umask, surround
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.classes import check_imported
-from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import size_of
 from gridengine.serialize.references import (
     ResultHolder,
@@ -25,6 +24,7 @@ from gridengine.serialize.references import (
     refer_to,
 )
 from gridengine.serialize.shared_objects import needs_of
+from gridengine.serialize.users_modules import own_modules
 from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous

@@ -29,11 +29,11 @@ from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
-from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gridengine.resources.units import whole
+from gridengine.arguments import whole
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR

@@ -12,6 +12,7 @@ from typing import cast
 from gridengine.calls.left_outcomes import Left
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
+from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
@@ -21,7 +22,6 @@ from gridengine.journal.handed_calls import (
 )
 from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, release
 from gridengine.journal.writer import JournalWriter
-from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 

@@ -13,7 +13,7 @@ import warnings
 import msgspec
 
 from gridengine.dispatcher.thread_queues import HelperThread
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import LoggedRecord
 

@@ -15,17 +15,17 @@ from typing import Any
 from gridengine.client.options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
-from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.users_modules import own_modules
 
 log = logging.getLogger("gridengine")
 

@@ -14,8 +14,7 @@ from gridengine.client.graph import Node
 from gridengine.client.named_run import OpenRun, RunFunction
 from gridengine.client.node_calls import key_text
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import FULL
+from gridengine.serialize.payload import FULL, KeptPayload
 from gridengine.serialize.shared_objects import identity
 
 _RESULT = b"\0the result of "

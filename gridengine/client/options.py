@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from gridengine.arguments import MOST, flag, number, whole
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import MOST, flag, number, whole
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings

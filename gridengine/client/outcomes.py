@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gridengine.client.log_relay import log_relay
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
+from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
     GridEngineError,
@@ -22,13 +23,11 @@ from gridengine.errors import (
     call_words,
     safe_repr,
 )
-from gridengine.resources.units import plural
 from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 
 log = logging.getLogger("gridengine")
 

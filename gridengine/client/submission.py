@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from gridengine.arguments import flag, whole
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
@@ -18,12 +19,11 @@ from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError, short_repr
-from gridengine.resources.units import flag, whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
-from gridengine.serialize.repeated_arrays import RepeatedArrays
+from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gridengine.arguments import whole
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
@@ -27,7 +28,6 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
-from gridengine.resources.units import whole
 from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
@@ -137,7 +137,7 @@ class Submitter:
 
     def __reduce__(self) -> NoReturn:
         refusal = TypeError(
-            "a pool or executor cannot travel with a call: leave it out of what is pickled "
+            "a pool or executor cannot travel with a call: exclude it from pickling "
             "(__getstate__), or make one inside the call"
         )
         vars(refusal)["refused"] = self  # the error names the pool, not a part of it

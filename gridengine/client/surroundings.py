@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
-from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.users_modules import own_modules
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import Variables, own_variables, present_state
 

@@ -31,8 +31,8 @@ from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.serialize import pickling
-from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import all_needed
+from gridengine.serialize.users_modules import own_modules
 
 MOST_TASKS = 1000
 """One event submits at most this many tasks, because no message is handled meanwhile."""

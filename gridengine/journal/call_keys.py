@@ -28,19 +28,18 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.journal.imported_code import imported_code
-from gridengine.serialize.annotation_code import LOOKED_UP
 from gridengine.serialize.by_value import Pickler, Reduction
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_importable
 from gridengine.serialize.encoding import with_dill
-from gridengine.serialize.functions import contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of
 from gridengine.serialize.lazy_imports import LAZY, path_of
-from gridengine.serialize.module_changes import MAINS, is_own_module
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared
 from gridengine.serialize.unpicklable import name_of
+from gridengine.serialize.users_modules import MAINS, is_own_module
 
 KEY_BYTES = 16
 SETS: tuple[bytes, ...] = (pickle.EMPTY_SET, pickle.FROZENSET)

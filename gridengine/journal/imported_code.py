@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gridengine.serialize.byte_code import codes
-from gridengine.serialize.module_changes import is_own, spec_of
+from gridengine.serialize.users_modules import is_own, spec_of
 
 
 def imported_code(

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.resources.units import plural
+from gridengine.display import plural
 
 log = logging.getLogger("gridengine")
 

@@ -7,9 +7,9 @@ calls to holders, which keep account of what is free.
     request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and what it gave
                                                 ^ holders come (open) and go (shut)
 
-Read `base` first, then `kinds`. `units` checks the values that users give, `estimates` derives
-limits from earlier runs, `demand` is the request of a group of calls, `packing` decides which task
-goes to which holder, and `encoding` sends requests without pickling.
+Read `base` first, then `kinds`. `units` reads times and amounts of memory, `demand` is the request
+of a group of calls, with limits that are estimated from earlier calls, and `packing` decides which
+task goes to which holder.
 
 The packer has one state machine for each holder: open, paused, restricted to deep calls, draining
 for one queue, or shut. Keep in step: `_Holder.drains_for` with `_Queue.drained`, and

@@ -1,7 +1,7 @@
-"""The base class of resources, and `&`, which combines several. The kinds of the package are in
-`kinds`.
+"""The base class of resources, `&`, which combines several, and the account of a holder.
 
-A resource has three roles. One class, the *kind*, serves all of them:
+The kinds of the package are in `kinds`. A resource has three roles. One class, the *kind*, serves
+all of them:
 
     requested   what a user writes. It never changes. Equal requests are equal and hash alike, in
                 whatever order they were combined.
@@ -247,3 +247,41 @@ def not_given(holder: Resource, res: object) -> ValueError:
     already.
     """
     return ValueError(f"{holder!r} never gave {res!r}, or has it back already")
+
+
+class FreeResources:
+    """The account of what a holder has left, kind by kind. A call that does not request a kind runs
+    none of the kind's code, which may be a user's.
+
+    Args:
+        resources: everything that the holder has.
+        since: since when, in monotonic seconds; None if time does not matter.
+    """
+
+    def __init__(self, resources: Resource, since: float | None = None) -> None:
+        self._resources = resources
+        self._since = since
+        self._parts: dict[type[Resource], Resource] = {}
+
+    def of(self, request: Resource, now: float | None = None) -> Combined:
+        """Return the free resources of the kinds in a request, at this time.
+
+        Raises:
+            BaseException: an exception of a kind's method.
+        """
+        parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
+        if now is not None:
+            for part in parts:
+                part._at(now)
+        return Combined(tuple(parts))
+
+    def _part(self, kind: type[Resource]) -> Resource | None:
+        if kind not in self._parts:
+            held = self._resources.get(kind)
+            if held is None:
+                return None
+            part = held._held()
+            if self._since is not None:
+                part._at(self._since)
+            self._parts[kind] = part
+        return self._parts[kind]

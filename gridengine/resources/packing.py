@@ -19,8 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import Resource, ResourceKey, key_of
-from gridengine.resources.free_resources import FreeResources
+from gridengine.resources.base import FreeResources, Resource, ResourceKey, key_of
 
 MOST_OUTDATED = 64
 """How many outdated entries a queue may have, at least, before it is cleaned up."""

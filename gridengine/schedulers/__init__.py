@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import ENTERED, Scheduler
 from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridengine.resources.units import plural
+from gridengine.display import plural
 
 
 @dataclass(frozen=True, slots=True)

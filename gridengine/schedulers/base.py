@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
 
+from gridengine.arguments import number, whole
+from gridengine.display import html_table
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
-from gridengine.resources.tables import html_table
-from gridengine.resources.units import number, whole
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
 MOST_BY_HAND = 100

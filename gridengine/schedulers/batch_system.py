@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from gridengine.arguments import whole
+from gridengine.display import plural
 from gridengine.errors import (
     UNREACHABLE,
     ClusterError,
@@ -26,7 +28,6 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import plural, whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import (
     BatchSystemError,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
+from gridengine.arguments import flag
 from gridengine.resources.demand import ANY
-from gridengine.resources.units import flag
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.command import CommandRunner

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 
-from gridengine.resources.units import whole
+from gridengine.arguments import whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.worker.call_context import GVAR
 

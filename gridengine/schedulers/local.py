@@ -21,11 +21,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
+from gridengine.arguments import whole
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
-from gridengine.resources.units import to_gigabytes, whole
+from gridengine.resources.units import to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain

@@ -6,7 +6,7 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
-from gridengine.resources.units import number, whole
+from gridengine.arguments import number, whole
 from gridengine.schedulers.base import Scheduler
 
 

@@ -1,5 +1,6 @@
-"""Takes a snapshot of a call's arguments at submit: those that cannot change are kept, others
-pickled. Imported by workers too, so it imports little.
+"""A snapshot of a call's arguments at submit: arguments that may change are pickled at once.
+
+Arguments that cannot change wait as they are. Workers import this module too, so it imports little.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from gridengine.serialize.payload import ATOMS, FULL, STAR, Payload, size_of
 from gridengine.serialize.references import Reference
 
 MOST_SHOWN = 6
-"""How many positional arguments of a call that failed are shown at most, and how many by name."""
+"""The most positional arguments, and the most keywords, that are shown of a failed call."""
 SHORT = 256
-"""Strings and tuples up to that length wait as they are."""
+"""Texts, bytes and tuples up to this length wait as they are."""
 
 
 class CallSnapshot:
-    """A call pickled when it was submitted; arrives as what it was."""
+    """A call that was pickled at submit. It arrives as the call itself."""
 
     __slots__ = ("payload", "references", "size")
 
@@ -28,7 +29,7 @@ class CallSnapshot:
         self.payload = payload
         self.size = size_of(payload)
         self.references: tuple[Reference, ...] = ()
-        """The results of other calls that it needs, once its dispatcher has been told of them."""
+        """The results of other calls that it needs; set once the dispatcher knows of them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         first, *buffers = self.payload
@@ -36,8 +37,8 @@ class CallSnapshot:
 
 
 class HiddenArguments(list[Any]):
-    """The arguments of a call that its errors do not show: its function shows them itself, in
-    notes, or they are gone.
+    """Arguments that errors of the call do not show: its function shows them itself, in notes, or
+    they are gone.
     """
 
     __slots__ = ()
@@ -49,10 +50,10 @@ def restore(*payload: Any) -> Any:
 
 
 def snapshot(call: Any, form: int, name: str = "the function") -> Any:
-    """Return a call as it may wait: as it is when it cannot change, else pickled.
+    """Return the call itself if its arguments cannot change, else the pickled call.
 
     Raises:
-        PicklingError: it cannot be; the text names the argument.
+        PicklingError: the call cannot be pickled; the text names the argument.
     """
     if is_constant(call if form != FULL else (*call[0], *call[1].values())):
         return call
@@ -60,10 +61,10 @@ def snapshot(call: Any, form: int, name: str = "the function") -> Any:
 
 
 def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
-    """Return a call pickled, whatever it is.
+    """Return the pickled call.
 
     Raises:
-        PicklingError: as `snapshot`.
+        PicklingError: the call cannot be pickled; the text names the argument.
     """
     return CallSnapshot(
         pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
@@ -71,9 +72,10 @@ def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
 
 
 def given_words(call: Any, form: int) -> str:
-    """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
-    empty for what is hidden, and for a snapshot, which is not rebuilt here: that may be what the
-    call died of.
+    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2".
+
+    Hidden arguments give an empty text. So does a snapshot: it is not rebuilt for this, since the
+    call may have died of rebuilding it.
     """
     if type(call) is CallSnapshot or type(call) is HiddenArguments:
         return ""
@@ -86,9 +88,7 @@ def given_words(call: Any, form: int) -> str:
 
 
 def is_constant(value: Any) -> bool:
-    """Return whether a value, and with a tuple each of its members, is short and can never
-    change.
-    """
+    """Return whether a value is short and can never change; for a tuple, also all of its items."""
     kind = type(value)
     if kind is str or kind is bytes:
         return len(value) <= SHORT
@@ -96,7 +96,7 @@ def is_constant(value: Any) -> bool:
         return kind in ATOMS
     if len(value) > SHORT:
         return False
-    for one in value:  # this is paid for each call
+    for one in value:  # each call pays for this
         kind = type(one)
         if kind not in ATOMS or ((kind is str or kind is bytes) and len(one) > SHORT):
             return False

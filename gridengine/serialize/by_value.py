@@ -1,10 +1,9 @@
-"""The C pickler, with one hook: functions and classes that another process cannot import are
-pickled by value.
+"""The C pickler with one hook, by which functions and classes that cannot be imported are pickled.
 
-What can be imported travels by name. A function or class that cannot (it lives in `__main__`, in a
-notebook, inside another function) travels as its parts: see `functions` and `classes`. Parts that
-may lead back to the whole (global variables, closure cells, methods) are filled in after the whole
-has been made, so recursion needs no further care.
+An object that can be imported travels by name. A function or class that cannot (it lives in
+`__main__`, in a notebook, inside another function) travels as its parts: see `functions` and
+`classes`. Parts that may lead back to the whole (global variables, closure cells, methods) are
+filled in after the whole has been made, so recursion needs no further care.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gridengine.serialize import (
-    annotation_code,
     classes,
     functions,
     lazy_imports,
@@ -28,7 +26,6 @@ from gridengine.serialize import (
     shared_objects,
     type_parameters,
 )
-from gridengine.serialize.abstract_classes import virtual_relatives
 from gridengine.serialize.byte_code import dump_code, load_code
 from gridengine.serialize.classes import (
     Definition,
@@ -37,6 +34,7 @@ from gridengine.serialize.classes import (
     is_by_value,
     is_importable,
     known_classes,
+    virtual_relatives,
 )
 from gridengine.serialize.exceptions import (
     OptionalObject,
@@ -51,7 +49,7 @@ from gridengine.serialize.exceptions import (
 from gridengine.serialize.references import Reference, hook
 
 Reduction: TypeAlias = Any
-"""What `object.__reduce_ex__` may return, or `NotImplemented`."""
+"""A value that `object.__reduce_ex__` may return, or `NotImplemented`."""
 Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
 
 
@@ -61,15 +59,16 @@ class Pickler(pickle.Pickler):
     Exceptions are rebuilt without calling their constructors, whose parameters need not be the
     exception's `args`.
 
-    recipes: what else there is for types that C `pickle` refuses.
-    for_caller: what is pickled was made by a call, and goes to where that came from.
-    knows_classes: classes that came from elsewhere are known to the receiver, and only their tokens
-        are sent.
+    recipes: further recipes, for types that C `pickle` refuses.
+    for_caller: the object was made by a call, and goes to the caller of that call.
+    knows_classes: the receiver knows the classes that came from elsewhere, so that only their
+        tokens are sent.
     takes_futures: a future is pickled as a reference to its result, else not at all.
-    names_files: an array that is written to a file is pickled as the place of that.
-    needs: the shared objects that were named, each with its handle where there was one; None when
-        none was.
-    awaits: the results that were referred to, each with what gives it; None when none was.
+    names_files: an array that is mapped from a file, to be written to, is pickled as its place in
+        that file.
+    needs: the shared objects that were named, each with its handle if it has one; None if there are
+        none.
+    awaits: the references that were pickled, each with its source; None if there are none.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
@@ -80,12 +79,12 @@ class Pickler(pickle.Pickler):
     _namespaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition | Filled]] | None = None
     _unfilled: set[type] | frozenset[type] = frozenset()
-    """Classes whose attributes are being pickled: until these are there, a method is not found by
-    its name.
+    """Classes whose attributes are being pickled. Until a class has its attributes, its methods
+    cannot be found by name.
     """
 
     def reducer_override(self, obj: Any) -> Reduction:
-        """Called by C `pickle` for all but plain builtin values."""
+        """Called by C `pickle` for all objects but plain builtin values."""
         kind = type(obj)
         recipe = RECIPES.get(kind)
         if recipe is not None:
@@ -113,7 +112,7 @@ class Pickler(pickle.Pickler):
         return functions.reduction(function, self._namespaces)
 
     def reduce_class(self, cls: type) -> Reduction:
-        """Return a class's skeleton, and the definitions of it and of its bases to be filled in
+        """Return a class's skeleton, and the definitions by which it and its bases are filled
         afterwards.
         """
         if not is_by_value(cls):
@@ -127,11 +126,11 @@ class Pickler(pickle.Pickler):
         return classes.make_class, arguments, definitions, None, None, classes.fill_classes
 
     def _definitions(self, cls: type) -> list[Definition | Filled]:
-        """Return the definitions of a class and of its bases; for a base, whose own comes with the
-        class that inherits from it, none.
+        """Return the definitions of a class and of its bases. A base itself gets no definitions:
+        its definition comes with the class that inherits from it.
 
-        What must be there before the class can be made (a metaclass) may lead back to it. It is
-        then made there, and filled there: the same definitions are returned again.
+        An object that must exist before the class is made (a metaclass) may lead back to the class.
+        The class is then made and filled there: the same definitions are returned again.
         """
         families = self._families = {} if self._families is None else self._families
         if cls not in families:
@@ -143,13 +142,13 @@ class Pickler(pickle.Pickler):
         return families[cls]
 
     def note_filled(self, filled: Filled) -> Reduction:
-        """Note that these classes have all their attributes for what follows in the pickle."""
+        """Note that for the rest of the pickle these classes have all their attributes."""
         self._unfilled = self._unfilled.difference(filled.classes)
         return tuple, ()
 
     def reduce_method(self, method: types.MethodType) -> Reduction:
-        """Return a method's object and name; its function, where the class would not have it by
-        that name, or not yet.
+        """Return a method's object and name; or its object and function, if the class does not have
+        the method by that name, or not yet.
         """
         owner = method.__self__
         if self._unfilled:
@@ -181,8 +180,8 @@ class Pickler(pickle.Pickler):
         return shared_objects.find, (reference.name,)
 
     def reduce_exception(self, error: BaseException) -> Reduction:
-        """Return an exception's type, `args` and attributes, unless its class says itself how it is
-        pickled.
+        """Return an exception's type, `args` and attributes, unless its class defines itself how
+        its exceptions are pickled.
         """
         kind = type(error)
         obj = AttributeError.obj.__get__(error) if isinstance(error, AttributeError) else None  # type: ignore[attr-defined]
@@ -194,7 +193,7 @@ class Pickler(pickle.Pickler):
             return (*reduction, {"__notes__": error.__notes__}) if bare else NotImplemented
         arguments, attributes = exception_parts(error)
         setstate = kind.__setstate__
-        # What frozen dataclasses with slots have takes a list, which exceptions are not asked for.
+        # The `__setstate__` of a frozen dataclass with slots takes a list; exceptions have a dict.
         is_users = getattr(setstate, "__module__", None) != "dataclasses"
         if setstate is not BaseException.__setstate__ and is_users:
             return make_exception, (kind, arguments), attributes
@@ -202,14 +201,14 @@ class Pickler(pickle.Pickler):
             attributes["obj"] = optional
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
-    def reduce_wanted(self, wanted: annotation_code.Wanted) -> Reduction:
-        """Return what is sent of a value that annotations alone name."""
+    def reduce_wanted(self, wanted: functions.Wanted) -> Reduction:
+        """Return the reduction of a value that only annotations name."""
         optional = self._pickled_optional(wanted.value)
         return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
 
     def _pickled_optional(self, obj: Any) -> OptionalObject | None:
-        """Return an object that may be left out, pickled on its own; None when it cannot be, or is
-        large.
+        """Pickle an object that may be left out, on its own; return None if it cannot be pickled or
+        is large.
         """
         if self._is_optional:
             return None
@@ -222,14 +221,14 @@ class Pickler(pickle.Pickler):
             pickler.dump(obj)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # its own code may do anything
+        except BaseException:  # the object's own code may do anything
             return None
         return optional if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):
-    """Pickles a definition only to compare it: other classes are mere tokens, each having a version
-    of its own.
+    """Pickles a definition only to compare it. Other classes are mere tokens, since each has a
+    version of its own.
     """
 
     _is_optional = takes_futures = True
@@ -243,7 +242,7 @@ class _VersionPickler(Pickler):
 
 
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
-    """Return what fills a class's skeleton, with its version."""
+    """Return the definition that fills a class's skeleton, with its version."""
     relatives = virtual_relatives(cls, is_by_value)
     parts = classes.attributes(cls), classes.member_attributes(cls), relatives
     import hashlib
@@ -295,8 +294,8 @@ def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> 
 
 
 def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Reduction:
-    """Return the name of what the handle stands for; for the caller, who does not know that name,
-    the object itself.
+    """Return the name of the handle's object; on the way to the caller, who does not know that
+    name, the object itself.
     """
     if pickler.for_caller:
         return shared_objects.identity, (handle.get(),)
@@ -325,7 +324,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.CodeType: _reduce_code,
         types.MethodType: Pickler.reduce_method,
         Filled: Pickler.note_filled,
-        annotation_code.Wanted: Pickler.reduce_wanted,
+        functions.Wanted: Pickler.reduce_wanted,
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
@@ -354,8 +353,8 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
 
 @functools.cache
 def _dataclass_recipes() -> Mapping[type, Recipe]:
-    """Return how the marks of `dataclasses`, of which there is one each, are pickled: by name."""
-    import dataclasses  # here, since few need it, and all would start later for it
+    """Return recipes for the marks of `dataclasses`, each a single object: by name."""
+    import dataclasses  # here: few need it, and its import would delay every start
 
     return {
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",
@@ -367,10 +366,10 @@ def _dataclass_recipes() -> Mapping[type, Recipe]:
 
 @functools.cache
 def _annotation_recipes() -> Mapping[type, Recipe]:
-    return {sys.modules["annotationlib"].ForwardRef: annotation_code.reduce_forward_reference}
+    return {sys.modules["annotationlib"].ForwardRef: functions.reduce_forward_reference}
 
 
 MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(
     {"dataclasses": _dataclass_recipes, "annotationlib": _annotation_recipes}
 )
-"""Recipes for the types of modules that few import, by the names of these."""
+"""Recipes for the types of modules that few import, by the names of the modules."""

@@ -1,7 +1,7 @@
-"""Code objects: the variables that they name, and their bytes, which no other Python may run.
+"""Code objects: the variables that they name, and their bytes, which only one Python may run.
 
-Byte code is of one version of Python. Another runs it all the same, and dies of it: so the version
-goes along with the bytes, wherever they are kept or sent.
+Byte code belongs to one version of Python. Another version runs it without a question, and its
+process dies. So the bytes begin with the version, wherever they are stored or sent.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gridengine.serialize.payload import Buffer
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 MARK = f"{PYTHON} (byte code {int.from_bytes(MAGIC_NUMBER[:2], 'little')})\n".encode()
-"""Stands before the bytes of code: the Python that they are of, and its version of byte code."""
+"""Stands before the bytes of code: the version of Python, and that of its byte code."""
 GLOBAL_OPERATIONS = frozenset(
     {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
 UNMARKED = b"\x8c\x07marshal", b"\x8c\x05loads"
-"""What a pickle has of code that does not say its version, as the first files of runs have it."""
+"""Both stand in a pickle with unmarked code, as in the first files of named runs."""
 CLASS_OPERATIONS = frozenset({"LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF"})
 
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the global variables that this code, or code within it, reads or writes;
+    """Return the names of the global variables that this code, or code within it, reads or writes,
     sorted.
     """
     return _names(code, GLOBAL_OPERATIONS)
@@ -40,13 +40,13 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=4096)
 def class_names(code: types.CodeType) -> tuple[str, ...]:
     """Return the names that this code, or code within it, looks up among the attributes of the
-    class around it; sorted.
+    class around it, sorted.
     """
     return _names(code, CLASS_OPERATIONS)
 
 
 def _names(code: types.CodeType, operations: frozenset[str]) -> tuple[str, ...]:
-    import dis  # here, since what is only imported by name never needs it
+    import dis  # here: functions that travel by name never need it
 
     instructions = chain.from_iterable(map(dis.get_instructions, codes(code)))
     return tuple(sorted({str(one.argval) for one in instructions if one.opname in operations}))
@@ -61,8 +61,8 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
-    """Yield the loaded submodules that code reaches as attributes of one of these values: `import
-    xml.dom` makes a global variable of `xml` alone.
+    """Yield the loaded submodules that code reaches as attributes of these values: `import xml.dom`
+    makes a global variable of `xml` alone.
     """
     waiting = [one.__name__ for one in values if isinstance(one, types.ModuleType)]
     while waiting:
@@ -81,20 +81,20 @@ def _attributes(code: types.CodeType) -> tuple[str, ...]:
 
 
 def dump_code(code: types.CodeType) -> bytes:
-    """Return what a pickle has of code, for `load_code`."""
-    # Version 2 knows no back references, whose use depends on reference counts: equal code gives
-    # equal bytes.
+    """Return the bytes of code, with the version of Python, for `load_code`."""
+    # Version 2 has no back references. Their use depends on reference counts; without them, equal
+    # code gives equal bytes.
     try:
         return MARK + marshal.dumps(code, 2)
-    except ValueError:  # a constant of a kind that is newer
+    except ValueError:  # a constant of a type that version 2 lacks
         return MARK + marshal.dumps(code)
 
 
 def load_code(dumped: bytes) -> types.CodeType:
-    """Return the code that was dumped so.
+    """Return the code that `dump_code` has dumped.
 
     Raises:
-        VersionMismatch: by another Python.
+        VersionMismatch: another version of Python has dumped it.
     """
     mark, _, code = dumped.partition(b"\n")
     if mark != MARK[:-1]:
@@ -106,11 +106,10 @@ def load_code(dumped: bytes) -> types.CodeType:
 
 
 def check_unmarked(pickled: Buffer, python: str) -> None:
-    """Check that a pickle which was made by this version of Python loads no code of another that
-    does not say so itself.
+    """Check a pickle that the given version of Python has made.
 
     Raises:
-        VersionMismatch: it does.
+        VersionMismatch: it has unmarked code, and the version is not this one.
     """
     if minor_version(python) != PYTHON and all(name in bytes(pickled) for name in UNMARKED):
         raise VersionMismatch(
@@ -120,5 +119,5 @@ def check_unmarked(pickled: Buffer, python: str) -> None:
 
 
 def minor_version(python: str) -> str:
-    """Return the part of a Python's version that says which byte code it runs: 3.11 of 3.11.7."""
+    """Return the part of a version of Python that decides its byte code: 3.11 of 3.11.7."""
     return ".".join(python.split(".")[:2])

@@ -1,13 +1,19 @@
-"""Classes taken apart and put together, and the table of those that this process knows.
+"""Classes that travel by value: taken apart, put together, and the table of the known ones.
 
 A class is more than its parts: `isinstance` asks for the very object. So each class sent by value
-has a *token*: a process that knows the token uses the class that it has, and the one where the
-class was written gets its own back. A definition that has changed since (a method replaced, a
+has a *token*. A process that knows the token uses the class that it has, and the process where the
+class was written gets its own class back. A definition that has changed since (a method replaced, a
 global variable that it uses assigned anew) is applied to the class in place.
+
+A class of the script brings along its virtual subclasses (`ABC.register`), and the importable
+abstract classes (`collections.abc.Sequence`, say) that it was registered with itself. A
+registration of one importable class with another does not travel, like all changes that a script
+makes in a module.
 """
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import os
@@ -17,22 +23,85 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.errors import ConfigurationError, PicklingError
-from gridengine.serialize import annotation_code
-from gridengine.serialize.abstract_classes import Relatives, register_relatives
-from gridengine.serialize.annotation_code import ANNOTATE, LOOKED_UP
-from gridengine.serialize.main_module import add_class_to_main
+from gridengine.serialize import functions
+from gridengine.serialize.functions import ANNOTATE, LOOKED_UP
 from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.users_modules import add_class_to_main
+
+Relatives: TypeAlias = tuple[list[type], list[type]]
+"""The classes that were registered with a class, and the importable ones that it was registered
+with.
+"""
+NONE: Relatives = ([], [])
+
+
+def virtual_relatives(cls: type, is_by_value: Callable[[type], bool]) -> Relatives:
+    """Return the virtual subclasses of a class that travels by value, and its virtual bases."""
+    registrars = _registrars(abc.get_cache_token(), is_by_value).get(cls, [])
+    if not isinstance(cls, abc.ABCMeta):
+        return ([], registrars) if registrars else NONE
+    return sorted(_registered_with(cls), key=_full_name), registrars
+
+
+def register_relatives(cls: type, relatives: Relatives) -> None:
+    """Make `relatives[0]` virtual subclasses of a class, and the class one of `relatives[1]`."""
+    for one in relatives[0]:
+        abc.ABCMeta.register(cls, one)  # type: ignore[arg-type]
+    for registrar in relatives[1]:
+        abc.ABCMeta.register(registrar, cls)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=1)
+def _registrars(
+    registrations: object, is_by_value: Callable[[type], bool]
+) -> MutableMapping[type, list[type]]:
+    """Return, by each class of the script, the importable abstract classes that it was registered
+    with. This looks at all classes of the process, once for each number of registrations.
+    """
+    found: MutableMapping[type, list[type]] = weakref.WeakKeyDictionary()
+    for one in _abstract_classes():
+        scripts = [registered for registered in _registered_with(one) if is_by_value(registered)]
+        if scripts and not is_by_value(one):  # last: a look-up of a deprecated class warns
+            for registered in scripts:
+                found.setdefault(registered, []).append(one)
+    for registrars in found.values():
+        registrars.sort(key=_full_name)
+    return found
+
+
+def _abstract_classes() -> Iterator[type]:
+    todo, seen = [object], set[int]()
+    while todo:
+        for one in type.__subclasses__(todo.pop()):
+            if id(one) not in seen:  # by `id`: a deprecated class warns when it is compared
+                seen.add(id(one))
+                todo.append(one)
+                if isinstance(one, abc.ABCMeta):
+                    yield one
+
+
+def _registered_with(cls: Any) -> Iterator[type]:
+    # `ABC._dump_registry` prints the same; other Pythons than CPython may have no such function.
+    dump = getattr(abc, "_get_dump", None)
+    references = dump(cls)[0] if dump is not None else ()
+    return (one for reference in references if (one := reference()) is not None)
+
+
+def _full_name(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
 
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]], Relatives]
 """A class, the version of its definition, its attributes, for an enumeration the attributes of
-each member, and who counts as its subclass, or it as theirs, by `ABC.register`.
+each member, and its virtual subclasses and bases (`ABC.register`).
 """
 
-KEPT_CLASSES = 100
-"""How many classes are kept alive for results that are still on their way."""
+RECENT_CLASSES = 100
+"""So many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 SKELETON = ("__module__", "__slots__", "__orig_bases__", "__doc__")
 MADE_ANEW = frozenset({*SKELETON, "__qualname__", "__dict__", "__weakref__", "_abc_impl"})
@@ -41,7 +110,7 @@ ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__redu
 
 
 class Filled(NamedTuple):
-    """Follows the definitions of classes in a pickle: from here on they have their attributes."""
+    """Follows the definitions of classes in a pickle: from here on the classes are filled."""
 
     classes: list[type]
 
@@ -50,8 +119,9 @@ class KnownClasses:
     """The classes that this process has sent or received by value. Safe to use from several
     threads.
 
-    classes: by their tokens. versions: which definition each class from elsewhere has; there is
-        none for one that was written here.
+    classes: by their tokens.
+    versions: the version of the definition of each class from elsewhere. A class that was written
+        here has none.
     """
 
     def __init__(self) -> None:
@@ -61,21 +131,19 @@ class KnownClasses:
         self.versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
         self._recent: OrderedDict[bytes, type] = OrderedDict()
         self.finds_by_name = False
-        """Whether a class that an earlier process called by a token that is not known here is that
-        which has its name here.
+        """Whether a token of an earlier process, unknown here, stands for the class that has the
+        same name here. Set while stored results are read.
         """
 
     def token(self, cls: type) -> bytes:
-        """Return the class's token; a class not known before gets a new one and counts as written
-        here.
-        """
+        """Return the class's token. An unknown class gets a new one, and counts as written here."""
         with self._lock:
             token = self._tokens.get(cls)
             return self._enter(os.urandom(16) if token is None else token, cls)
 
     def adopt(self, token: bytes, cls: type) -> type:
-        """Return the class that has this token; when there is none it is `cls`, written
-        elsewhere.
+        """Return the class that has this token. If there is none, it is `cls` from now on, which
+        counts as written elsewhere.
         """
         with self._lock:
             known = self.classes.get(token)
@@ -86,7 +154,7 @@ class KnownClasses:
             return known
 
     def by_name(self, name: str) -> type | None:
-        """Return the class that the script has by this name, else the latest that is known."""
+        """Return the script's class of this name, else the latest known class of this name."""
         found: Any = sys.modules["__main__"]
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -101,7 +169,7 @@ class KnownClasses:
         self.classes[token] = cls
         self._recent[token] = cls
         self._recent.move_to_end(token)
-        if len(self._recent) > KEPT_CLASSES:
+        if len(self._recent) > RECENT_CLASSES:
             self._recent.popitem(last=False)
         return token
 
@@ -112,8 +180,8 @@ def known_classes() -> KnownClasses:
 
 
 def is_importable(obj: Any) -> bool:
-    """Return whether a function, class or type variable is found by its name in its module, and
-    its module is not `__main__`.
+    """Return whether another process finds a function, class or type variable by its name: in its
+    module, which is not `__main__`.
     """
     module = getattr(obj, "__module__", None)
     if module in (None, "__main__", "__mp_main__"):
@@ -126,8 +194,11 @@ def is_importable(obj: Any) -> bool:
 
 
 def check_imported(f: Any) -> None:
-    """Raise a ConfigurationError for a function that travels by its name in a module whose import
-    is under way: in a process that runs calls, its own calls would import that again, without end.
+    """Refuse a function that travels by name, if the import of its module is under way: a process
+    that runs its calls would import the module, which would make calls again, without end.
+
+    Raises:
+        ConfigurationError: the function is such a one.
     """
     while isinstance(f, functools.partial):
         f = f.func
@@ -142,8 +213,8 @@ def check_imported(f: Any) -> None:
 
 
 def is_by_value(cls: type) -> bool:
-    """Return whether this class travels by value: a `class` statement or a call of `type` made it,
-    not C code, and it cannot be imported.
+    """Return whether this class travels by value: it was made by a `class` statement or a call of
+    `type`, not by C code, and it cannot be imported.
     """
     heap, immutable = 1 << 9, 1 << 8
     made_here = cls.__flags__ & (heap | immutable) == heap
@@ -151,8 +222,8 @@ def is_by_value(cls: type) -> bool:
 
 
 def home_of(cls: type) -> str | None:
-    """Return the module that has a class which says that it is of another, as `Skipped` of pytest
-    does; None where there is none. Its functions say where they were written.
+    """Return the module where a class is found whose `__module__` names another module, as with
+    pytest's `Skipped`; None if there is none. The class's functions tell where they were written.
     """
     function = next((one for one in vars(cls).values() if type(one) is types.FunctionType), None)
     home = getattr(function, "__module__", None)
@@ -165,7 +236,7 @@ def home_of(cls: type) -> str | None:
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
-    if name in LOOKED_UP and annotation_code.is_looked_up(name, value, vars(cls)):
+    if name in LOOKED_UP and functions.is_looked_up(name, value, vars(cls)):
         return True
     if not isinstance(cls, enum.EnumMeta):
         return False
@@ -176,8 +247,8 @@ def _is_made_anew(cls: type, name: str, value: Any) -> bool:
 
 
 def _skeleton(cls: type) -> dict[str, Any]:
-    """Return what must be there when the class is made; plain values too, for the hooks of its
-    bases may ask for them.
+    """Return the attributes that a class must have when it is made; plain values too, since hooks
+    of its bases may read them.
     """
     needed = {name: vars(cls)[name] for name in SKELETON if name in vars(cls)}
     needed["__qualname__"] = cls.__qualname__
@@ -193,8 +264,8 @@ def _enum_members(cls: type) -> list[tuple[str, enum.Enum]]:
 
 
 def beginnings(cls: type) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[str, Any]]]:
-    """Return what to make a class from: its bases, its skeleton, and the names and values of an
-    enumeration's members, aliases too.
+    """Return the parts that a class is made from: its bases, its skeleton, and the names and values
+    of an enumeration's members, aliases included.
     """
     bases = (typing.TypedDict,) if typing.is_typeddict(cls) else cls.__bases__
     members = [(name, member._value_) for name, member in _enum_members(cls)]
@@ -202,16 +273,16 @@ def beginnings(cls: type) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[s
 
 
 def attributes(cls: type) -> dict[str, Any]:
-    """Return what to give a class once it has been made from its skeleton."""
+    """Return the attributes that a class gets after it has been made from its skeleton."""
     own = vars(cls)
     found = {name: value for name, value in own.items() if not _is_made_anew(cls, name, value)}
     if ANNOTATE in found:
-        found[ANNOTATE] = annotation_code.take_apart(found[ANNOTATE])
+        found[ANNOTATE] = functions.take_annotations_apart(found[ANNOTATE])
     return found
 
 
 def member_attributes(cls: type) -> dict[str, dict[str, Any]]:
-    """Return the attributes that an enumeration's own constructor gave to each of its members."""
+    """Return the attributes that an enumeration's own constructor gave each member."""
     return {
         name: {key: value for key, value in vars(one).items() if key not in MEMBER_PARTS}
         for name, one in _enum_members(cls)
@@ -222,7 +293,7 @@ def find_class(token: bytes, name: str) -> type:
     """Return the class that has this token.
 
     Raises:
-        LookupError: it is not, or no longer, known here.
+        LookupError: no class has this token here, or no longer.
     """
     known = known_classes()
     cls = known.classes.get(token)
@@ -234,10 +305,9 @@ def find_class(token: bytes, name: str) -> type:
 
 
 def make_class(token: bytes, *beginning: Any) -> type:
-    """Return the class that has this token; when there is none, one that has nothing yet but its
-    skeleton.
+    """Return the class that has this token. If there is none, make one that has only its skeleton.
 
-    beginning: its metaclass, its name, and what `beginnings` returns.
+    beginning: the metaclass, the name, and the parts that `beginnings` returns.
     """
     known = known_classes()
     try:
@@ -266,15 +336,15 @@ def _new_class(
     members: list[tuple[str, Any]],
 ) -> type:
     def body(namespace: dict[str, Any]) -> None:
-        for key, value in (*skeleton.items(), *members):  # an enumeration takes them one by one
+        for key, value in (*skeleton.items(), *members):  # an enumeration notes each assignment
             namespace[key] = value
 
     keywords = {"metaclass": metaclass}
     try:
         return types.new_class(name, bases, keywords, body)
     except Exception as error:
-        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It was called where the
-        # class was written.
+        # A hook of a base (`__init_subclass__`) wants more than a skeleton. Leave it out: it was
+        # called where the class was written.
         try:
             made = types.new_class(name, (_Blank,), keywords, body)
             made.__bases__ = bases
@@ -284,17 +354,15 @@ def _new_class(
 
 
 class _Blank:
-    """A base for want of another."""
+    """A base that has no hooks, until the class gets its own bases."""
 
 
 def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
-    """Give each of these classes its attributes, unless it has this definition already or was
-    written here.
-    """
+    """Give each class its attributes, unless it has this definition, or was written here."""
     known = known_classes()
     filled: list[tuple[type, Relatives]] = []
     for definition in definitions:
-        if not definition:  # what is left of a `Filled`
+        if not definition:  # a `Filled` arrives as an empty tuple
             continue
         cls, version, given, members, relatives = definition
         if known.versions.get(cls) in (None, version):
@@ -303,8 +371,8 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
             for name in attributes(cls).keys() - given.keys():
                 type.__delattr__(cls, name)
             for name, value in given.items():
-                if name == ANNOTATE:  # this forgets what annotations it made before
-                    value = annotation_code.put_together(value, {"__name__": cls.__module__})
+                if name == ANNOTATE:  # this drops annotations that it made before
+                    value = functions.put_annotations_together(value, {"__name__": cls.__module__})
                     type.__setattr__(cls, "__annotate__", value)
                 else:
                     type.__setattr__(cls, name, value)
@@ -314,5 +382,5 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
             vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
         known.versions[cls] = version
         filled.append((cls, relatives))
-    for cls, relatives in filled:  # `register` asks whether they are subclasses already
+    for cls, relatives in filled:  # last: `register` asks for subclasses
         register_relatives(cls, relatives)

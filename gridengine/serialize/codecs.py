@@ -1,5 +1,6 @@
-"""How calls travel whose functions are known by name: arguments and results in a form that other
-languages have too, over pickles.
+"""Codecs: arguments and results in a form that other languages read and write, instead of pickles.
+
+Functions of such calls are known by name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PICKLE = "pickle"
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """A form of values. `encode` makes bytes of one, `decode` the value of bytes."""
+    """One form of values. `encode` makes bytes of a value, `decode` a value of bytes."""
 
     name: str
     encode: Callable[[Any], bytes]
@@ -31,7 +32,7 @@ class Codec(msgspec.Struct, frozen=True):
         """Return the items of a list of calls.
 
         Raises:
-            ValueError: it is no list in this form.
+            ValueError: the payload is no list in this form.
         """
         items = self.decode(payload[0])
         if not isinstance(items, list):
@@ -48,7 +49,7 @@ class Codec(msgspec.Struct, frozen=True):
         """Return the payload of a list of results.
 
         Raises:
-            PicklingError: one of them has no such form; the text names the first.
+            PicklingError: a result has no such form.
         """
         try:
             return [self.encode(list(values))]
@@ -59,8 +60,8 @@ class Codec(msgspec.Struct, frozen=True):
     def dump_exception(
         self, error: BaseException, arguments: str = "", *, origin: BaseException | None = None
     ) -> list[Buffer]:
-        """Return the payload of an exception: its type's name, its text, its traceback, and what
-        the call was given, all as text. Never fails.
+        """Return the payload of an exception: its type's name, its text, its traceback, and the
+        call's arguments, all as text. Never fails.
         """
         told = {
             "type": name_of(type(error)),
@@ -81,12 +82,12 @@ CODECS: Mapping[str, Codec] = MappingProxyType(
         "json": Codec("json", msgspec.json.encode, msgspec.json.decode),
     }
 )
-"""All but pickle, whose way is another: by their names."""
+"""All codecs but pickle, by their names."""
 
 
 def is_importable(name: str) -> bool:
-    """Return whether a function of this name is one to import, as `module:function`; others are
-    those of workers that announce them.
+    """Return whether a function of this name is imported (`module:function`). Other names are of
+    functions that workers announce.
     """
     return ":" in name
 
@@ -95,7 +96,7 @@ def import_function(name: str) -> Callable[..., Any]:
     """Return a function by its name: `module:function`, or `module:class.method`.
 
     Raises:
-        Exception: there is none, or its module cannot be imported.
+        Exception: there is no such function, or its module cannot be imported.
     """
     module, _, path = name.partition(":")
     function = attrgetter(path)(importlib.import_module(module))

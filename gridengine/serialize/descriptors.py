@@ -1,10 +1,9 @@
-"""Open files on their way to calls on this machine: sockets, ends of pipes, and what
-`multiprocessing` makes of them.
+"""Open files on their way to calls on this machine: sockets, ends of pipes, and objects with them.
 
-The pickle has a name for each. Who unpickles it asks for a duplicate, as often as
-calls are made again; the one that is kept here goes with the last call that may ask. What is taken
-apart and how is `multiprocessing`'s own, as when it starts a child process. Imported only where
-such a thing is pickled.
+The pickle has a name for each open file. The process that unpickles the name asks for a duplicate,
+as often as the call is run again. The duplicate that is held here goes with the last call that may
+ask. `multiprocessing` takes such objects apart, as when it starts a child process. Imported only
+where such an object is pickled.
 """
 
 from __future__ import annotations
@@ -24,13 +23,11 @@ from gridengine.serialize import shared_objects
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 
 _REDUCERS = frozenset({"reduce_connection", "_reduce_socket", "reduce_arena", "reduce_ctype"})
-"""The functions of `multiprocessing` that take apart what holds an open file, or memory that
+"""The functions of `multiprocessing` that take apart objects with an open file, or with memory that
 processes share.
 """
 _MODULES = ("multiprocessing.synchronize", "multiprocessing.queues", "multiprocessing.sharedctypes")
-"""Its modules whose classes ask whether a child is being started before they let themselves be
-pickled.
-"""
+"""The modules of `multiprocessing` whose objects can be pickled only while a child is started."""
 _FORKED = (
     "only processes that are forked from this one could use it; make it by "
     "multiprocessing.get_context('spawn'), or by a Manager"
@@ -38,22 +35,22 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """An open file of this process that calls need: a duplicate, closed when this is no longer
-    referred to.
+    """An open file of this process that calls need: a duplicate, closed when nothing refers to this
+    object any more.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self.descriptor).atexit = False
         super().__init__(secrets.token_bytes(16), [pickle.dumps(None)])
-        self.release()  # no handle holds it: it goes with the calls
+        self.release()  # it has no handle: it goes with its calls
 
     @staticmethod
     def find(name: bytes) -> int:
         """Return the descriptor of this name in this process.
 
         Raises:
-            LookupError: it is closed, or another process's.
+            LookupError: the descriptor is closed, or belongs to another process.
         """
         found = shared_objects.owned(name)
         if not isinstance(found, Descriptor):
@@ -62,21 +59,21 @@ class Descriptor(shared_objects.SharedObject):
 
 
 class Received(NamedTuple):
-    """A descriptor where it is unpickled, as `multiprocessing` wants it: to be detached.
+    """A descriptor in the process that unpickles it, in the form that `multiprocessing` expects.
 
     Args:
-        name: the descriptor's.
-        what: what it is a part of, for errors.
+        name: the name of the descriptor.
+        what: the type of the object that it is a part of, for errors.
     """
 
     name: bytes
     what: str
 
     def detach(self) -> int:
-        """Return a descriptor of the open file that is the caller's own.
+        """Return a descriptor of the open file, which the caller owns.
 
         Raises:
-            PicklingError: it is one of another machine.
+            PicklingError: the open file belongs to another machine.
         """
         if isinstance(shared_objects.owned(self.name), Descriptor):
             return os.dup(Descriptor.find(self.name))
@@ -91,13 +88,13 @@ class Received(NamedTuple):
 
 
 class _Child(NamedTuple):
-    """Stands where `multiprocessing` expects the child process that it pickles for."""
+    """Stands in for the child process for which `multiprocessing` pickles."""
 
     pickler: Pickler
     what: str
 
     def duplicate_for_child(self, descriptor: int) -> Descriptor:
-        """Return what is sent of an open file."""
+        """Return the shared object that stands for an open file."""
         if self.pickler.for_caller:
             raise pickle.PicklingError("open files travel to calls, not back from them")
         one = Descriptor(descriptor)
@@ -105,13 +102,13 @@ class _Child(NamedTuple):
         return one
 
     def DupFd(self, one: Descriptor) -> Received:
-        """Return what stands for it in the pickle."""
+        """Return the object that stands for the open file in the pickle."""
         return Received(one.name, self.what)
 
 
 def recipes() -> Mapping[type, Recipe]:
-    """Return how to take apart what `multiprocessing` shares between processes; it must have been
-    imported.
+    """Return recipes for objects of `multiprocessing` that processes share. `multiprocessing` must
+    have been imported.
     """
     reducers = sys.modules["multiprocessing.reduction"].ForkingPickler._extra_reducers
     return _recipes(len(reducers), *(name for name in _MODULES if name in sys.modules))
@@ -137,7 +134,7 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
 def _parts_of(obj: Any) -> Reduction:
     synchronize = sys.modules.get("multiprocessing.synchronize")
     is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
-    # Another process would take its address for one of its own; Python before 3.11.5 lets it.
+    # In another process its address is meaningless; Python before 3.11.5 sends it all the same.
     if is_lock and obj._semlock.name is None:
         raise RuntimeError(_FORKED)
     reduction = obj.__reduce_ex__(5)
@@ -145,10 +142,10 @@ def _parts_of(obj: Any) -> Reduction:
 
 
 def open_lock(kind: Any, state: object) -> Any:
-    """Return a lock, or semaphore, of `multiprocessing` that has a name on this machine.
+    """Open a lock, or semaphore, of `multiprocessing` that has a name on this machine.
 
     Raises:
-        PicklingError: there is none of that name here.
+        PicklingError: this machine has none of that name.
     """
     lock = kind.__new__(kind)
     try:

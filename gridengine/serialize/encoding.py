@@ -1,28 +1,35 @@
-"""One object to its payload: by C `pickle` with our recipes, and with dill's where it refuses."""
+"""One object to its payload: by C `pickle` with our recipes, and with dill's if it refuses.
+
+dill is imported only when C `pickle` has refused an object.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import pickle
 import socket
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
-from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
-
-if TYPE_CHECKING:
-    from gridengine.serialize.repeated_arrays import RepeatedArrays
+from gridengine.serialize.shared_objects import (
+    PayloadWithObjects,
+    RepeatedArrays,
+    SharedObject,
+    all_needed,
+)
 
 OUT_OF_BAND = 64 * 1024
-"""From this size in bytes a buffer travels on its own; copying a smaller one costs less than a
-frame.
+"""From this size in bytes a buffer travels apart from the pickle. To copy a smaller one costs less
+than a frame.
 """
 
 
@@ -39,19 +46,19 @@ def encode(
     """Return an object's payload.
 
     Args:
-        recipes: for types that C `pickle` refuses.
-        for_caller: the object is sent at once, to the process that the calls came from: its
-            buffers are not copied, and classes are known there.
-        whole_classes: it may go on from there to other processes, which do not know them.
-        takes_futures: it is handed in for calls, which get the results of futures.
+        recipes: recipes for types that C `pickle` refuses.
+        for_caller: the object is sent at once, to the process that the calls came from. So its
+            buffers are not copied, and that process knows the classes.
+        whole_classes: the caller may forward the object to processes that do not know the classes.
+        takes_futures: the object is handed in for calls, which get the results of futures.
         writer: takes the large buffers, if they may lie in shared memory.
-        repeated: knows the large arrays that were met before: a name stands for one.
+        repeated: knows large arrays of earlier calls, and has a name stand for each of them.
 
     Raises:
-        Exception: it, or something in it, cannot be pickled.
+        Exception: the object, or a part of it, cannot be pickled.
     """
     buffers: list[Buffer] = []
-    named: list[SharedObject] = []  # a circle of callback and pickler would wait for the collector
+    named: list[SharedObject] = []  # a callback that holds the pickler is a circle
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
@@ -63,7 +70,7 @@ def encode(
             named.append(known)
         elif writer is not None and large and writer.put(1 + len(buffers), view):
             buffers.append(b"")
-        else:  # what is handed in may change before it is sent, or sent again
+        else:  # an object that is handed in may change before it is sent, or sent again
             buffers.append(view if for_caller or _never_changes(view) else view.tobytes())
         return False
 
@@ -85,22 +92,22 @@ def encode(
 
 
 def _never_changes(view: memoryview) -> bool:
-    """Return whether nobody can write to this memory: what cannot be written to itself may be a
-    view of an array that can.
+    """Return whether nobody can write to this memory. A read-only view is not enough: the array
+    behind it may be writable.
     """
     owner: Any = view
     while (base := getattr(owner, "base", getattr(owner, "obj", None))) is not None:
         owner = base
     try:
         return view.readonly and memoryview(owner).readonly
-    except TypeError:  # it does not show its memory
+    except TypeError:  # the owner does not show its memory
         return False
 
 
 def with_needs(
     payload: list[Buffer], *needs: Iterable[SharedObject], awaits: Awaited = NOTHING
 ) -> list[Buffer]:
-    """Return a payload with the shared objects that are named in it, and the results."""
+    """Return a payload that lists the shared objects and the results that it needs."""
     if not isinstance(payload, StoredPayload):
         payload = PayloadWithObjects(payload)
     payload.needs, payload.awaits = all_needed(*needs), awaits
@@ -108,9 +115,11 @@ def with_needs(
 
 
 def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
-    """Encode something without further recipes but those for sockets and what `multiprocessing`
-    makes; when it is refused so, with dill's; when these do not suffice, with names for what
-    modules offer.
+    """Encode an object with recipes for sockets and for objects of `multiprocessing` alone. If it
+    is refused, try dill's recipes too; then also names for objects that modules offer.
+
+    Raises:
+        TypeError, PicklingError: all three are refused; the error is that of the first.
     """
     recipes: Mapping[type, Recipe] = SOCKETS
     if "multiprocessing.reduction" in sys.modules:
@@ -120,7 +129,7 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
     try:
         return encode_with(recipes)
     except (TypeError, pickle.PicklingError) as error:
-        from gridengine.serialize.dill_recipes import dill_recipes
+        pass
 
         more = {**dill_recipes(), **recipes}
         with contextlib.suppress(TypeError, pickle.PicklingError):
@@ -131,7 +140,7 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
         try:
             return encode_with({**more, **name_recipes(more, recipes)})
         except (TypeError, pickle.PicklingError):
-            raise error from None  # dill's text would be about dill
+            raise error from None  # the text of the other errors is about dill
 
 
 def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
@@ -143,3 +152,34 @@ def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
 
 
 SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_socket})
+
+
+@functools.cache
+def dill_recipes() -> Mapping[type, Recipe]:
+    """Return dill's recipes, but for those of locks and files, which would arrive as others."""
+    import dill  # here: few need it, and its import would delay every start
+
+    refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)
+    return {
+        kind: functools.partial(_record, handler)
+        for kind, handler in dict(dill.Pickler.dispatch).items()
+        if not issubclass(kind, refused)
+    }
+
+
+class _Recorder:
+    """Stands in for dill's pickler, and records the reduction that a handler of dill saves."""
+
+    reduction: Reduction = NotImplemented
+
+    def save_reduce(self, *reduction: Any, obj: Any = None) -> None:
+        self.reduction = reduction
+
+
+def _record(handler: Callable[[_Recorder, Any], None], pickler: Pickler, obj: Any) -> Reduction:
+    recorder = _Recorder()
+    try:
+        handler(recorder, obj)
+    except AttributeError:  # the handler wants to write bytes of its own
+        return NotImplemented
+    return recorder.reduction

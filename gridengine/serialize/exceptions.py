@@ -1,5 +1,6 @@
-"""Exceptions taken apart and put together without their constructors, whose parameters need not be
-the exception's `args`.
+"""Exceptions taken apart, and put together without their constructors.
+
+The parameters of a constructor need not be the exception's `args`, as `pickle` assumes.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing import Any
 from gridengine.errors import safe_repr, users_frames
 
 MOST_OPTIONAL = 64 * 1024
-"""How many bytes of pickle what may be left out takes at most."""
+"""The most bytes of the pickle of an object that may be left out."""
 
 
 def native_base(kind: type[BaseException]) -> type[BaseException]:
-    """Return the builtin exception that this type of exceptions is laid out as."""
+    """Return the builtin exception whose memory layout this type of exceptions has."""
     while kind.__module__ != "builtins":
         kind = typing.cast(type[BaseException], kind.__base__)
     return kind
 
 
 def reduces_natively(kind: type[BaseException]) -> bool:
-    """Return whether this type of exceptions leaves it to its builtin base how it is pickled."""
+    """Return whether this type of exceptions is pickled as its builtin base says."""
     return (
         kind.__reduce__ is native_base(kind).__reduce__
         and kind.__reduce_ex__ is object.__reduce_ex__
@@ -35,7 +36,7 @@ def reduces_natively(kind: type[BaseException]) -> bool:
 
 
 def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that an exception's builtin base takes, and its attributes."""
+    """Return the arguments for an exception's builtin base, and the exception's attributes."""
     arguments, attributes = _natively_reduced(error)
     slots = {
         name: getattr(error, name)
@@ -47,10 +48,10 @@ def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, An
 
 
 def unpickled_members(error: BaseException) -> dict[str, Any]:
-    """Return what an exception's builtin base has and does not pickle: an `AttributeError`'s name,
-    say, but not its `obj`.
+    """Return the members that an exception's builtin base has and does not pickle: the name of an
+    `AttributeError`, say, but not its `obj`.
 
-    A class that says itself what becomes of its state gets none: it may expect just what it had.
+    A class with a `__setstate__` of its own gets none, since it may expect only its own state.
     """
     kind, native = type(error), native_base(type(error))
     members = {
@@ -70,13 +71,13 @@ def unpickled_members(error: BaseException) -> dict[str, Any]:
 
 
 def _natively_reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments and the state that an exception's builtin base would pickle."""
+    """Return the arguments and the state that the exception's builtin base would pickle."""
     _, arguments, *state = typing.cast(Any, native_base(type(error)).__reduce__(error))
     return arguments, (state and state[0]) or {}
 
 
 def _members(kind: type) -> dict[str, types.MemberDescriptorType]:
-    """Return the slots of a class, or the members of a builtin exception, which can be set."""
+    """Return the slots of a class, or the members of a builtin exception that can be set."""
     return {
         name: value
         for name, value in vars(kind).items()
@@ -90,38 +91,38 @@ NATIVE_MEMBERS = frozenset(
     if isinstance(kind, type) and issubclass(kind, BaseException)
     for name in _members(kind)
 )
-"""The members of builtin exceptions, which come from their arguments."""
+"""The members of builtin exceptions. Their values come from the arguments."""
 
 
 def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
-    """Return an exception as its builtin base makes it; its own constructor is not called."""
+    """Make an exception as its builtin base does, without calling its own constructor."""
     native = native_base(kind)
     try:
         error = kind.__new__(kind, *arguments)
-    except Exception:  # its own __new__ wants other arguments
+    except Exception:  # its own `__new__` wants other arguments
         error = native.__new__(kind, *arguments)
     native.__init__(error, *arguments)
     return error
 
 
 def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
-    """Give an exception its attributes, whether it allows that (a frozen dataclass does not) or
-    not.
+    """Give an exception its attributes, even if its class does not allow that, as a frozen
+    dataclass.
     """
     for name, value in attributes.items():
         object.__setattr__(error, name, value)
 
 
 class OptionalObject(io.BytesIO):
-    """The pickle of an object that may be left out; takes so many bytes and no more. The object
+    """The pickle of an object that may be left out, of at most `MOST_OPTIONAL` bytes. The object
     arrives as None where it cannot be rebuilt.
     """
 
     def write(self, data: Any) -> int:
-        """Write.
+        """Write more of the pickle.
 
         Raises:
-            OverflowError: it is too much.
+            OverflowError: the pickle gets too large.
         """
         if self.tell() + memoryview(data).nbytes > MOST_OPTIONAL:
             raise OverflowError("too much")
@@ -132,7 +133,7 @@ class OptionalObject(io.BytesIO):
 
 
 def load_optional(pickled: bytes) -> Any:
-    """Return the object, or None when it cannot be rebuilt."""
+    """Return the object; None if it cannot be rebuilt."""
     try:
         return pickle.loads(pickled)
     except KeyboardInterrupt:
@@ -142,8 +143,8 @@ def load_optional(pickled: bytes) -> Any:
 
 
 def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
-    """Return a copy of an exception in which what does not travel is replaced by its `repr`, with a
-    note that says so.
+    """Return a copy of an exception in which each argument and attribute that cannot travel is
+    replaced by its `repr`. A note tells which these are.
     """
     arguments, attributes = exception_parts(error)
     bad: list[str] = []
@@ -166,53 +167,53 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
 
 
 def note_on(error: BaseException, notes: list[str]) -> None:
-    """Add notes to an exception. Its class has no say in it: a frozen dataclass would refuse; nor
-    is the list changed that it has, which may be another's too.
+    """Add notes to an exception, past its class: a frozen dataclass would refuse. Its present list
+    of notes is not changed, since another exception may have the same list.
     """
     present = error.__dict__.get("__notes__")
     error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
 
 
 def copy_without_traceback(error: BaseException) -> BaseException:
-    """Return an exception equal to one that is raised, without its traceback: what the exception
-    refers to may hold this, and is freed with it all the same.
+    """Return a copy of a raised exception, without its traceback. An object of the traceback's
+    frames may hold the copy, and is freed with it, without the garbage collector.
     """
     try:
         twin = picklable_copy(error, lambda _: True)
-    except Exception:  # the class's own code; then the garbage collector has to free them
+    except Exception:  # of the class's own code; the garbage collector then frees the objects
         return error
     BaseException.__setattr__(twin, "__cause__", error.__cause__)
     return twin
 
 
 class PartialResults(list[Any]):
-    """What an exception of a map has as its `results`. It stays where it was raised: a call that
-    ends with such an exception does not send it.
+    """The `results` of an exception that a map raises. They stay in the process that raises it: a
+    call that ends with such an exception does not send them.
     """
 
     @classmethod
     def discard(cls, error: BaseException) -> None:
-        """Take it off an exception that has it."""
+        """Take the partial results off an exception that has them."""
         if type(error.__dict__.get("results")) is cls:
             del error.__dict__["results"]
 
     def attach(self, error: BaseException) -> None:
-        """Give it to an exception, unless that has `results` of its own."""
+        """Give these results to an exception, unless its class has `results` of its own."""
         self.discard(error)
         if not any("results" in vars(kind) for kind in type(error).__mro__):
             error.__dict__.setdefault("results", self)
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return an exception's traceback, without the frames of this package that called the user's
-    code.
+    """Return an exception's traceback as text, without the frames of this package that called the
+    user's code.
     """
     inner = users_frames(error)
     try:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
     except KeyboardInterrupt:
         raise
-    except BaseException as failure:  # it may have a `__getattr__` of its own, for its notes, say
+    except BaseException as failure:  # of the class's own code, a `__getattr__` say
         frames = "".join(traceback.format_tb(inner or error.__traceback__))
         return (
             f"{frames}{type(error).__qualname__} (its text cannot be had: "

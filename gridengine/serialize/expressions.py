@@ -1,7 +1,8 @@
-"""Values that are to be computed of others that are not there yet: as a graph of operations while
-they are made up, and as a list of instructions where they travel and are computed.
+"""Expressions of values that are not there yet.
 
-Neither needs recursion, however long a chain is. Imported by workers too, so it imports little.
+While it is composed, an expression is a graph of operations. To travel and to be computed, it is a
+list of instructions. Neither needs recursion, however long a chain is. Workers import this module
+too, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from gridengine.errors import short_repr
 
 
 class Operation:
-    """What a function gives for these arguments; `operands` are those of them, with their places,
-    that other operations give.
+    """The value of a function for these arguments. `operands` are the arguments that are values of
+    other operations, each with its place.
 
-    `function` is None where the only argument stands for a value that comes from elsewhere.
+    `function` is None if the only argument stands for a value that comes from elsewhere.
     """
 
     __slots__ = ("arguments", "function", "keywords", "operands")
@@ -48,14 +49,14 @@ Instruction: TypeAlias = tuple[
     Sequence[tuple[int | str, int]],
     Sequence[int],
 ]
-"""One operation: its function, its arguments by place and by name; of those that earlier
-instructions give the places, with the number of each; and the numbers of those that no later one
-needs. A plain tuple, which is pickled soonest.
+"""One operation: its function; its arguments by place and by name; the places of arguments that are
+values of earlier instructions, with the numbers of these; and the numbers of the instructions whose
+values no later one needs. A plain tuple, since that is pickled fastest.
 """
 
 
 def instructions_of(operation: Operation) -> list[Instruction]:
-    """Return what computes an operation: each that it needs once, before those that need it."""
+    """Return the instructions that compute an operation: each needed one once, before its users."""
     order = _in_order(operation)
     numbers = {id(one): number for number, one in enumerate(order)}
     sources = [tuple((place, numbers[id(of)]) for place, of in one.operands) for one in order]
@@ -70,7 +71,7 @@ def instructions_of(operation: Operation) -> list[Instruction]:
 
 
 def _in_order(operation: Operation) -> list[Operation]:
-    """Return all operations that one needs, and it itself, each after those that it needs."""
+    """Return the operation and its dependencies in topological order."""
     found: dict[int, Operation] = {}
     stack = [operation]
     while stack:
@@ -84,12 +85,12 @@ def _in_order(operation: Operation) -> list[Operation]:
 
 
 def gather(kind: Callable[[Iterable[Any]], Any], *parts: Any) -> Any:
-    """Return a container of these parts."""
+    """Make a container of these parts."""
     return kind(parts)
 
 
 def with_fields(value: Any, names: Sequence[str], *parts: Any) -> Any:
-    """Return a copy of an object in which these fields, of a frozen dataclass too, are others."""
+    """Return a copy of an object with new values of these fields, even of a frozen dataclass."""
     made = copy.copy(value)
     for name, part in zip(names, parts, strict=True):
         object.__setattr__(made, name, part)
@@ -99,9 +100,9 @@ def with_fields(value: Any, names: Sequence[str], *parts: Any) -> Any:
 def compute(
     instructions: Sequence[Instruction], resolve: Callable[[Any], Any] = lambda value: value
 ) -> Any:
-    """Return what the last of these instructions gives; `resolve` gives what comes from elsewhere.
+    """Return the value of the last instruction. `resolve` returns values that come from elsewhere.
 
-    A value is let go of when no later instruction needs it.
+    A value is released when no later instruction needs it.
     """
     values: list[Any] = []
     for function, arguments, keywords, sources, last_used in instructions:
@@ -125,7 +126,7 @@ def compute(
 # ------------------------------------------------------------------ for people
 
 DEEPEST_SHOWN, MOST_SHOWN = 4, 100
-"""How many operations within each other are shown, and how many characters of all."""
+"""The most operations within each other that are shown, and the most characters of all."""
 _SIGNS: Mapping[Any, str] = {
     operator.add: "+",
     operator.sub: "-",
@@ -154,8 +155,8 @@ _BRACKETS: Mapping[Any, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"),
 
 
 def text_of(operation: Operation, leaf: Callable[[Any], str]) -> str:
-    """Return what an operation is, shortened, much as it was written; `leaf` says what comes from
-    elsewhere.
+    """Return the text of an operation, shortened, much as the user wrote it. `leaf` returns the
+    text of a value that comes from elsewhere.
     """
     text = _text(operation, leaf, DEEPEST_SHOWN)
     if operation.function in _SIGNS and len(operation.arguments) < 3:
@@ -194,5 +195,5 @@ def _text(one: Operation, leaf: Callable[[Any], str], depth: int) -> str:
 
 
 def name_of(called: Any) -> str:
-    """Return what people call a function or class."""
+    """Return the name of a function or class for people."""
     return getattr(called, "__name__", None) or short_repr(called)

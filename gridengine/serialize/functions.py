@@ -1,27 +1,190 @@
-"""Functions taken apart, and put together where nobody can import them.
+"""Functions and annotations that travel by value: taken apart, and put together.
 
 A function's global variables are filled in after it has been made, since they may lead back to it.
+
+Annotations are never evaluated here: they may name classes that only a type checker imports. Until
+Python 3.13 a function or class holds the values of its annotations. From 3.14 on (PEP 649) it holds
+a function that makes them on request. That function travels with the variables that it names: as
+`Parts`, plain data that C `pickle` takes by itself, since it goes along with each function and
+class. A function that stands in a class sees all attributes of that class (`__classdict__`), among
+them some that no pickle can hold. It travels with the attributes that it names.
 """
 
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import linecache
+import sys
 import types
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from gridengine.serialize import annotation_code
-from gridengine.serialize.annotation_code import LAZY
-from gridengine.serialize.byte_code import global_names, submodules
-from gridengine.serialize.main_module import add_to_main
+from gridengine.serialize.byte_code import (
+    class_names,
+    dump_code,
+    global_names,
+    load_code,
+    submodules,
+)
+from gridengine.serialize.users_modules import add_to_main
+
+Parts: TypeAlias = (
+    bytes
+    | tuple[bytes, dict[str, Any], dict[str, "Wanted"], tuple[str, ...], tuple[Any, ...] | None]
+)
+"""The parts of a function that makes annotations: its code, the global variables that it names,
+those of them that may not be picklable, the submodules that it reaches, and its closure: cells, and
+in the place of `__classdict__` the attributes of the class.
+"""
+LAZY = sys.version_info >= (3, 14)
+"""Whether functions hold a function that makes their annotations, not the annotations."""
+BY_NAME = (type, types.ModuleType, types.FunctionType)
+TYPING = frozenset({"builtins", "types", "typing", "typing_extensions", "annotationlib"})
+"""Modules of the types of the objects that annotations consist of."""
+CLASS_NAMESPACE = "__classdict__"
+ONLY_CLASS = (CLASS_NAMESPACE,)
+ANNOTATE = "__annotate_func__"
+"""The attribute of a class that holds the function which makes its annotations."""
+LOOKED_UP = frozenset({ANNOTATE, "__annotations_cache__"})
+"""Attributes that a class may have only because somebody has asked for its annotations."""
+
+
+class Wanted(NamedTuple):
+    """The value of a variable that only annotations name: `db` in `x: db.Model`. A value that
+    cannot be pickled arrives as None, and the annotation cannot be evaluated there.
+    """
+
+    value: Any
+
+
+def annotations_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return a function's annotations, or the parts of the function that makes them, by the name of
+    the attribute that holds them.
+    """
+    make = getattr(function, "__annotate__", None) if LAZY else None
+    if make is not None:
+        return {"__annotate__": take_annotations_apart(make)}
+    return {"__annotations__": held} if (held := function.__annotations__) else {}
+
+
+def is_looked_up(name: str, value: Any, others: Mapping[str, Any]) -> bool:
+    """Return whether a class has this attribute of `LOOKED_UP` only because somebody has asked for
+    its annotations. `others` are all attributes of the class.
+    """
+    if name == ANNOTATE:
+        return value is None
+    return not value or others.get(ANNOTATE) is not None
+
+
+def take_annotations_apart(make: Any) -> Any:
+    """Return the parts of a function that the compiler has made of annotations; only the bytes of
+    its code where they suffice. A function that a user has written is returned as it is.
+    """
+    if type(make) is not types.FunctionType or (code := make.__code__).co_name != "__annotate__":
+        return make
+    if make.__dict__ or make.__defaults__ or make.__kwdefaults__:
+        return make
+    dumped, global_names, class_names = _facts(code)
+    found = _items(make.__globals__, global_names)
+    used = {name: one for name, one in found.items() if _is_of_annotations(one)}
+    wanted = {name: Wanted(one) for name, one in found.items() if name not in used}
+    closure: Any = make.__closure__
+    if closure is not None:
+        closure = _without_class(closure, code, class_names)
+    if not found and (closure is None or closure == ({},)):
+        return dumped
+    return dumped, used, wanted, tuple(submodules(code, used.values())), closure
+
+
+def _is_of_annotations(value: Any) -> bool:
+    kind = type(value)
+    return isinstance(value, BY_NAME) or kind.__module__ in TYPING
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts(code: types.CodeType) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
+    return dump_code(code), global_names(code), class_names(code)
+
+
+def _items(names: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    return {name: names[name] for name in wanted if name in names}
+
+
+def _without_class(
+    closure: tuple[types.CellType, ...], code: types.CodeType, wanted: tuple[str, ...]
+) -> tuple[Any, ...]:
+    """Return a closure in which the wanted attributes of the class stand in the place of its
+    cell.
+    """
+    if code.co_freevars == ONLY_CLASS:  # the usual case, made quick
+        return (_items(closure[0].cell_contents, wanted),)
+    return tuple(
+        _items(cell.cell_contents, wanted) if name == CLASS_NAMESPACE else cell
+        for name, cell in zip(code.co_freevars, closure, strict=True)
+    )
+
+
+def closure_of(function: types.FunctionType) -> tuple[types.CellType, ...] | None:
+    """Return the closure of a function. Of the attributes of a class around it, the closure has
+    only those that the function's code names.
+    """
+    code, closure = function.__code__, function.__closure__
+    if closure is None or CLASS_NAMESPACE not in code.co_freevars:
+        return closure
+    return _cells(_without_class(closure, code, class_names(code)))
+
+
+def _cells(closure: tuple[Any, ...]) -> tuple[types.CellType, ...]:
+    return tuple(one if type(one) is types.CellType else types.CellType(one) for one in closure)
+
+
+def put_annotations_together(parts: Any, names: dict[str, Any]) -> Any:
+    """Make the function of these parts, with these global variables, to which the variables that it
+    names are added.
+    """
+    if type(parts) is bytes:
+        parts = parts, {}, {}, (), ({},)
+    if type(parts) is not tuple:
+        return parts
+    dumped, used, wanted, imports, closure = parts
+    for name in imports:
+        importlib.import_module(name)
+    names.update(used)
+    names.update({name: one for name, one in wanted.items() if one is not None})
+    code = load_code(dumped)
+    cells = _cells(closure) if closure is not None and code.co_freevars else None
+    return types.FunctionType(code, names, "__annotate__", None, cells)
+
+
+def reduce_forward_reference(_: object, reference: Any) -> Any:
+    """Return the reduction of an `annotationlib.ForwardRef`, a part of annotations that could not
+    be evaluated. Of the variables around it, only those travel that it names.
+    """
+    arguments = {
+        "module": reference.__forward_module__,
+        "owner": reference.__owner__,
+        "is_argument": reference.__forward_is_argument__,
+        "is_class": reference.__forward_is_class__,
+    }
+    names, cells, extra = reference.__globals__, reference.__cell__, reference.__extra_names__
+    if names is not None:
+        names = _items(names, reference.__forward_code__.co_names)
+    if isinstance(cells, dict):
+        cells = {name: cell for name, cell in cells.items() if name != CLASS_NAMESPACE}
+    state = {"__globals__": names, "__cell__": cells, "__extra_names__": extra}
+    kind: Callable[..., Any] = type(reference)
+    make = functools.partial(kind, reference.__forward_arg__, **arguments)
+    return make, (), (None, state)
+
 
 Source: TypeAlias = tuple[str, int, list[str]]
 """A file's name, a line number and the lines from there on."""
 
 NAMESPACE = ("__name__", "__package__", "__file__")
-"""What a function's global variables hold beside those that its code names."""
+"""The names that a function's global variables have beside those that its code names."""
 FUNCTION_PARTS = (
     "__defaults__",
     "__kwdefaults__",
@@ -34,11 +197,10 @@ FUNCTION_PARTS = (
 
 
 def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]]) -> Any:
-    """Return what a pickle has of a function: its parts, with the global variables that its code
-    names.
+    """Return the reduction of a function: its parts, with the global variables that its code names.
 
-    namespaces: by the global variables of functions that are in the same pickle, what stands for
-        them there: functions that share theirs here share them there.
+    namespaces: for the `id` of the global variables of each function in the same pickle, the dict
+        that they become. So functions that share global variables here share them there.
     """
     names, code = function.__globals__, function.__code__
     namespace = namespaces.setdefault(
@@ -48,8 +210,8 @@ def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
     closure = function.__closure__
     if LAZY:
-        parts |= annotation_code.of_function(function)
-        closure = annotation_code.closure_of(function)
+        parts |= annotations_of(function)
+        closure = closure_of(function)
     imports = list(submodules(code, used.values()))
     state = (imports, used, parts, function.__dict__, source_of(code))
     arguments = (code, namespace, function.__name__, closure)
@@ -59,7 +221,7 @@ def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]
 def make_function(
     code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None
 ) -> types.FunctionType:
-    """Return a function that has nothing yet but its code."""
+    """Make a function that has only its code; `fill_function` gives it the rest."""
     space.setdefault("__builtins__", builtins)
     return types.FunctionType(code, space, name, None, closure)
 
@@ -75,7 +237,7 @@ def fill_function(
     function.__globals__.update(used)
     for name, value in parts.items():
         if name == "__annotate__":
-            value = annotation_code.put_together(value, function.__globals__)
+            value = put_annotations_together(value, function.__globals__)
         setattr(function, name, value)
     function.__dict__.update(attributes)
     add_to_main(function.__globals__.get("__name__"), used)
@@ -86,8 +248,8 @@ def fill_function(
 
 
 def source_of(code: types.CodeType) -> Source | None:
-    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is
-    not at hand.
+    """Return the lines of a function, for tracebacks in a process that has no access to its file,
+    which may be a notebook's cell.
     """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
@@ -96,7 +258,7 @@ def source_of(code: types.CodeType) -> Source | None:
 
 
 def note_source(filename: str, first: int, lines: list[str]) -> None:
-    """Let tracebacks find these lines, unless the file is here."""
+    """Make these lines available to tracebacks, unless the file exists on this machine."""
     entry = linecache.cache.get(filename)
     if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
         return
@@ -108,7 +270,7 @@ def note_source(filename: str, first: int, lines: list[str]) -> None:
 
 
 def contents_of(cell: types.CellType, default: object = None) -> Any:
-    """Return what is in a closure's cell; the default while the variable has no value."""
+    """Return the content of a closure's cell; the default while the variable has no value."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -116,5 +278,5 @@ def contents_of(cell: types.CellType, default: object = None) -> Any:
 
 
 def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
-    """Give a closure's cell its contents."""
+    """Give a closure's cell its content."""
     cell.cell_contents = state[0]

@@ -1,9 +1,10 @@
-"""A pickled list loaded so that an item that cannot be rebuilt is missing alone; takes some ten
-times as long as C `pickle`.
+"""Loads a pickled list so that only the items are missing that cannot be rebuilt.
 
-What several items share is pickled within the first of them. Should that one fail, the others need
-what they share with it all the same. So where an operation fails, an `Unloadable` takes the place
-of its result, and the next operations go on; whatever is made of that is marked as failed too.
+It takes some thirty times as long as C `pickle`, and is used only after C `pickle` has failed. An
+object that several items share is pickled within the first of them. If the first item fails, the
+others need the shared object all the same. So where an operation fails, an `Unloadable` takes the
+place of its result, and the next operations go on. Whatever is made of an `Unloadable` is marked as
+failed too.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ OPERANDS = {
     ),
     **dict.fromkeys([pickle.TUPLE3, pickle.NEWOBJ_EX, pickle.SETITEM], 3),
 }
-"""How many objects each operation that may fail, or puts objects together, takes from the stack
-(see `pickletools`).
+"""Operations that may fail, or that put objects together, and how many objects each takes from the
+stack (see `pickletools`).
 """
 ABOVE_MARK = {
     pickle.TUPLE: 0,
@@ -46,22 +47,22 @@ ABOVE_MARK = {
     pickle.SETITEMS: 1,
     pickle.ADDITEMS: 1,
 }
-"""Those that take all down to the mark, and how many from below it."""
+"""Operations that take all objects above the mark, and how many each takes from below it."""
 FILLING = frozenset(
     [pickle.BUILD, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.ADDITEMS]
 )
-"""Those that change their first object instead of making another."""
+"""Operations that change their first object instead of making another."""
 
 
 class Unloadable(Struct, eq=False):
-    """Stands for what could not be rebuilt."""
+    """Stands for an item that could not be rebuilt."""
 
     error: BaseException
 
 
 def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
-    """Return the items of a pickled list; where one cannot be rebuilt stands an `Unloadable` with
-    what its rebuilding raised.
+    """Return the items of a pickled list. In the place of an item that cannot be rebuilt is an
+    `Unloadable` with the error.
 
     Raises:
         Exception: this is no pickled list.
@@ -70,11 +71,11 @@ def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
 
 
 class _Unpickler(pickle._Unpickler):
-    """The standard library's unpickler in Python, whose operations may fail.
+    """The standard library's unpickler in Python, with operations that may fail.
 
-    Objects are known by their identity, so that none may be freed meanwhile. What is put into
-    something that is not complete yet, as in a circle, may turn out to have failed later; so what
-    holds an object is noted for each.
+    Objects are known by their `id`, so none may be freed meanwhile (`_alive`). An object that was
+    put into another one may turn out later to have failed, as in a circle. So the holders of each
+    object are noted.
     """
 
     stack: list[Any]
@@ -85,7 +86,7 @@ class _Unpickler(pickle._Unpickler):
         super().__init__(file, buffers=buffers)
         self._errors: dict[int, BaseException] = {}
         self._holders: dict[int, list[Any]] = {}
-        self._kept: list[Any] = []
+        self._alive: list[Any] = []
 
     def items(self) -> list[Any]:
         return [
@@ -94,7 +95,7 @@ class _Unpickler(pickle._Unpickler):
         ]
 
     def attempt(self, code: bytes, act: Operation) -> None:
-        """Perform an operation, or note why it cannot be."""
+        """Perform an operation, or note its error."""
         marked = code in ABOVE_MARK
         stack, depth = (
             (self.metastack[-1], len(self.metastack) - 1)
@@ -106,7 +107,7 @@ class _Unpickler(pickle._Unpickler):
             act(self)
             return
         operands = [*stack[base:], *(self.stack if marked else ())]
-        self._kept.append(operands)
+        self._alive.append(operands)
         error = next((self._errors[id(one)] for one in operands if id(one) in self._errors), None)
         if error is None:
             try:
@@ -126,15 +127,15 @@ class _Unpickler(pickle._Unpickler):
         self._mark_failed(error)
 
     def pop(self, act: Operation) -> None:
-        """Drop the last object: what a function returned that was to fill the one before it, which
-        now holds that function's arguments.
+        """Drop the last object: the return value of a function that filled the object before it.
+        That object now holds the function's arguments.
         """
         gone = self.stack[-1] if self.stack else None
         act(self)
         if type(gone) is Unloadable and self.stack:
             self._mark_failed(gone.error)
         elif self.stack:
-            self._note_holder(self.stack[-1], self._kept[-1])
+            self._note_holder(self.stack[-1], self._alive[-1])
 
     def _note_holder(self, holder: Any, parts: list[Any]) -> None:
         for part in () if type(holder) in ATOMS else parts:
@@ -142,13 +143,13 @@ class _Unpickler(pickle._Unpickler):
                 self._holders.setdefault(id(part), []).append(holder)
 
     def _mark_failed(self, error: BaseException) -> None:
-        """Note that the last object is not what it should be, nor is what holds it."""
-        if type(self.stack[-1]) in ATOMS:  # others have the same
+        """Mark the last object, and all that hold it, as failed."""
+        if type(self.stack[-1]) in ATOMS:  # other items may have the same object
             self.stack[-1] = Unloadable(error)
         left = self.stack[-1:]
         while left:
             one = left.pop()
-            self._kept.append(one)
+            self._alive.append(one)
             if self._errors.setdefault(id(one), error) is error:
                 left += self._holders.pop(id(one), ())
 

@@ -1,8 +1,7 @@
-"""Names that a module imports lazily (Python 3.15, PEP 810), until they are used: objects that say
-what is to be imported.
+"""Lazy imports (Python 3.15, PEP 810): objects that a module's names hold until they are used.
 
-They travel as what they say. Nothing is imported for that: neither here, nor where they arrive
-before they are used.
+A lazy import travels as its path, and as a lazy import arrives. Nothing is imported for that:
+neither here, nor in the other process before it is used.
 """
 
 from __future__ import annotations
@@ -12,28 +11,28 @@ import types
 from typing import Any
 
 LAZY: type = getattr(types, "LazyImportType", type("LazyImportType", (), {}))
-"""The type of such an object; before Python 3.15 one that nothing is of."""
+"""The type of lazy imports; before Python 3.15 a type without objects."""
 
 
 def reduction(lazy: object) -> Any:
-    """Return what a pickle has of it."""
+    """Return the reduction of a lazy import."""
     return make, (path_of(lazy), is_member(lazy))
 
 
 def path_of(lazy: object) -> str:
-    """Return what it imports, as `package.module` or `module.function`."""
-    return repr(lazy).split("'")[1]  # nothing else says it
+    """Return the path that it imports, as `package.module` or `module.function`."""
+    return repr(lazy).split("'")[1]  # nothing else has the path
 
 
 def is_member(lazy: object) -> bool:
     """Return whether it stands for the end of its path (`from xml import dom`), not for the
-    beginning (`import xml.dom`): then it holds what it is a member of.
+    beginning (`import xml.dom`). Only then it refers to another lazy import.
     """
     return any(type(one) is LAZY for one in gc.get_referents(lazy))
 
 
 def make(path: str, member: bool) -> Any:
-    """Return what imports this when it is used as a global variable."""
+    """Make the lazy import of a path. It imports when it is used as a global variable."""
     package, _, name = path.rpartition(".")
     statement = f"lazy from {package} import {name}" if member else f"lazy import {path}"
     names: dict[str, Any] = {"__name__": "__main__"}

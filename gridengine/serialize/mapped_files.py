@@ -1,7 +1,7 @@
-"""Arrays that are mapped from a file and may be written to (`numpy.memmap`, modes r+ and w+), on
-their way to calls: these open the file again, so that the caller sees what they write.
+"""Arrays that are mapped from a file and may be written to (`numpy.memmap`, modes r+ and w+).
 
-By value they would be written to copies. Imported only where there is one; numpy then is, too.
+A call opens the file again, so that the caller sees what the call writes. By value, the call would
+write to a copy. Imported only where there is such an array; then numpy is imported too.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gridengine.errors import PicklingError
 
 
 def _numpy() -> Any:
-    """Return the library, which is no dependency of ours: type checkers may not find it."""
+    """Return numpy, which is no dependency of the package: type checkers may not find it."""
     return importlib.import_module("numpy")
 
 
 def reduction(array: Any) -> Any:
-    """Return the file of an array and its place in there; `NotImplemented` for one that cannot be
-    written to, or that has no file, as the sum of two.
+    """Return the file of an array and the array's place in the file; `NotImplemented` for an array
+    that cannot be written to, or that has no file, as the sum of two.
     """
     mapping: Any = getattr(array, "_mmap", None)
     if (
@@ -35,7 +35,7 @@ def reduction(array: Any) -> Any:
     ):
         return NotImplemented
     numpy = _numpy()
-    # A view has the offset of the array that it was taken of, whose mapping begins at a whole page.
+    # A view has the offset of its whole array, whose mapping begins at a whole page.
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     place = begin + array.ctypes.data - numpy.frombuffer(mapping, numpy.uint8).ctypes.data
     path = os.fspath(array.filename)  # numpy has made it absolute
@@ -45,10 +45,10 @@ def reduction(array: Any) -> Any:
 def open_again(
     path: str, place: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
-    """Return an array at this place, in bytes, of a file.
+    """Map an array at this place of a file, in bytes.
 
     Raises:
-        PicklingError: the file is not here.
+        PicklingError: the file cannot be opened on this machine.
     """
     numpy = _numpy()
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]

@@ -1,8 +1,8 @@
-"""Objects that an importable module offers under a name, and that cannot be pickled by value: a
-logger of loguru, a lock, session or engine of a module beside the script.
+"""Objects that travel by the name under which an importable module offers them.
 
-They travel by that name, as functions and classes of modules do: a call finds the one of its own
-process. Imported only when something was refused by value.
+These are objects that cannot be pickled by value: a logger of loguru, or a lock, session or engine
+of a module beside the script. Like functions and classes of modules they travel by name: a call
+finds the object of its own process. Imported only after an object was refused by value.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from gridengine.errors import PicklingError
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import ATOMS
 
-Places: TypeAlias = Mapping[int, tuple[str, str]]
-"""Module and name of each object, by its `id`."""
 NEVER = (type, types.ModuleType, BaseException, list, tuple, dict, set, frozenset, *ATOMS)
 
 
 class _Discarded:
-    """A file for what is only tried."""
+    """A file for a trial, which drops all that is written."""
 
     def write(self, data: Any) -> int:
         return len(data)
 
 
-def name_recipes(recipes: Mapping[type, Recipe], kept: Mapping[type, Recipe]) -> dict[type, Recipe]:
-    """Return recipes for the objects that modules offer: by name where these recipes do not
-    suffice to pickle one by value. Types that are in `kept` stay as they are.
+def name_recipes(
+    recipes: Mapping[type, Recipe], unchanged: Mapping[type, Recipe]
+) -> dict[type, Recipe]:
+    """Return recipes for the objects that modules offer. An object goes by name if `recipes` cannot
+    pickle it by value. Types in `unchanged` get no new recipe.
     """
     places: dict[int, tuple[str, str]] = {}
     kinds = set[type]()
     for module, name, value in _offered():
         kind = type(value)
-        if kind not in kept:
+        if kind not in unchanged:
             if id(value) not in places or _is_home(module, kind):
                 places[id(value)] = module, name
             kinds.add(kind)
@@ -53,7 +53,7 @@ def name_recipes(recipes: Mapping[type, Recipe], kept: Mapping[type, Recipe]) ->
 
 
 def _offered() -> Iterator[tuple[str, str, Any]]:
-    """Yield what importable modules have in their variables: module, name and object."""
+    """Yield the variables of importable modules: module, name and object."""
     for module_name, module in list(sys.modules.items()):
         own = module_name in ("__main__", "__mp_main__") or module_name.startswith("gridengine.")
         if own or getattr(module, "__spec__", None) is None:
@@ -81,7 +81,7 @@ def find_offered(module: str, name: str, kind: str) -> Any:
     """Return the object that a module offers under a name.
 
     Raises:
-        PicklingError: in this process there is none of this type.
+        PicklingError: the module of this process offers none of this type.
     """
     found = getattr(importlib.import_module(module), name, None)
     if _type_name(found) != kind:

@@ -1,7 +1,7 @@
-"""Functions, calls and outcomes to payloads and back.
+"""Functions, calls and outcomes to payloads, and back.
 
-On the caller's side large buffers are copied, once, since an array may change before it is sent;
-those of results are not. `by_value` is about what cannot be imported.
+On the caller's side large buffers are copied once, since an array may change before it is sent.
+Buffers of results are not copied. `by_value` pickles the objects that cannot be imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler, shared_objects
@@ -20,10 +20,9 @@ from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import ATOMS, Buffer, Payload
+from gridengine.serialize.payload import ATOMS, Buffer, KeptPayload, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
-from gridengine.serialize.shared_objects import NAME_BYTES
+from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
 from gridengine.serialize.unpicklable import (
     arguments,
     cause_of,
@@ -35,15 +34,12 @@ from gridengine.serialize.unpicklable import (
     reason,
 )
 
-if TYPE_CHECKING:
-    from gridengine.serialize.repeated_arrays import RepeatedArrays
-
 
 def dump(obj: Any) -> list[Buffer]:
     """Return an object's payload.
 
     Raises:
-        PicklingError: it, or something in it, cannot be pickled; the text says where.
+        PicklingError: the object, or a part of it, cannot be pickled; the text says where.
     """
     return or_explain(lambda: with_dill(functools.partial(encode, obj)), obj, "the object")
 
@@ -51,10 +47,11 @@ def dump(obj: Any) -> list[Buffer]:
 def load(payload: Payload) -> Any:
     """Return the object of a payload.
 
-    Arrays are writable where they were writable; a large buffer that is not is copied for that.
+    Arrays are writable if they were writable when they were pickled; a large buffer that cannot be
+    written to is copied for that.
 
     Raises:
-        Exception: whatever rebuilding the object raised.
+        Exception: an error of rebuilding the object.
     """
     if len(payload) == 1:
         return pickle.loads(payload[0])
@@ -63,14 +60,14 @@ def load(payload: Payload) -> Any:
 
 
 def load_items(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the items of a payload's list, and whether all are there: in the place of one that
-    cannot be rebuilt is an `Unloadable`.
+    """Return the items of a payload's list, and whether all could be rebuilt. An `Unloadable` is in
+    the place of an item that could not.
 
     Raises:
-        Exception: this is no list.
+        Exception: the payload has no list.
     """
     try:
-        # As `load`, without a call of it: this is paid for each call.
+        # Like `load`, without calling it: each call pays for this.
         return pickle.loads(payload[0]) if len(payload) == 1 else load(payload), True
     except KeyboardInterrupt:
         raise
@@ -79,7 +76,7 @@ def load_items(payload: Payload) -> tuple[list[Any], bool]:
 
 
 def _writable(payload: Payload) -> tuple[Buffer, list[Buffer]]:
-    """Return the pickle of a payload, and its buffers so that they may be written to."""
+    """Return the pickle of a payload, and its buffers, which may be written to."""
     body, *buffers = fetched(payload)
     buffers = [
         one if len(one) > NAME_BYTES else fetched(shared_objects.buffers_of(bytes(one)))[0]
@@ -89,18 +86,16 @@ def _writable(payload: Payload) -> tuple[Buffer, list[Buffer]]:
 
 
 def fetched(payload: Payload) -> Payload:
-    """Return what a payload stands for; it may have to come from elsewhere.
+    """Return the payload itself, for one that stands for a payload elsewhere.
 
     Raises:
-        Exception: it cannot be had.
+        Exception: the payload cannot be fetched.
     """
     return payload.fetch() if isinstance(payload, StoredPayload | KeptPayload) else payload
 
 
 class RetriedFunction:
-    """A function as it travels together with the exceptions that are to have its calls made
-    again.
-    """
+    """A function and the exceptions after which its calls are retried, as they travel together."""
 
     def __init__(
         self, function: Callable[..., Any], retry_on: tuple[type[BaseException], ...]
@@ -115,17 +110,17 @@ def dump_function(
     *,
     most_digested: float = math.inf,
 ) -> tuple[bytes, list[Buffer]]:
-    """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have
-    its calls made again.
+    """Return a function's digest (16 bytes) and its payload, with the exceptions after which its
+    calls are retried.
 
-    Large buffers are copied into a block (see `shared_memory`). When they are of more than
-    `most_digested` bytes they are not digested, which takes as long again, and the function's
-    digest is unlike any other.
+    Large buffers are copied into a block (see `shared_memory`). If they have more than
+    `most_digested` bytes together, they are not digested, which would take as long again; the
+    function's digest is then random.
 
     Raises:
-        PicklingError: the text names the variable that cannot travel.
+        PicklingError: the function cannot be pickled; the text names the variable.
     """
-    import hashlib  # here, since a runner has no use for it, and starts the sooner
+    import hashlib  # here: a runner does not need it, and starts earlier without it
 
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
@@ -144,10 +139,10 @@ def dump_function(
 
 
 def load_function(payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
-    """Return the function of a payload, and the exceptions that are to have its calls made again.
+    """Return the function of a payload, and the exceptions after which its calls are retried.
 
     Raises:
-        Exception: whatever importing or rebuilding it raised.
+        Exception: an error of importing or rebuilding the function.
     """
     loaded = load(payload)
     return (loaded.function, loaded.retry_on) if type(loaded) is RetriedFunction else (loaded, ())
@@ -162,14 +157,14 @@ def dump_calls(
 ) -> list[Buffer]:
     """Return the payload of a list of calls.
 
-    form: what the calls are, as in `messages.Assignment`, for the text of errors (default: guessed
-        from each).
-    describe: gives a call's name for errors, by its index in the list.
-    repeated: the large arrays that were met among earlier calls.
+    form: the form of the calls (`payload.SINGLE`, `STAR` or `FULL`), for the text of errors;
+        guessed from each call by default.
+    describe: returns a call's name for errors, by its index in the list.
+    repeated: knows the large arrays of earlier calls.
 
     Raises:
-        PicklingError: the text names the call, its argument (the first is argument 1) and what in
-        it cannot be pickled.
+        PicklingError: the text names the call, its argument (the first is argument 1), and the part
+        of the argument that cannot be pickled.
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
         return [pickle.dumps([calls[0]], 5)]
@@ -184,12 +179,12 @@ def dump_values(
     describe: Callable[[int], str] = "the result of call {}".format,
     whole_classes: bool = False,
 ) -> list[Buffer]:
-    """Return the payload of a list of results, to be sent back to where the calls came from.
+    """Return the payload of a list of results, to be sent to the process that the calls came from.
 
-    whole_classes: from there they may go on to other processes, as what other calls are given.
+    whole_classes: that process may forward the results to others, as arguments of other calls.
 
     Raises:
-        PicklingError: the text names the result and what in it cannot be pickled.
+        PicklingError: the text names the result, and the part of it that cannot be pickled.
     """
     if len(values) == 1 and type(values[0]) in ATOMS:
         return [pickle.dumps([values[0]], 5)]
@@ -199,11 +194,11 @@ def dump_values(
 
 
 def load_result(payload: Payload, item: int) -> Any:
-    """Return one of the results of a payload, made anew; what of it lies in buffers that may be
-    written to stays there.
+    """Rebuild one result of a payload, and return it. Data in buffers that may be written to is not
+    copied.
 
     Raises:
-        Exception: what rebuilding it raised.
+        Exception: an error of rebuilding the result.
     """
     value = load_items(payload)[0][item]
     if type(value) is Unloadable:
@@ -212,11 +207,11 @@ def load_result(payload: Payload, item: int) -> Any:
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the results of a payload, and whether all are there: in the place of one that cannot
-    be rebuilt is an `Unloadable`.
+    """Return the results of a payload, and whether all could be rebuilt. An `Unloadable` stands in
+    the place of a result that could not.
 
     Raises:
-        PicklingError: this is no list.
+        PicklingError: the payload has no list.
     """
     try:
         values, complete = load_items(payload)
@@ -232,12 +227,12 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
 
 
 def part_of_values(payload: Payload, first: int, stop: int) -> list[Buffer]:
-    """Return the payload of some of the results of a payload, which are not rebuilt for that: it
-    has their list made, and then the others deleted from it (see `pickletools`).
+    """Return the payload of some results of a payload, without rebuilding any: operations at the
+    end of the pickle delete the others from the list (see `pickletools`).
     """
     body, *buffers = fetched(payload)
     begin, end = first.to_bytes(4, "little"), stop.to_bytes(4, "little")
-    # By number 0 nothing else is wanted any more.
+    # Entry 0 of the memo may be replaced: nothing refers to it at the end of the pickle.
     others = (
         pickle.BININT + end + pickle.NONE,
         pickle.NONE + pickle.BININT + begin,
@@ -253,10 +248,10 @@ def part_of_values(payload: Payload, first: int, stop: int) -> list[Buffer]:
 def dump_exception(
     error: BaseException, arguments: str = "", *, origin: BaseException | None = None
 ) -> list[Buffer]:
-    """Return the payload of an exception that a call raised, with its traceback, or that of its
-    `origin`, and what the call was given, as text. Never fails.
+    """Return the payload of an exception that a call raised. As text it has the traceback, of the
+    exception or of its `origin`, and the call's arguments. Never fails.
 
-    What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that
+    A part that cannot be pickled is replaced by its `repr`, and a note says so. An exception that
     cannot travel at all is replaced by a `PicklingError` with its type's name.
     """
     name = name_of(type(error))
@@ -271,7 +266,7 @@ def dump_exception(
         )
         body, *buffers = encode(substitute, SOCKETS)
     origin = origin or error
-    told = isinstance(error, GridEngineError) and origin.__traceback__ is None  # it is all there is
+    told = isinstance(error, GridEngineError) and origin.__traceback__ is None  # never raised
     text = "" if told else traceback_text(origin)
     return [pickle.dumps((name, text, bytes(body), arguments), 5), *buffers]
 
@@ -285,21 +280,21 @@ def _dump_error(error: BaseException) -> list[Buffer]:
 
 
 def raised_type(payload: Payload) -> str:
-    """Return the name of the type of a payload's exception; nothing of the user's is loaded."""
+    """Return the name of the type of a payload's exception, without loading the user's objects."""
     return str(pickle.loads(payload[0])[0])
 
 
 def load_exception(payload: Payload) -> BaseException:
-    """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`, but for an error
-    of ours that was never raised.
+    """Return the exception of a payload. Its `__cause__` is a `RemoteTraceback`, unless it is an
+    error of the package that was never raised.
     """
     return load_raised(payload)[0]
 
 
 def load_raised(payload: Payload) -> tuple[BaseException, str]:
-    """Return the exception of a payload, as `load_exception`, and what the call was given as text.
+    """Return the exception of a payload, like `load_exception`, and the call's arguments as text.
 
-    One that cannot be rebuilt here is replaced by a `PicklingError` with its type's name.
+    An exception that cannot be rebuilt here is replaced by a `PicklingError` with its type's name.
     """
     name, text, body, arguments = pickle.loads(payload[0])
     try:

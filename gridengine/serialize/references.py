@@ -1,6 +1,4 @@
-"""Futures among what is handed in: where one lies, a reference to the result is pickled, and calls
-get the result in its place.
-"""
+"""References: a future that is handed in is pickled as a reference, and calls get the result."""
 
 from __future__ import annotations
 
@@ -16,22 +14,22 @@ from typing import Any, Protocol, TypeAlias
 from gridengine.serialize.payload import Payload, size_of
 
 MOST_BESIDE = 64 * 1024
-"""Values that were pickled together travel on together while they are of so many bytes at most."""
+"""Values that were pickled together are forwarded together up to this size in bytes."""
 _KNOWN_CLASS = re.compile(b"find_class")
-"""Is in a pickle that names a class which the caller alone is sure to know."""
+"""Is in a pickle that names a class by its token, which only the caller is sure to know."""
 RESULT_NAME_BYTES = 8
-"""How long the name of a result is: no shared object's or function's is of that length."""
+"""The length of a result's name. Names of shared objects and functions are longer."""
 
 
 class User(Protocol):
-    """A dispatcher, which knows what references stand for."""
+    """A dispatcher, which knows the results that references stand for."""
 
     def release_references(self, references: list[int]) -> None: ...
 
 
 class Reference:
-    """Stands for a result that may not be there yet. `number` is what it travels by, and unlike any
-    other. Once it is gone, those who know it are told.
+    """Stands for a result that may not be there yet. It travels by its `number`, which no other
+    reference has. When it is gone, the dispatchers that know it are told.
     """
 
     __slots__ = ("__weakref__", "_users", "number")
@@ -43,24 +41,26 @@ class Reference:
 
     @property
     def name(self) -> bytes:
-        """What it is pickled as."""
+        """The bytes by which it is pickled."""
         return self.number.to_bytes(RESULT_NAME_BYTES, "big")
 
     def is_known_to(self, user: User) -> bool:
-        """Return whether this dispatcher knows it."""
+        """Return whether this dispatcher knows the reference."""
         return any(one() is user for one in self._users)
 
     def add_user(self, user: User) -> None:
-        """Note that a dispatcher knows it."""
+        """Note that a dispatcher knows the reference."""
         self._users.append(weakref.ref(user))
 
     def remove_user(self, user: User) -> None:
-        """Note that it does not know it after all."""
+        """Note that a dispatcher does not know the reference after all."""
         self._users[:] = [one for one in self._users if one() is not user]
 
 
 def _release(number: int, users: list[weakref.ref[User]]) -> None:
-    """Called by the collector too, at any point and in any thread: it must not wait for a lock."""
+    """Tell the dispatchers that know a reference that it is gone. The garbage collector calls this
+    too, at any point and in any thread: it must not wait for a lock.
+    """
     for one in users:
         user = one()
         if user is not None:
@@ -69,57 +69,57 @@ def _release(number: int, users: list[weakref.ref[User]]) -> None:
 
 @functools.cache
 def _numbers() -> Iterator[int]:
-    """Return numbers that no other process has."""
+    """Return an iterator of numbers that no other process has."""
     return itertools.count(int.from_bytes(os.urandom(8), "big") >> 1)
 
 
 def new_number() -> int:
-    """Return what a result may travel by: unlike any other."""
+    """Return a number for a result that no other result has."""
     return next(_numbers())
 
 
 Awaited: TypeAlias = Mapping[Reference, Any]
-"""References, each with what gives the result."""
+"""References, each with the source of its result."""
 
 
 NOTHING: Awaited = types.MappingProxyType({})
 
 
 def awaited_in(payload: Payload) -> Awaited:
-    """Return what a payload refers to, until its dispatcher has been told of that."""
+    """Return the references in a payload whose dispatcher has not been told of them."""
     return getattr(payload, "awaits", NOTHING)
 
 
 def numbers(references: Iterable[Reference]) -> tuple[int, ...]:
-    """Return the numbers of these references, each once."""
+    """Return the numbers of these references, without repeats."""
     return tuple(dict.fromkeys(one.number for one in references))
 
 
 def can_go_on(payload: Payload, values: int) -> bool:
-    """Return whether one of so many values that were pickled together for the caller may be sent on
-    as it came; else the caller has to pickle it again.
+    """Return whether the payload of a value can be forwarded as it is; `values` is the number of
+    values in that payload. If not, the caller has to pickle the value again.
     """
     is_alone = values == 1 or size_of(payload) <= MOST_BESIDE
     return is_alone and _KNOWN_CLASS.search(payload[0]) is None
 
 
 class ResultHolder:
-    """The base of what is not a future and yet stands for a result: calls that are given it get
-    that.
+    """The base of objects that are no futures and yet stand for a result: calls that are given one
+    get the result.
     """
 
     __slots__ = ()
 
     def _find_source(self) -> tuple[Any, Any] | None:
-        """Return what the result is known by, the same each time, and what gives it; None is for
-        what is pickled as other objects are.
+        """Return the object that the result is known by, the same each time, and the source of the
+        result. None: the object is pickled like others.
         """
         raise NotImplementedError
 
 
 class _Hook:
-    """What may be referred to: objects of these types, of which `find` gives a reference and what
-    gives the result, or None for one that is pickled as other objects are.
+    """The types of objects that are pickled as references. `find` returns an object's reference and
+    the source of its result, or None for an object that is pickled like others.
     """
 
     def __init__(self) -> None:
@@ -133,5 +133,5 @@ def hook() -> _Hook:
 
 
 def refer_to(kinds: tuple[type, ...], find: Callable[[Any], tuple[Reference, Any] | None]) -> None:
-    """Have objects of these types referred to, from now on; see `_Hook`."""
+    """Pickle objects of these types as references from now on; see `_Hook`."""
     hook().find, hook().kinds = find, kinds

@@ -1,8 +1,9 @@
-"""Sentinels (Python 3.15, PEP 661) that cannot be imported, for what counts of one is which it is.
+"""Sentinels (Python 3.15, PEP 661) that cannot be imported.
 
-Each has a *token*, as classes have: a process that knows the token uses the sentinel that it has,
-and the one where it was made gets its own back. They are constants, and cannot be referred to
-weakly: they are known as long as the process lives.
+Only the identity of a sentinel counts. So each has a *token*, like a class that travels by value: a
+process that knows the token uses the sentinel that it has, and the process that made the sentinel
+gets its own back. Sentinels cannot be referred to weakly: they are known as long as the process
+lives.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import sys
 from typing import Any, NamedTuple
 
 from gridengine.serialize.classes import is_importable, known_classes
-from gridengine.serialize.main_module import add_to_main
+from gridengine.serialize.users_modules import add_to_main
 
 SENTINEL: type = getattr(builtins, "sentinel", type("sentinel", (), {}))
-"""Their type; before Python 3.15 one that nothing is of."""
+"""The type of sentinels; before Python 3.15 a type without objects."""
 
 
 class _Known(NamedTuple):
-    """By its `id`: a sentinel and its token. By its token: a sentinel."""
+    """The known sentinels: with their tokens, by `id`; and by token."""
 
     tokens: dict[int, tuple[Any, bytes]]
     sentinels: dict[bytes, Any]
@@ -33,19 +34,17 @@ def _known() -> _Known:
 
 
 def reduction(one: Any) -> Any:
-    """Return what a pickle has of a sentinel."""
+    """Return the reduction of a sentinel."""
     if is_importable(one):
         return NotImplemented
-    # Several threads may come here: the first token is the one that is kept.
+    # Several threads may come here: the first token stays.
     _, token = _known().tokens.setdefault(id(one), (one, os.urandom(16)))
     _known().sentinels[token] = one
     return find, (token, one.__module__, one.__name__, repr(one))
 
 
 def find(token: bytes, module: str, name: str, text: str) -> Any:
-    """Return the sentinel that has this token; when there is none, a new one of this name and
-    `repr`.
-    """
+    """Return the sentinel of this token; if there is none, make one with this name and `repr`."""
     if token not in _known().sentinels:
         one = _of_the_script(name) or _new(module, name, text)
         one = _known().sentinels.setdefault(token, one)
@@ -56,7 +55,7 @@ def find(token: bytes, module: str, name: str, text: str) -> Any:
 
 
 def _of_the_script(name: str) -> Any:
-    """Return what the script has by this name, if what an earlier process has kept is read."""
+    """Return the script's sentinel of this name, if stored results are read; else None."""
     found = getattr(sys.modules["__main__"], name, None)
     return found if known_classes().finds_by_name and type(found) is SENTINEL else None
 

@@ -1,8 +1,8 @@
 """Large buffers in memory that several processes map, so that a machine holds each once.
 
-A block is memory without a name (`memfd_create(2)`). The same user's processes can map it by its
-owner's `/proc/PID/fd` for as long as the owner has it open; what is mapped then stays, whatever
-becomes of the owner.
+A block is memory without a name (`memfd_create(2)`). Processes of the same user can map it by its
+owner's `/proc/PID/fd` for as long as the owner has it open. What they have mapped then stays, even
+after the owner has ended.
 """
 
 from __future__ import annotations
@@ -31,73 +31,73 @@ if TYPE_CHECKING:
 log = logging.getLogger("gridengine")
 
 LARGE = 1 << 20
-"""From this size in bytes a buffer goes into a block; below it, sending it to each process costs
+"""From this size in bytes a buffer goes into a block. To send a smaller one to each process costs
 less.
 """
 MOST_BLOCKS = 200
-"""With so many blocks of results, each of which takes a descriptor, the next are as other buffers:
-whoever needs them is sent them.
+"""The most blocks of results, each of which takes a descriptor. Further results are sent to the
+processes that need them, like other buffers.
 """
 KEPT_BYTES = 16_000_000
-"""So much of functions that no call uses is kept; a larger one is let go at once, so that there is
-little use in knowing it again.
+"""So many bytes of functions that no call uses are kept. A larger function is released at once, so
+there is little use in recognizing it later.
 """
 _ALIGNMENT = 64
-"""Where buffers begin in a block, in bytes: what vector instructions like."""
+"""Buffers begin at multiples of this in a block, in bytes, as vector instructions prefer."""
 _MAP_FIXED = 0x10
-"""On Linux, whatever the processor but on some that Python is not built for."""
+"""The value on Linux, on all processors that Python is built for."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-"""What a block has that comes from a process which may do anything: who maps it may rely on it."""
+"""The seals of a block from a process that may do anything: others may rely on its content."""
 
 
 class Block(mmap.mmap):
-    """Memory for other processes to map; it cannot be written to any more. It goes when nothing
-    refers to it or to a view of it.
+    """Memory that other processes can map, and that nobody writes to any more. It is freed when
+    nothing refers to it or to a view of it.
     """
 
     fd = -1
-    """The descriptor that this was mapped from, closed with it."""
+    """The descriptor that the block was mapped from; closed with the block."""
 
     def own(self, fd: int) -> None:
-        """Have this descriptor of it as long as it is there."""
+        """Own this descriptor of the block: it is closed with the block."""
         self.fd = fd
         self._close_fd = weakref.finalize(self, os.close, fd)
 
     def disown(self) -> None:
-        """Close the descriptor: from here on nobody else can open it."""
+        """Close the descriptor: from here on no other process can open the block."""
         if self.fd >= 0:
             self.fd = -1
             self._close_fd()
 
     def move_to_file(self, folder: Path) -> None:
-        """Have what is in it lie in a file there, which has no name and goes with it, rather than
-        in memory. Views of it, and the path, stay good.
+        """Move the content from memory to a file in that folder. The file has no name, and is freed
+        with the block. Views of the block, and its path, stay valid.
 
         Raises:
-            OSError: the file cannot be made, or does not take it all.
+            OSError: the file cannot be made, or there is no room for all of it.
         """
-        import tempfile  # here, since it is hardly ever needed
+        import tempfile  # here: it is hardly ever needed
 
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, len(self))
             _write(file.fileno(), memoryview(self), 0)
-            os.fsync(file.fileno())  # some file systems say only now that they are full
+            os.fsync(file.fileno())  # some file systems report only now that they are full
             _map_over(self, file.fileno())
             if self.fd >= 0:
                 os.dup2(file.fileno(), self.fd, inheritable=False)
 
     @property
     def path(self) -> str:
-        """Where processes of this machine and user can open it."""
+        """The path by which processes of this machine and user can open the block."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
 
 class StoredPayload(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
-    block: which. places: of each such buffer its index in the payload, its offset in the block and
-        its size, in their order.
-    digest: of what is in the block; empty when there is too much of it for that.
+    block: the block.
+    places: the place of each such buffer, in their order.
+    digest: the digest of the block's content; empty if the content is too large for that.
     needs: see `shared_objects.needs_of`.
     """
 
@@ -116,7 +116,7 @@ class StoredPayload(list[Buffer]):
             self[index] = view[offset : offset + size]
 
     def fetch(self) -> list[Buffer]:
-        """Return the payload with its large buffers mapped anew, to be written to."""
+        """Return the payload with its large buffers mapped anew, so that they may be written to."""
         return _put_together([(_mapped(self.block.fd), self.places)], self.others())
 
     def others(self) -> list[Buffer]:
@@ -126,8 +126,8 @@ class StoredPayload(list[Buffer]):
 
 
 class BlockWriter:
-    """A payload on its way into a block, and its digest, unless it is of more than `most_digested`
-    bytes.
+    """Writes the large buffers of a payload into a block, and digests them, unless they have more
+    than `most_digested` bytes together.
     """
 
     def __init__(self, *, most_digested: float = math.inf) -> None:
@@ -137,13 +137,13 @@ class BlockWriter:
         self._places: list[Place] = []
         import hashlib
 
-        # Where buffers are large their digest takes most of the time, and SHA-256 is what
-        # processors have instructions for.
+        # The digest of large buffers takes most of the time, and processors have instructions for
+        # SHA-256.
         self._digest: hashlib._Hash | None = hashlib.sha256()
 
     def put(self, index: int, buffer: Buffer) -> bool:
-        """Copy what is to be number `index` of the payload into the block; return whether that was
-        possible: otherwise it travels as small buffers do.
+        """Copy the buffer that gets this index in the payload into the block. Return whether that
+        was possible: if not, the buffer travels like a small one.
         """
         view = memoryview(buffer).cast("B")
         try:
@@ -159,7 +159,7 @@ class BlockWriter:
         return True
 
     def _copy_and_digest(self, view: memoryview, digest: hashlib._Hash) -> hashlib._Hash:
-        # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
+        # Both release the interpreter's lock: on two processors this takes half the time.
         digesting = threading.Thread(target=digest.update, args=(view,))
         try:
             digesting.start()
@@ -179,7 +179,7 @@ class BlockWriter:
         _write(self._fd, view, self._size)
 
     def finish(self, payload: list[Buffer]) -> list[Buffer]:
-        """Return the payload with views of the block in it. Nothing can be put there any more.
+        """Return the payload with views of the block in it. The block takes no more buffers.
 
         Raises:
             OSError: no address space is left.
@@ -194,17 +194,18 @@ class BlockWriter:
         )
 
     def close(self) -> None:
-        """Let go of what was not finished. May be called twice."""
+        """Release a block that was not finished. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def store(payload: Payload, *, whole: bool = False) -> Payload:
-    """Return a payload whose large buffers are in a block: the same one when there are none, they
-    are already, or no block is to be had.
+    """Return a payload whose large buffers are in a block. It is the same payload if it has no
+    large buffers, if they are in a block already, or if no block can be had.
 
-    whole: all of it goes there, if together it is large, and nothing of it changes any more.
+    whole: all buffers, which must not change any more, go into the block, if they are large
+        together.
     """
     sizes = [memoryview(buffer).nbytes for buffer in payload]
     if whole:
@@ -229,11 +230,11 @@ def fetch(
 ) -> list[Buffer]:
     """Return the payload whose large buffers are at these places of the blocks with these paths.
 
-    They are mapped: their pages are shared with all who have them. They may be written to, unless
-    they are to be not `writable`; what is written is seen here alone (copy on write).
+    The buffers are mapped, so that processes share their pages. If they are `writable`, only this
+    process sees what it writes (copy on write).
 
     Raises:
-        OSError: one is not there.
+        OSError: a block does not exist any more.
     """
     mapped = [(_opened(path, writable=writable), places) for path, places in blocks.items()]
     return _put_together(mapped, others)
@@ -248,7 +249,7 @@ def _opened(path: str, *, writable: bool) -> memoryview:
 
 
 def new_block(buffer: Buffer) -> int:
-    """Return a descriptor of memory with a copy of this, which nobody can change any more.
+    """Return a descriptor of memory with a copy of this buffer, which nobody can change any more.
 
     Raises:
         OSError: no descriptor is left, or files may not be so large.
@@ -264,12 +265,12 @@ def new_block(buffer: Buffer) -> int:
 
 
 def adopt(fd: int, size: int) -> memoryview:
-    """Return what `new_block` has made in another process, to be written to: what is written is
-    seen here alone. It is a view of a `Block`, which has the descriptor from here on.
+    """Map a block that `new_block` has made in another process. Return a view of it, which may be
+    written to; only this process sees what it writes. The `Block` owns the descriptor from here on.
 
     Raises:
-        OSError: it cannot be mapped.
-        ValueError: it is none, or of another size.
+        OSError: the block cannot be mapped.
+        ValueError: the descriptor is of no block, or of one of another size.
     """
     if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
         raise ValueError("this is no block, or of another size")
@@ -279,8 +280,8 @@ def adopt(fd: int, size: int) -> memoryview:
 
 
 def in_own_block(buffer: Buffer) -> Buffer:
-    """Return a copy of a buffer in a block of this process alone, which may be moved to a file; a
-    small one as it is.
+    """Return a copy of a buffer in a block of this process alone, which may be moved to a file. A
+    small buffer is returned itself.
 
     Raises:
         OSError: no address space is left.
@@ -293,8 +294,8 @@ def in_own_block(buffer: Buffer) -> Buffer:
 
 
 def in_shared_block(buffer: Buffer) -> Buffer:
-    """Return a copy of a buffer in a block that others can open, which may be moved to a file; a
-    small one, or one in a block, as it is.
+    """Return a copy of a buffer in a block that others can open, which may be moved to a file. A
+    small buffer, or one in such a block, is returned itself.
 
     Raises:
         OSError: no descriptor, or address space, is left.
@@ -305,13 +306,13 @@ def in_shared_block(buffer: Buffer) -> Buffer:
 
 
 def block_of(buffer: Buffer) -> Block | None:
-    """Return the block that a buffer is all of, if others can open that."""
+    """Return the block that a buffer covers whole, if others can open the block; else None."""
     block = buffer.obj if type(buffer) is memoryview else None
     return block if type(block) is Block and block.fd >= 0 and len(buffer) == len(block) else None
 
 
 def writable(buffer: Buffer) -> Buffer:
-    """Return what is in a buffer so that it can be written to, and that is seen here alone."""
+    """Return a buffer with the same content that may be written to, unseen by others."""
     view = memoryview(buffer)
     if not view.readonly:
         return buffer
@@ -320,12 +321,12 @@ def writable(buffer: Buffer) -> Buffer:
 
 
 class KeptBlocks:
-    """Blocks that others may need, as long as they live. Their descriptors are not closed, but for
-    those of very many: a process may not have more.
+    """Blocks that other processes may need. They stay open as long as they live, up to
+    `MOST_BLOCKS`, since a process may have only so many descriptors.
 
     Args:
-        most_bytes: of so many bytes at most they are in memory.
-        folder: where the oldest of them go, as files, when there are more.
+        most_bytes: the most bytes that the blocks have in memory.
+        folder: the folder where the oldest blocks go, as files, if they have more.
     """
 
     def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
@@ -334,15 +335,15 @@ class KeptBlocks:
         self._blocks: dict[int, weakref.ref[Block]] = {}
         self._open: set[int] = set()
         self._in_memory: dict[int, int] = {}
-        """The sizes of those in memory, oldest first; together they are `_bytes`."""
+        """The sizes of the blocks in memory, oldest first; together they are `_bytes`."""
         self._bytes = 0
         self._gone: deque[int] = deque()
-        """Those that went, in whatever thread, since the last time."""
+        """The blocks that were freed, in any thread, since the last `keep`."""
         self._numbers = itertools.count()
         self._has_warned = False
 
     def keep(self, buffers: Iterable[Buffer]) -> None:
-        """Keep the blocks among these.
+        """Keep the blocks among these buffers.
 
         Raises:
             OSError: there is no room for them, neither in memory nor in files.
@@ -375,8 +376,8 @@ class KeptBlocks:
         self._bytes += len(block)
 
     def take_in(self, buffers: Payload, copy: Callable[[Buffer], Buffer]) -> Payload:
-        """Keep what has come as it is sent, in blocks that `copy` makes; return it. It is here:
-        where there is no room for it otherwise it stays in memory, and a warning says so, once.
+        """Keep buffers that have come, in blocks that `copy` makes, and return them. If there is no
+        room for them, the buffers are returned as they came, in memory; a warning says so, once.
         """
         try:
             taken = list(map(copy, buffers))
@@ -396,15 +397,15 @@ class KeptBlocks:
 
 
 def disown(buffers: Iterable[Buffer]) -> None:
-    """Close the descriptors of the blocks among these, which nobody else is to open."""
+    """Close the descriptors of the blocks among these buffers: no other process may open them."""
     for buffer in buffers:
         if type(buffer) is memoryview and type(buffer.obj) is Block:
             buffer.obj.disown()
 
 
 def _private(fd: int, size: int) -> Block:
-    """Return what is in a file, mapped copy on write. `mmap.mmap` would keep a descriptor of it
-    open, and whoever holds a thousand results has no more.
+    """Map a file copy on write. `mmap.mmap` would keep a descriptor of it open; a process that
+    holds a thousand results would have none left.
     """
     block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     _map_over(block, fd)
@@ -412,8 +413,8 @@ def _private(fd: int, size: int) -> Block:
 
 
 def _map_over(block: Block, fd: int) -> None:
-    """Put what is in a file in the place of what was mapped."""
-    import ctypes  # here, since few need it
+    """Map a file in the place of a block's memory."""
+    import ctypes  # here: few need it
 
     place = ctypes.addressof(ctypes.c_char.from_buffer(block))
     flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
@@ -448,7 +449,7 @@ def _mapped(fd: int) -> memoryview:
 def _put_together(
     mapped: Iterable[tuple[memoryview, Sequence[Place]]], others: Payload
 ) -> list[Buffer]:
-    """Return a payload put together from blocks and what is not in them."""
+    """Return a payload of the buffers in blocks and the others, in their order."""
     payload = list(others)
     for index, buffer in sorted(
         (index, view[offset : offset + size])
@@ -460,8 +461,8 @@ def _put_together(
 
 
 def _check_openness() -> None:
-    """Check that other processes of this user may look into our descriptors: not those of a program
-    with privileges of its own, for one.
+    """Check that other processes of this user may open the descriptors of this one. They may not if
+    this is a program with privileges of its own, say.
 
     Raises:
         OSError: they may not (proc(5): the folder then belongs to root).

@@ -1,34 +1,41 @@
-"""Objects that many calls use: the handle that stands for one where it was shared, and the object
-where calls run.
+"""Objects that many calls use: shared by `share`, or large arrays that arguments repeat.
 
-Wherever a handle (`Shared`) lies in what is handed in, its name alone is pickled, and the payload
-lists what it needs. Workers are sent a shared object as they are sent a function: once, by name,
-until a message has them forget it. A runner that unpickles the name gets the object, loaded once in
-each process.
+Wherever a handle (`Shared`) lies in what is handed in, only the object's name is pickled, and the
+payload lists the objects that it needs. Workers are sent a shared object as they are sent a
+function: once, by name, until a message has them forget it. A runner that unpickles the name gets
+the object, loaded once in each process.
+
+`RepeatedArrays` does the same for a large array that calls of one map are given again. A caller may
+fill an array anew between two calls. So an array is known by the place of its data, and by its
+content: a comparison takes a fifth of the time of a copy, and ends at the first difference.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
+from msgspec import Struct
+
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
+from gridengine.serialize.shared_memory import StoredPayload, store
 
 T = TypeVar("T")
 NAME_BYTES = 16
-"""How long names are: shorter than any buffer that travels apart from its pickle."""
+"""The length of names. Any buffer that travels apart from its pickle is longer."""
 
 
 class User(Protocol):
-    """A dispatcher, whose workers may have got shared objects."""
+    """A dispatcher, whose workers may have received shared objects."""
 
     def release(self, name: bytes) -> None: ...
 
@@ -37,9 +44,9 @@ class SharedObject:
     """A shared object as it travels: its payload, and the name that stands for it.
 
     Args:
-        name: unlike any other.
-        payload: pickled; none of its buffers may be written to.
-        handles: those that lie in the object itself.
+        name: a name that no other object has.
+        payload: the pickled object. None of its buffers may be written to.
+        handles: the handles that lie in the object itself.
     """
 
     def __init__(
@@ -56,12 +63,12 @@ class SharedObject:
 
     @functools.cached_property
     def object(self) -> Any:
-        """The object, made of these very bytes; its arrays cannot be written to."""
+        """The object, made of the payload without copying it; its arrays cannot be written to."""
         with resolving_locally():
             return _load(self.payload)
 
     def used_by(self, user: User) -> None:
-        """Have `user.release` called once no handle is left; at once if none is."""
+        """Call `user.release` once no handle is left; at once if none is left now."""
         with self._lock:
             users = [one for one in self._users if one() not in (None, user)]
             self._users = [*users, weakref.ref(user)]
@@ -69,8 +76,8 @@ class SharedObject:
             user.release(self.name)
 
     def release(self) -> None:
-        """Note that no handle is left. Called by the collector too, at any point and in any thread:
-        it must not wait for a lock.
+        """Note that no handle is left. The garbage collector calls this too, at any point and in
+        any thread: it must not wait for a lock.
         """
         self._released = True
         for one in self._users:
@@ -82,8 +89,8 @@ class SharedObject:
 class Shared(Generic[T]):
     """A handle for an object that many calls use; `gridengine.share` makes one.
 
-    In a call there is the object itself in its place. Close it, leave its `with` or drop it, and
-    the object is let go when no call needs it any more.
+    A call gets the object itself in the place of the handle. Close the handle, leave its `with`, or
+    drop it: then the object is released when no call needs it any more.
     """
 
     def __init__(self, shared: SharedObject, kind: type) -> None:
@@ -102,7 +109,7 @@ class Shared(Generic[T]):
         return shared_object_of(self).object  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let go of the object once no call that was handed in needs it. May be called twice."""
+        """Release the object once no call that was handed in needs it. May be called twice."""
         self._finalizer()
         self._shared = None
 
@@ -133,7 +140,7 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
     """Return the object that a handle stands for.
 
     Raises:
-        ValueError: it is closed.
+        ValueError: the handle is closed.
     """
     if handle._shared is None:
         raise ValueError(f"the shared {handle._kind.__qualname__} has been closed; share it again")
@@ -141,19 +148,19 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
 
 
 class PayloadWithObjects(list[Buffer]):
-    """A payload that names shared objects, or results: it is of use only where these are."""
+    """A payload that names shared objects or results: it can be loaded only where these are."""
 
     needs: tuple[SharedObject, ...] = ()
     awaits: Awaited = NOTHING
 
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
-    """Return the shared objects that are named in a payload, and those named in them."""
+    """Return the shared objects that a payload names, and those that these name."""
     return getattr(payload, "needs", ())
 
 
 def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
-    """Return these shared objects and those named in them, each once."""
+    """Return these shared objects and those that they name, each once."""
     found: dict[SharedObject, None] = {}
     for one in chain.from_iterable(needs):
         found.update(dict.fromkeys((*one.needs, one)))
@@ -161,7 +168,7 @@ def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
 
 
 def _load(payload: Payload) -> Any:
-    """Return the object of a payload: its arrays are views of the buffers, and cannot be written
+    """Return the object of a payload. Its arrays are views of the buffers, and cannot be written
     to.
     """
     return pickle.loads(
@@ -169,20 +176,20 @@ def _load(payload: Payload) -> Any:
     )
 
 
-# What names stand for in this process
+# The objects that names stand for in this process
 
 
 class Registry:
-    """What this process has shared (`owned`), and what loads that which others have sent
-    (`registered`).
+    """The objects that this process has shared (`owned`), and functions that load the objects that
+    others have sent (`registered`), by their names.
     """
 
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
         self.registered: dict[bytes, tuple[Callable[[], Any], Callable[..., Payload]]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
-        """Takes the name of an open file of the caller's, and returns a descriptor of this
-        process's own, or raises a LookupError.
+        """Takes the name of an open file of the caller. Returns a descriptor that this process
+        owns, or raises a LookupError.
         """
 
 
@@ -192,15 +199,15 @@ def registry() -> Registry:
 
 
 def register(name: bytes, fetch: Callable[..., Payload]) -> None:
-    """Have a name stand for an object here, whose payload `fetch(writable=False)` gives when it is
-    first asked for.
+    """Let a name stand for an object in this process. `fetch(writable=False)` returns its payload
+    when the object is first needed.
     """
     registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
 
 
 def register_result(name: bytes, load: Callable[[], Any]) -> None:
-    """Have a name stand for the result of a call here, which `load` gives anew for each call that
-    names it.
+    """Let a name stand for the result of a call in this process. `load` rebuilds the result for
+    each call that names it.
     """
     registry().registered[name] = load, _no_buffers
 
@@ -210,22 +217,22 @@ def _no_buffers(*, writable: bool) -> NoReturn:
 
 
 def unregister(name: bytes) -> None:
-    """Forget an object that was registered, if it was."""
+    """Forget a registered object; an unknown name is ignored."""
     registry().registered.pop(name, None)
 
 
 def owned(name: bytes) -> SharedObject | None:
-    """Return what this process has shared by that name, while it is referred to."""
+    """Return the object of this name that this process has shared, while it is referred to."""
     return registry().owned.get(name)
 
 
 def find(name: bytes) -> Any:
-    """Return what a name stands for: where calls are run the object, and where they were handed in
-    what may be handed in again.
+    """Return the object that a name stands for, in a process that runs calls. In the process that
+    handed the calls in, return the `SharedObject`, which may be handed in again.
 
     Raises:
-        LookupError: it has been let go.
-        Exception: whatever loading the object raised.
+        LookupError: the object has been released.
+        Exception: an error of loading the object.
     """
     registered = registry().registered.get(name)
     if registered is not None:
@@ -237,11 +244,11 @@ def find(name: bytes) -> Any:
 
 
 def buffers_of(name: bytes) -> Payload:
-    """Return the bare buffers that a name stands for; what is written to mapped ones nobody else
-    sees.
+    """Return the bare buffers that a name stands for. No other process sees what is written to
+    mapped buffers.
 
     Raises:
-        LookupError: they have been let go.
+        LookupError: the buffers have been released.
     """
     registered, shared = registry().registered.get(name), owned(name)
     if registered is not None:
@@ -256,9 +263,7 @@ _RESOLVING_LOCALLY: ContextVar[bool] = ContextVar("gridengine_resolving_locally"
 
 @contextlib.contextmanager
 def resolving_locally() -> Iterator[None]:
-    """Have what is unpickled meanwhile get objects, though it is unpickled where they were
-    shared.
-    """
+    """Let names stand for objects while this lasts, even in the process that has shared them."""
     token = _RESOLVING_LOCALLY.set(True)
     try:
         yield
@@ -271,5 +276,105 @@ def _no_descriptor(name: bytes) -> int:
 
 
 def identity(obj: Any) -> Any:
-    """Return the object: how a handle travels to the caller."""
+    """Return the object. By this function a handle travels to the caller as its object."""
     return obj
+
+
+HELD_BYTES = 256_000_000
+"""The most bytes of copies that are held for later calls. The arrays of one call are held together,
+even if they have more.
+"""
+_COMPARED_BYTES = 64 * 1024
+"""So many bytes are compared at a time: they stay in the processor's cache."""
+
+
+class _Known(Struct, eq=False):
+    """An array that was seen. From the second time on, the copy `shared` stands for it, unless the
+    array `changes`.
+    """
+
+    owner: weakref.ref[Any]
+    shared: Shared[Any] | None = None
+    changes: bool = False
+
+
+class RepeatedArrays(Struct, eq=False, weakref=True):
+    """The large arrays among the arguments of calls, for one thread. It holds no array, and a copy
+    no longer than its array lives.
+
+    stored: how many bytes were copied for calls to share.
+    named: for how many bytes calls have a name instead.
+    """
+
+    stored: int = 0
+    named: int = 0
+    _known: dict[tuple[int, int], _Known] = {}
+
+    def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
+        """Return the shared object that stands for a buffer that was seen before; else None.
+
+        beside: the shared objects that were found for the same calls.
+        """
+        owner: Any = view.obj
+        interface = getattr(owner, "__array_interface__", None)  # NumPy's: its views have new ids
+        key = id(owner) if interface is None else interface["data"][0], view.nbytes
+        while hasattr(getattr(owner, "base", None), "__array_interface__"):
+            owner = owner.base
+        known = self._known.pop(key, None)
+        if known is None or known.owner() is not owner:
+            forget = functools.partial(_forget, weakref.ref(self), key)
+            with contextlib.suppress(TypeError):  # `bytes`, say, have no weak references
+                self._known[key] = _Known(weakref.ref(owner, forget))
+            return None
+        self._known[key] = known  # at the end: in order of use
+        if known.changes:
+            return None
+        if known.shared is None:
+            known.shared = _share(view)
+            self.stored += view.nbytes
+            self._drop_oldest(beside)
+        elif not _is_equal(shared_object_of(known.shared).payload[0], view):
+            known.changes, known.shared = True, None  # from now on it travels with each call
+            return None
+        self.named += view.nbytes
+        return shared_object_of(known.shared)
+
+    def _drop_oldest(self, beside: Sequence[SharedObject]) -> None:
+        size = 0
+        for key in reversed(list(self._known)):
+            known = self._known.get(key)
+            if known is not None and known.shared is not None:
+                size += key[1]
+                # Arrays of the present calls stay: else calls of two would copy both each time.
+                is_old = size > max(HELD_BYTES, key[1])
+                if is_old and shared_object_of(known.shared) not in beside:
+                    known.shared = None
+
+    def clear(self) -> None:
+        """Forget all arrays. Copies that calls need stay until the calls have ended."""
+        self._known.clear()
+
+
+def _forget(where: weakref.ref[RepeatedArrays], key: tuple[int, int], _: object) -> None:
+    repeated = where()
+    if repeated is not None:
+        repeated._known.pop(key, None)
+
+
+def _share(view: memoryview) -> Shared[Any]:
+    stored = store([view], whole=True)
+    if not isinstance(stored, StoredPayload):
+        stored = [bytes(view)]
+    return Shared(SharedObject(os.urandom(NAME_BYTES), stored), memoryview)
+
+
+def _is_equal(copy: Buffer, view: memoryview) -> bool:
+    """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
+    `memoryview` does not.
+    """
+    return all(
+        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
+            view[start : start + _COMPARED_BYTES]
+        )
+        for start in range(0, view.nbytes, _COMPARED_BYTES)
+    )

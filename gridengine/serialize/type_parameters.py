@@ -1,9 +1,8 @@
-"""Type variables, new types and aliases (`type X = ...`) that no other process can import, taken
-apart and made anew.
+"""Type variables, new types and aliases (`type X = ...`) that cannot be imported.
 
-What is evaluated lazily where it was written (an alias's value, a bound) may lead back to what it
-belongs to. So there it is evaluated lazily as well: the whole is made with a `Deferred`, which is
-filled afterwards.
+They are taken apart and made anew. The value of an alias, or the bound of a variable, is evaluated
+lazily where it was written, and may lead back to the alias or variable. So it is evaluated lazily
+in the other process too: the whole is made with a `Deferred`, which is filled afterwards.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any
 from gridengine.serialize.classes import is_importable
 
 Alias: type = getattr(typing, "TypeAliasType", type("TypeAliasType", (), {}))
-"""The type of `type X = ...`; before Python 3.12 one that nothing is of."""
+"""The type of `type X = ...`; before Python 3.12 a type without objects."""
 
 
 class Deferred:
-    """Gives, when called, what it was filled with, or raises what kept that from being
-    evaluated.
+    """Returns, when called, the value that it was filled with, or raises the error of its
+    evaluation.
     """
 
     value: Any = None
@@ -36,13 +35,13 @@ class Deferred:
 
 
 def fill(_: object, state: tuple[Deferred, Any, Exception | None]) -> None:
-    """Fill what a thing was made with."""
+    """Fill the `Deferred` that an object was made with."""
     deferred, value, error = state
     deferred.value, deferred.error = value, error
 
 
 def fill_all(_: object, states: list[tuple[Deferred, Any, Exception | None]]) -> None:
-    """Fill all that a thing was made with."""
+    """Fill all `Deferred`s that an object was made with."""
     for state in states:
         fill(_, state)
 
@@ -52,18 +51,18 @@ def _state(
 ) -> tuple[Deferred, Any, Exception | None]:
     try:
         return deferred, evaluate(), None
-    except Exception as error:  # a name that is there for the type checker alone
+    except Exception as error:  # a name that only the type checker has
         return deferred, None, error.with_traceback(None)
 
 
 _made_by: Callable[..., Any] = functools.partial
-"""What a pickle has of a call with keywords."""
+"""In a pickle it calls a constructor with keywords."""
 
 # Variables
 
 
 def _options(variable: Any) -> dict[str, Any]:
-    """Return the keywords of a variable's constructor, as far as this Python has them, without the
+    """Return the keywords of a variable's constructor, as far as this Python has them, but for the
     default.
     """
     return {
@@ -96,8 +95,8 @@ def _reduce_variable(pickler: Any, variable: Any) -> Any:
 
 
 def make_lazy_variable(name: str, module: str, parts: Mapping[str, Deferred]) -> Any:
-    """Return a `TypeVar` as `[T: bound]` makes it, whose bound, constraints and default are
-    evaluated when they are asked for.
+    """Make a `TypeVar` as `[T: bound]` does: its bound, constraints and default are evaluated on
+    request.
     """
     heading = f": {BOUNDS[next(iter(parts))]}" if parts.keys() - {"__default__"} else ""
     default = " = __default__()" if "__default__" in parts else ""
@@ -109,7 +108,7 @@ def make_lazy_variable(name: str, module: str, parts: Mapping[str, Deferred]) ->
 
 
 BOUNDS = {"__bound__": "__bound__()", "__constraints__": "(*__constraints__(),)"}
-"""How what a type variable is bound by is written."""
+"""The source of a type variable's bound or constraints."""
 
 
 def _may_be_written(name: str) -> bool:
@@ -118,8 +117,8 @@ def _may_be_written(name: str) -> bool:
 
 
 def _written(source: str, name: str, names: dict[str, Any]) -> Any:
-    """Return what this statement, which older Pythons cannot parse, makes of these names and calls
-    by that one.
+    """Run a statement that older Pythons cannot parse, with these global variables; return the
+    variable `name` that it makes.
     """
     exec(source, names)
     return names[name]
@@ -159,14 +158,14 @@ def _reduce_alias(pickler: Any, alias: Any) -> Any:
 
 
 def _headings(parameters: tuple[Any, ...]) -> str:
-    """Return how the variables of an alias are written."""
+    """Return the source of an alias's variables."""
     stars = {typing.TypeVar: "", typing.TypeVarTuple: "*", typing.ParamSpec: "**"}
     written = [stars[type(one)] + one.__name__ for one in parameters]
     return f"[{', '.join(written)}]" if written else ""
 
 
 def _leads_to(value: Any, alias: object) -> bool:
-    """Return whether the alias is among the parts of what is to be its value."""
+    """Return whether the alias is a part of its value."""
     todo, seen = [value], set[int]()
     while todo:
         one = todo.pop()
@@ -182,7 +181,7 @@ def _leads_to(value: Any, alias: object) -> bool:
 
 
 def make_alias(name: str, module: str, headings: str, value: Deferred) -> Any:
-    """Return an alias as the statement makes it; its variables, if it has some, are its own."""
+    """Make an alias as the statement does. Its variables, if it has some, are its own."""
     return _written(
         f"type {name}{headings} = __value__()", name, {"__name__": module, "__value__": value}
     )
@@ -200,4 +199,4 @@ RECIPES: Mapping[type, Callable[[Any, Any], Any]] = MappingProxyType(
     }
 )
 FIXED: tuple[type, ...] = tuple(RECIPES)
-"""What never changes once it is made."""
+"""Types whose objects never change once they are made."""

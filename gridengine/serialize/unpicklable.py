@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gridengine.errors import PicklingError, is_own, users_frames
-from gridengine.serialize import annotation_code
+from gridengine.serialize import functions
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import is_by_value
 from gridengine.serialize.encoding import encode, with_dill
 from gridengine.serialize.payload import FULL, STAR, Buffer
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
-"""The parts of an object, each with a text for its place in it."""
+"""The parts of an object, each with a text for its place in the object."""
 LONG_PATH = 300
-"""How many characters the place in an object takes at most in an error."""
+"""The most characters that an error shows of a place in an object."""
 
 
 def or_explain(dump: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Buffer]:
-    """Return what `dump` makes of an object.
+    """Return the payload that `dump` makes of an object.
 
     Raises:
-        PicklingError: it cannot be pickled; the text names `what` and the smallest part of it that
-        cannot.
+        PicklingError: the object cannot be pickled; the text names `what`, and its smallest part
+        that cannot be.
     """
     try:
         return dump()
@@ -48,16 +48,16 @@ def or_explain_item(
     *,
     for_caller: bool = False,
 ) -> list[Buffer]:
-    """Return what `dump` makes of a list.
+    """Return the payload that `dump` makes of a list.
 
     Args:
-        describe: gives an item's name, by its index.
-        parts: gives an item's parts.
-        for_caller: they are results: see `encode`.
+        describe: returns an item's name, by its index.
+        parts: returns an item's parts.
+        for_caller: the items are results: see `encode`.
 
     Raises:
-        PicklingError: it cannot be pickled; the text names the first item that cannot, and the
-        smallest such part of it.
+        PicklingError: the list cannot be pickled; the text names the first item that cannot be, and
+        the smallest such part of the item.
     """
     try:
         return dump()
@@ -80,7 +80,7 @@ def or_explain_item(
 
 
 def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
-    """Return why an object cannot be pickled; None when it can."""
+    """Return the error of pickling an object; None if it can be pickled."""
     try:
         with_dill(
             functools.partial(encode, obj, for_caller=for_caller, takes_futures=not for_caller)
@@ -91,8 +91,8 @@ def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return what is to be shown beside a text that has this error's own: the error if it was
-    raised outside of this package, and its traceback says where.
+    """Return the cause to show beside a text that has this error's text: the error, if it was
+    raised outside of this package, since its traceback says where; else None.
     """
     frames = users_frames(error)
     while frames is not None and frames.tb_next is not None:
@@ -101,8 +101,8 @@ def cause_of(error: BaseException) -> BaseException | None:
 
 
 def rebuilding_error(error: BaseException) -> BaseException:
-    """Return what to raise for an error of unpickling: one that names the class if its
-    `__getattr__` has called itself without end, else the error.
+    """Return the error to raise for an error of unpickling: if the `__getattr__` of a class has
+    called itself without end, an error that names the class; else the same error.
     """
     if not isinstance(error, RecursionError):
         return error
@@ -134,10 +134,10 @@ def _explanation(
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside, captured = "", False, False
     kinds: set[type] = set()
-    # What a recipe has refused is named itself, not a part of it; so is what has a remedy.
+    # An object that a recipe refuses, or that has a remedy, is named itself, not a part of it.
     while not (id(obj) in seen and (getattr(error, "refused", None) is obj or _named(obj))):
         found = _first_failing(parts, seen, for_caller)
-        # Of what is nested too deeply the outermost is named.
+        # Of objects that are nested too deeply, name the outermost.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
         label, obj, error = found
@@ -173,38 +173,38 @@ def _first_failing(
 
 _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
     (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event): (
-        "make it in the function, or leave it out of what is pickled (`__getstate__`); one that "
+        "make it in the function, or exclude it from pickling (`__getstate__`); a lock that "
         "calls on this machine share is a multiprocessing.Manager().Lock()",
         "return the data that it guards, without the lock",
     ),
-    (threading.Thread,): ("start it in the function", "return what it made"),
+    (threading.Thread,): ("start it in the function", "return the data that it made"),
     (io.IOBase,): (
         "hand over its path, and open it in the function",
-        "return its path, or what is in it",
+        "return its path, or its content",
     ),
-    (socket.socket,): ("connect in the function", "return what came through it"),
+    (socket.socket,): ("connect in the function", "return the data that it received"),
     (types.GeneratorType, types.AsyncGeneratorType): (
         "hand over list() of it, or make it in the function",
         "return list() of it",
     ),
     (types.CoroutineType,): (
-        "submit the `async def` itself, with its arguments, or give what awaiting this returns",
+        "submit the `async def` itself, with its arguments, or await this and give the result",
         "return asyncio.run() of it",
     ),
 }
-"""What to do about what cannot be pickled, by its types: on the way to a call, and back from it."""
+"""Remedies by the types that cannot be pickled: on the way to a call, and back from it."""
 
 
 def _named(obj: Any) -> tuple[str, str] | None:
     """Return the remedies for an object, if its class or `_REMEDIES` has some."""
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
-    if type(obj).__module__ == "_asyncio":  # its futures and tasks; asyncio is not imported for it
-        own = "give what awaiting it returns", "await it, and return what that gives"
+    if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
+        own = "await it, and give the result", "await it, and return the result"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
 
 
 def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:
-    """Return what to do; None where the error says it, or is the user's own."""
+    """Return the remedy; None if the error names it, or comes from the user's own code."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply; hand it over as a flat list of its parts, say"
     if (known := _named(obj)) is not None:
@@ -212,17 +212,17 @@ def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> 
     if not isinstance(error, (TypeError, pickle.PicklingError)) or hasattr(error, "refused"):
         return None
     if for_caller:
-        return "return plain data, or leave it out of what is pickled (`__getstate__`)"
+        return "return plain data, or exclude it from pickling (`__getstate__`)"
     if captured:
         return (
             "make it in the function, or in a module that the function imports: each process then "
             "has its own"
         )
-    return "make it in the function, or leave it out of what is pickled (`__getstate__`)"
+    return "make it in the function, or exclude it from pickling (`__getstate__`)"
 
 
 def arguments(form: int | None, call: Any) -> Parts:
-    """Yield the arguments of a call; without its form they are guessed."""
+    """Yield the arguments of a call. If its form is None, it is guessed."""
     if form is None and isinstance(call, tuple):
         form = FULL if tuple(map(type, call)) == (tuple, dict) else STAR
     positional, named = call if form == FULL else (call if form == STAR else (call,), {})
@@ -263,13 +263,13 @@ def _function_parts(function: types.FunctionType) -> Parts:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f"captured variable {name!r}", cell.cell_contents
-        except ValueError:  # it has no value yet
+        except ValueError:  # the variable has no value yet
             continue
     for name in global_names(function.__code__):
         if name in function.__globals__:
             yield f"global variable {name!r}", function.__globals__[name]
     yield "default values", (function.__defaults__, function.__kwdefaults__)
-    yield "annotations", annotation_code.of_function(function)
+    yield "annotations", functions.annotations_of(function)
     yield "attributes", vars(function)
 
 
@@ -280,12 +280,12 @@ def _type_name(obj: Any) -> str:
 
 
 def name_of(obj: Any) -> str:
-    """Return the name of a function or class, else that of its type."""
+    """Return the name of a function or class; for another object, the name of its type."""
     return str(getattr(obj, "__qualname__", None) or _type_name(obj))
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text, which may be of a user's own class."""
+    """Return an error's type and text, even if the text of a user's class cannot be had."""
     try:
         return f"{type(error).__qualname__}: {error}"
     except Exception as failure:

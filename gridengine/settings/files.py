@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from gridengine.arguments import SHOWN
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.units import SHOWN
 from gridengine.settings.locations import PROJECTS, projects_file, users_file
 from gridengine.settings.schema import TABLES, Setting, choices, convert, from_text, setting_types
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
+from gridengine.arguments import MOST
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import MOST
 
 # An error message quotes the description: "GRIDENGINE_X='y' is not a positive number, ...".
 WholeNumber: TypeAlias = Annotated[

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gridengine.arguments import SHOWN
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.units import SHOWN
 from gridengine.settings.files import nearest, read_files, suggestion
 from gridengine.settings.locations import PREFIX
 from gridengine.settings.schema import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.schedulers.launcher import Handle, compress
 from gridengine.status.watch_events import (
     CONNECTED,

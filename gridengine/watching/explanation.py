@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.resources.units import format_seconds, plural
+from gridengine.display import plural
+from gridengine.resources.units import format_seconds
 from gridengine.status.rows import CallStatus, LaunchStatus, QueueStatus, RunStatus, Status
 from gridengine.watching.causes import Cause, cause_of, causes
 from gridengine.watching.next_steps import failure_step, next_step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.status.rows import FunctionStatus, Status, WorkerStatus
 from gridengine.watching.formats import memory_to_ask_for, seconds, size
 from gridengine.watching.phrases import RESUME, Explanation, ago, are, where

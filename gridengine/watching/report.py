@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from gridengine.dispatcher.watch_messages import Answer
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.status.rows import FunctionStatus
 from gridengine.watching.causes import causes
 from gridengine.watching.explanation import explain

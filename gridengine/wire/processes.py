@@ -9,8 +9,8 @@ import resource
 import threading
 from pathlib import Path
 
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.serialize.shared_memory import MOST_BLOCKS
 
 

@@ -18,16 +18,21 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from gridengine.serialize import main_module, pickling, shared_objects
+from gridengine.serialize import pickling, shared_objects, users_modules
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.main_module import CallersMain
-from gridengine.serialize.module_changes import MAINS, OwnModules, is_own_module, parts_of
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
+from gridengine.serialize.users_modules import (
+    MAINS,
+    CallersMain,
+    OwnModules,
+    is_own_module,
+    parts_of,
+)
 from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker import environment
 from gridengine.worker.call_context import GVAR
@@ -173,7 +178,7 @@ class LoadedFunctions:
             known = self._defined.pop(digest, None)
             self._loaded.pop(digest, None)
             self.codecs.pop(digest, None)
-            main_module.forget(self._main, digest)
+            users_modules.forget_function(self._main, digest)
             shared_objects.unregister(digest)
             if known is not None and known[2].blocks and not known[2].result:
                 large = True
@@ -219,7 +224,7 @@ class LoadedFunctions:
             self._modules.enter(path)
             self._path = path
         set_path_and_directory(path, directory)
-        main_module.enter(self._main, digest)
+        users_modules.enter_function(self._main, digest)
         if entered != GVAR.environment_number and message.caller and message.caller.interpreter:
             environment.restore(message.caller.interpreter)  # may import, by that path
         loaded = self._loaded.get(digest)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.estimates import replaced
+from gridengine.resources.demand import replaced
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload

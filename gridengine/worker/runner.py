@@ -22,8 +22,8 @@ from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
+from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,

@@ -60,7 +60,7 @@ from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, Timeou
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 from gridengine.wire.messages import (
     CANCELLED,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import gridengine
+
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -25,6 +27,11 @@ SCRIPTS = [
     if path.is_file() and path.suffix not in (".py", ".pyc") and "node_modules" not in path.parts
 ]
 SESSIONS = [page for page, text in PAGES.items() if "\n>>> " in text]
+
+
+def test_the_reference_has_each_public_name() -> None:
+    named = set(re.findall(r"^::: gridengine\.(\w+)$", PAGES["docs/reference.md"], re.MULTILINE))
+    assert named == {*gridengine.__all__} - {"__version__", "resources", "schedulers"}
 
 
 def rows_of(page: str) -> list[str]:

@@ -14,8 +14,7 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.serialize.references import can_go_on
 from gridengine.wire.messages import Fetched, Forget, Keep, Result, input_name
 

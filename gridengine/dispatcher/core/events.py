@@ -11,8 +11,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.wire.messages import Hello, Message
 
 

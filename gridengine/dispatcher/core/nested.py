@@ -17,9 +17,9 @@ from gridengine.dispatcher.core.events import CancelRequested, Send
 from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.display import plural
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
-from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Resumed, Resumes, Waits
 

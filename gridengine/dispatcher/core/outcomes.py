@@ -43,8 +43,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Report
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 

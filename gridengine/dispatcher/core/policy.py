@@ -9,10 +9,8 @@ import operator
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import Demand
-from gridengine.resources.estimates import GroupTimes, replaced
-from gridengine.resources.free_resources import FreeResources
+from gridengine.resources.base import ZERO, FreeResources, Resource
+from gridengine.resources.demand import Demand, GroupTimes, replaced
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Packer
 

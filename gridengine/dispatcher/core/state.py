@@ -17,8 +17,7 @@ from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, o
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
-from gridengine.resources.estimates import GroupTimes
+from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.status.figures import CallSample, FunctionCounts

@@ -30,7 +30,7 @@ from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Effect, Task
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.wire.messages import Hello
 
 LONG_WAIT_SECONDS = 10.0

@@ -15,8 +15,7 @@ from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 

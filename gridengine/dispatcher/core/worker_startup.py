@@ -30,10 +30,10 @@ from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_mov
 from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
-from gridengine.resources.units import plural
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")

@@ -25,8 +25,8 @@ from gridengine.dispatcher.serving.remote_client import (
     why_refused,
 )
 from gridengine.dispatcher.serving.worker_record import read_runs, read_workers
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
-from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (

@@ -21,8 +21,7 @@ from gridengine.dispatcher.core.tasks import (
 from gridengine.dispatcher.nested_encoding import DumpError, FailureNumbers
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Buffer, KeptPayload, Payload
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
     NUMBER_BITS,

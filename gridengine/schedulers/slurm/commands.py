@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.schedulers.batch_commands import Queue, Seen, WorkerArray
 from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.slurm import site, states

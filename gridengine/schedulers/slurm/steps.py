@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from gridengine.arguments import whole
 from gridengine.errors import ConfigurationError, exit_words
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores
-from gridengine.resources.units import whole
 from gridengine.schedulers.allocation import Allocation
 from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
 from gridengine.schedulers.cleanup import Guard

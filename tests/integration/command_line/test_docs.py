@@ -52,6 +52,7 @@ WANTED = {
     "docs/async.md": "trio",
     "docs/graphs.md": "dask.array",
     "docs/joblib.md": "joblib",
+    "docs/neighbours.md": "emcee",
     "docs/pool.md": "scipy.optimize",
     "docs/sharing.md": "numpy",
 }

@@ -15,7 +15,7 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.users_modules import own_modules
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 

@@ -74,6 +74,11 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
         ),
         ["with_index"],
     ),
+    "Program": (lambda **options: gridengine.Program(["ls"], **options), ["text", "check"]),
+    "run_program": (
+        lambda **options: gridengine.run_program(["ls"], scheduler=FakeScheduler(), **options),
+        ["text", "check"],
+    ),
     "Job": (job, ["daemon", "mutable", "forward_logging"]),
     "Client.disconnect": (lambda **options: client().disconnect(**options), ["detach"]),
     "WTime": (gridengine.WTime, ["countdown"]),

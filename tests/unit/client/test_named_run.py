@@ -15,7 +15,7 @@ from gridengine.client.options import Resume, RunOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.journal import call_keys
 from gridengine.serialize import byte_code
-from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.users_modules import own_modules
 
 
 def test_a_function_whose_module_was_edited_and_loaded_again_is_another(

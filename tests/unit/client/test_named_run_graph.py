@@ -15,8 +15,7 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core import tasks
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import SINGLE
+from gridengine.serialize.payload import SINGLE, KeptPayload
 from gridengine.serialize.pickling import dump_exception
 
 

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.dispatcher.effects import KeptPayloads
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 
 
 def kept(answer: Callable[[KeptPayloads, int], Any]) -> tuple[KeptPayloads, KeptPayload, list[Any]]:

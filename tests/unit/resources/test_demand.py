@@ -1,12 +1,27 @@
-"""Demands: what makes two of them equal, and what a factor does to them."""
+"""Demands: which are equal, the effect of a factor, estimated limits, and plain data."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import msgspec
 import pytest
 
-from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, WTime
-from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, RememberedDemands
+from gridengine.arguments import MOST
+from gridengine.errors import ConfigurationError
+from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
+from gridengine.resources.demand import (
+    ANY,
+    MOST_REMEMBERED,
+    Demand,
+    GroupTimes,
+    RememberedDemands,
+    decode_demand,
+    encode_demand,
+)
 from gridengine.resources.units import GIGABYTE
+from gridengine.wire.messages import EncodedDemand
 
 
 def test_demands_are_equal_when_their_resources_say_the_same() -> None:
@@ -57,3 +72,96 @@ def test_no_more_demands_are_remembered_than_are_told_to_be() -> None:
         known.add(Demand(Cores(count)))
         assert Demand(Cores(count)) in known
         assert len(known) <= MOST_REMEMBERED
+
+
+def limits(resource: Any) -> tuple[Any, Any]:
+    return resource.T, resource.softT
+
+
+def known_group() -> GroupTimes:
+    times = GroupTimes()
+    for seconds in (20, 40, 20, 40, 20, 40, 20, 40):
+        times.record("fold", seconds)
+    return times
+
+
+DEVIATION = math.sqrt(8 * 10**2 / 7)
+
+
+def test_a_group_is_unlimited_until_eight_runs_of_over_ten_seconds_are_known() -> None:
+    times = GroupTimes()
+    for seconds in (*range(11, 18), 10, 1):
+        times.record("fold", seconds)
+    assert times.limits("fold") is None
+    times.record("fold", 18)
+    assert times.limits("fold") is not None
+
+
+def test_later_runs_do_not_move_the_limits() -> None:
+    times = known_group()
+    before = times.limits("fold")
+    times.record("fold", 10_000)
+    assert times.limits("fold") == before
+
+
+def test_a_request_gets_the_limits_of_its_group() -> None:
+    limited = known_group().limited(Cores(2) & WTime(group="fold"))
+    assert limits(limited) == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
+    assert limited.get(Cores) == Cores(2)
+
+
+def test_limits_beyond_what_a_request_may_have_are_cut() -> None:
+    times = GroupTimes()
+    for seconds in (*[11] * 7, 1e12):
+        times.record("fold", seconds)
+    assert limits(times.limited(WTime(group="fold"))) == (MOST, MOST)
+
+
+def test_a_shorter_limit_that_was_asked_for_stands() -> None:
+    assert limits(known_group().limited(WTime(45, group="fold"))) == (45, 45)
+
+
+@pytest.mark.parametrize("request_", [ZERO, Cores(2), WTime(60), WTime(group="other")], ids=repr)
+def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
+    assert known_group().limited(request_) is request_
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        ZERO,
+        Cores(3),
+        Cores(2, [4, 6]),
+        GPUs(1),
+        GPUs(2, ["a", 1]),
+        Memory(0.1),
+        Memory("512M"),
+        Capacity(4),
+        Token("licence"),
+        WTime(),
+        WTime("1:00:00", softT=60, group="g"),
+        Cores(1) & Memory(2) & WTime(5) & Token("t"),
+    ],
+    ids=repr,
+)
+def test_what_was_made_of_a_demand_makes_an_equal_one(resources: Resource) -> None:
+    demand = Demand(resources, 1.5)
+    wire = msgspec.msgpack.encode(encode_demand(demand))
+    assert decode_demand(*msgspec.msgpack.decode(wire, type=EncodedDemand)) == demand
+
+
+class Licence(Capacity):
+    pass
+
+
+def test_a_kind_of_a_user_s_own_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="Licence is a kind of your own"):
+        encode_demand(Demand(Cores(1) & Licence(2)))
+
+
+@pytest.mark.parametrize(
+    "parts", [[("Nonesuch", [])], [("Cores", ["x"])], [("WTime", [1])], [("Cores", [1])] * 2]
+)
+def test_what_no_demand_was_made_into_is_refused(parts: list[tuple[str, list[object]]]) -> None:
+    with pytest.raises((TypeError, ValueError, LookupError)):
+        decode_demand(parts, 1.0)

@@ -6,14 +6,11 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import (
-    flag,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
-    plural,
     to_bytes,
     to_gigabytes,
-    whole,
 )
 
 
@@ -84,34 +81,3 @@ def test_amounts_of_memory_are_read(text: str | float, gigabytes: float) -> None
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"M='.*' is not an amount of memory(.|\n)*512M"):
         parse_gigabytes("M", text)
-
-
-def test_one_of_a_thing_is_no_plural() -> None:
-    assert [plural(count, "worker") for count in (0, 1)] == ["0 workers", "1 worker"]
-
-
-def test_what_is_said_of_too_small_a_number_is_not_said_of_too_large_a_one() -> None:
-    with pytest.raises(ConfigurationError) as small:
-        whole("N", 0, hint="say none")
-    with pytest.raises(ConfigurationError) as large:
-        whole("N", 10**30, hint="say none")
-    assert (small.value.hint, large.value.hint) == ("say none", None)
-
-
-class bool_:
-    def __bool__(self) -> bool:
-        return False
-
-
-@pytest.mark.parametrize(
-    ("value", "means"), [(True, True), (False, False), (1, True), (0, False), (bool_(), False)]
-)
-def test_what_is_true_or_false_is_taken(value: object, means: bool) -> None:
-    assert flag("wait", value) is means
-
-
-@pytest.mark.parametrize("value", ["no", "", None, 2, 1.0, [], [True]])
-def test_what_is_neither_is_refused_with_its_name(value: object) -> None:
-    with pytest.raises(TypeError) as raised:
-        flag("wait", value)
-    assert str(raised.value) == f"wait must be True or False, not {value!r}"

@@ -12,8 +12,8 @@ import pytest
 
 import gridengine
 from gridengine import schedulers
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.schedulers import best_available, default_scheduler, detect, named_scheduler
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler

@@ -65,7 +65,7 @@ def test_unused_classes_are_forgotten_in_the_end() -> None:
     pickling.dump(first())
     gc.collect()
     assert first() is not None
-    for _ in range(classes.KEPT_CLASSES):
+    for _ in range(classes.RECENT_CLASSES):
         pickling.dump(local_class())
     gc.collect()
     assert first() is None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.messages import Assignment, Define
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text
 

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
 )
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.wire.messages import (
     VALUES,
     Assignment,

@@ -36,7 +36,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.serialize import pickling
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,

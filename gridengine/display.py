@@ -1,10 +1,15 @@
-"""Small HTML tables for `_repr_html_`, which notebooks show."""
+"""Display for people: counts with their nouns, and the HTML tables that notebooks show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 STYLE = "padding: 0 1em 0 0; text-align: left"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 call`, `1,200 calls`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def html_table(

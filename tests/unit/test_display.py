@@ -10,8 +10,8 @@ import pytest
 import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
+from gridengine.display import html_table, plural
 from gridengine.journal.stored_runs import RunSummary
-from gridengine.resources.tables import html_table
 from gridengine.status.rows import FunctionStatus, Status
 
 
@@ -89,3 +89,7 @@ def test_a_run_says_how_far_it_is_or_what_is_wrong(error: str, said: str) -> Non
     facts |= {"script": "s.py", "host": "node7", "done": 3, "failed": 1, "left": 2, "error": error}
     summary = RunSummary(**facts)  # type: ignore[arg-type]
     assert said in words(NamedRun(summary)._repr_html_())
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [plural(count, "worker") for count in (0, 1)] == ["0 workers", "1 worker"]

@@ -1,0 +1,97 @@
+"""Checks of users' arguments: numbers, flags and texts.
+
+Each check returns the value, or raises an error that names the argument, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from gridengine.errors import ConfigurationError, safe_repr
+
+MOST = 2**31 - 1
+"""The largest number that is accepted, and the longest time in seconds (68 years)."""
+SHOWN = 80
+"""How many characters of a user's value an error shows, so that it fits into a line."""
+
+
+def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) -> float:
+    """Return a finite number above zero and at least `least`, as `int` if it is whole.
+
+    Raises:
+        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        the value.
+    """
+    if type(value) is int and value > 0 and least <= value <= MOST:
+        return value
+    if type(value) not in (int, float) and (
+        isinstance(value, bool) or not isinstance(value, numbers.Real)
+    ):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        amount = as_integer(float(value))
+    except OverflowError:
+        amount = math.inf
+    if not 0 < amount < math.inf:
+        shown = safe_repr(value, most=SHOWN)
+        raise ConfigurationError(f"{name} must be above zero, and finite, not {shown}", hint=hint)
+    _check_range(name, value, least, MOST, hint or "leave it out for no limit")
+    return amount
+
+
+def whole(
+    name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None
+) -> int:
+    """Return a whole number between `least` and `most`. `hint` is the remedy for a smaller one.
+
+    Raises:
+        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        the value.
+    """
+    if type(value) is int and least <= value <= most:
+        return value
+    if type(value) is not int and (
+        isinstance(value, bool) or not isinstance(value, numbers.Integral)
+    ):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    _check_range(name, int(value), least, most, hint if int(value) < least else None)
+    return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a value that is True or False; 1, 0 and numpy's own are accepted. Rejected: the truth
+    of any value. `wait="no"`, as in a settings file or on a command line, would be true.
+
+    Raises:
+        TypeError: the value is anything else; the text names the argument and the value.
+    """
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, not {safe_repr(value, most=SHOWN)}")
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text that is not empty.
+
+    Raises:
+        TypeError, ConfigurationError: the value is no such text; the text names the argument.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r}")
+    if not value:
+        raise ConfigurationError(f"{name} must not be empty")
+    return value
+
+
+def _check_range(name: str, value: Any, least: float, most: float, hint: str | None) -> None:
+    if not least <= value <= most:
+        bound = f"at least {least}" if value < least else f"at most {most:,}"
+        shown = safe_repr(value, most=SHOWN)
+        raise ConfigurationError(f"{name} must be {bound}, not {shown}", hint=hint)
+
+
+def as_integer(value: float) -> float:
+    """Return a number, as `int` if it is whole."""
+    return int(value) if value.is_integer() else value

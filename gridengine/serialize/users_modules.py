@@ -1,0 +1,282 @@
+"""The modules that user code sees: a runner's `__main__`, and which of the user's own have changed.
+
+A runner's `__main__` offers by name what came by value from its caller's `__main__`. `pickle` and
+`multiprocessing` look there: a call saves an object whose class is of the script, or has a function
+of the script run by processes that it forks.
+
+`OwnModules` notices that one of the caller's own modules has been reloaded, or that its file was
+edited, since the last check. Packages of the environment and the standard library are not among
+them: nobody expects them to change meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+
+class CallersMain(types.ModuleType):
+    """Stands in for the caller's `__main__`. Each function finds the names that came with it and
+    with its arguments.
+
+    While this process starts children that are not its forks, there are no names: such children
+    know none. `multiprocessing.Pool` would start one after the other, and each would end by an
+    unknown name.
+    """
+
+    __slots__ = ("_gridengine_current", "_gridengine_names")
+
+    def __init__(self) -> None:
+        super().__init__("__main__")
+        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
+        self._gridengine_current: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._gridengine_current or _has_unforked_children():
+            raise AttributeError(f"module '__main__' has no attribute {name!r}")
+        return self._gridengine_current[name]
+
+
+# Functions, not methods: any name may be one of the caller's.
+
+
+def enter_function(main: CallersMain, function: bytes) -> None:
+    """Offer the names of the function with this digest from now on."""
+    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+
+
+def forget_function(main: CallersMain, function: bytes) -> None:
+    """Drop the names of a function."""
+    main._gridengine_names.pop(function, None)
+
+
+def add_to_main(module: object, names: Mapping[str, Any]) -> None:
+    """In a runner, add names to the stand-in for the caller's `__main__`, if `module` is that name.
+    They replace earlier names.
+    """
+    main = sys.modules.get("__main__")
+    if module == "__main__" and isinstance(main, CallersMain):
+        main._gridengine_current.update(names)
+
+
+def add_class_to_main(cls: type) -> None:
+    """In a runner, add a class to the stand-in for the caller's `__main__`. The class around a
+    nested class may not be here: then a namespace stands in for it.
+    """
+    outer, _, name = cls.__qualname__.rpartition(".")
+    if not outer:
+        add_to_main(cls.__module__, {name: cls})
+    elif "." not in outer:
+        there = getattr(sys.modules.get("__main__"), outer, None)
+        if there is None:
+            add_to_main(cls.__module__, {outer: types.SimpleNamespace(**{name: cls})})
+        elif isinstance(there, types.SimpleNamespace):
+            setattr(there, name, cls)
+
+
+def _has_unforked_children() -> bool:
+    """Return whether this process has, or is about to have, children of `multiprocessing` that are
+    not its forks.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None:
+        return False
+    methods = {
+        getattr(child, "_start_method", "fork") for child in multiprocessing.active_children()
+    }
+    return bool(methods - {"fork"}) or multiprocessing.context.get_spawning_popen() is not None
+
+
+logger = logging.getLogger("gridengine")
+
+CHECK_SECONDS = 0.05
+MAINS = frozenset({"__main__", "__mp_main__"})
+SITE, DISTRIBUTION = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+
+Stamp: TypeAlias = tuple[int, int, int] | None
+"""The facts of a file that are compared: the time of its last change (ns), its size and its inode;
+None if there is no file.
+"""
+
+
+class _Own(Struct):
+    """A module, the `__spec__` that it was loaded by, which a reload replaces, and its file at the
+    last check.
+    """
+
+    module: types.ModuleType
+    spec: object
+    path: str
+    stamp: Stamp
+
+
+class OwnModules:
+    """Checks whether the user's own modules have changed. Safe to use from several threads, without
+    a lock: a process may be forked at any point.
+
+    `generation` is a number that grows whenever a change is seen.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._own: dict[str, _Own] = {}
+        self._seen: set[str] = set()
+        self._lazy: dict[str, tuple[str, Stamp]] = {}
+        """By the name of each module that waits to be imported lazily: its file."""
+        self._lazy_count = 0
+        self._last = 0, ""
+        self.newest = 0
+        """The time of the latest change (ns) of the files that the last check saw first."""
+        self.due = 0.0
+        """The earliest time (monotonic seconds) of the next check by code that runs for each call.
+        There are at most twenty checks a second.
+        """
+
+    def check(self) -> None:
+        """Raise `generation` if a module has changed. This compares the names of all modules, and
+        the file of each of the user's own.
+        """
+        changed = self._changed_before_import()
+        self.newest = 0
+        for name, own in list(self._own.items()):
+            module = sys.modules.get(name)
+            if module is own.module:
+                if parts_of(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
+                    continue
+            elif module is None:  # about to be imported anew, or removed
+                continue
+            changed.append(name)
+        # Before `_seen` changes: another thread finds either the change or the new number.
+        self.generation += bool(changed)
+        if changed:
+            logger.info(
+                "edited or reloaded: %s; calls from now on import the module%s anew",
+                ", ".join(changed),
+                "s" * (len(changed) > 1),
+            )
+        self._seen.difference_update(changed)
+        # New modules come last; other threads may import meanwhile.
+        last = len(sys.modules), list(sys.modules)[-1]
+        if changed or last != self._last:
+            self._last = last
+            for name in sys.modules.keys() - self._seen:
+                self._add(name)
+        self.due = time.monotonic() + CHECK_SECONDS
+
+    def _changed_before_import(self) -> list[str]:
+        """Return the modules that wait to be imported lazily, and whose file has changed: workers
+        may have imported them.
+        """
+        changed = []
+        for name, (path, stamp) in list(self._lazy.items()):
+            present = _stamp(path)
+            self._lazy[name] = path, present
+            if present != stamp:
+                changed.append(name)
+            if present is None or name in sys.modules:
+                del self._lazy[name]
+        names: set[str] = getattr(sys, "lazy_modules", set())  # from Python 3.15 on
+        if len(names) != self._lazy_count:
+            self._lazy_count = len(names)
+            for name in names.copy() - self._lazy.keys() - sys.modules.keys():
+                self._add_lazy(name)
+        return changed
+
+    def _add_lazy(self, name: str) -> None:
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            spec = spec_of(name)
+            if spec is not None and spec.has_location and is_own(str(spec.origin)):
+                self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
+
+    def _add(self, name: str) -> None:
+        self._seen.add(name)
+        module = sys.modules.get(name)
+        if isinstance(module, types.ModuleType) and name not in MAINS:
+            parts = parts_of(module)
+            path = parts.get("__file__")
+            if isinstance(path, str) and is_own(path):
+                whole = str(Path.cwd() / path)
+                stamp = _stamp(whole)
+                self._own[name] = _Own(module, parts.get("__spec__"), whole, stamp)
+                self.newest = max(self.newest, stamp[0] if stamp else 0)
+                return
+        self._own.pop(name, None)
+
+
+parts_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+"""Returns the variables of a module. A module that is loaded when it is first used is not loaded
+for that.
+"""
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        facts = os.stat(path)  # noqa: PTH116 - each map does this
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+
+def is_own(path: str) -> bool:
+    """Return whether a module's file is the user's own: neither of the environment, nor of the
+    standard library, nor of this package.
+    """
+    return not (SITE in path or DISTRIBUTION in path or path.startswith(_others()))
+
+
+def is_own_module(module: object) -> bool:
+    """Return whether this is one of the user's own modules, or a folder of such modules."""
+    parts = parts_of(module) if isinstance(module, types.ModuleType) else {}
+    file = parts.get("__file__")
+    if file is None:  # a folder without an `__init__`
+        return any(is_own(f"{one}{os.sep}") for one in parts.get("__path__", ()))
+    return isinstance(file, str) and is_own(file)
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Return the place of a module, without loading its packages; None if it has no file."""
+    words, path, spec = name.split("."), None, None
+    for end in range(1, len(words) + 1):
+        spec = _found(".".join(words[:end]), path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+        if path is None and end < len(words):
+            return None
+    return spec
+
+
+def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except Exception as error:  # the finder may be anybody's
+            logger.debug("%r has not found %s: %s", finder, name, error)
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+@functools.cache
+def _others() -> tuple[str, ...]:
+    return tuple(
+        f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[1])
+    )
+
+
+@functools.cache
+def own_modules() -> OwnModules:
+    return OwnModules()

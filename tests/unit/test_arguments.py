@@ -1,0 +1,35 @@
+"""Checks of users' arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.arguments import flag, whole
+from gridengine.errors import ConfigurationError
+
+
+def test_what_is_said_of_too_small_a_number_is_not_said_of_too_large_a_one() -> None:
+    with pytest.raises(ConfigurationError) as small:
+        whole("N", 0, hint="say none")
+    with pytest.raises(ConfigurationError) as large:
+        whole("N", 10**30, hint="say none")
+    assert (small.value.hint, large.value.hint) == ("say none", None)
+
+
+class bool_:
+    def __bool__(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("value", "means"), [(True, True), (False, False), (1, True), (0, False), (bool_(), False)]
+)
+def test_what_is_true_or_false_is_taken(value: object, means: bool) -> None:
+    assert flag("wait", value) is means
+
+
+@pytest.mark.parametrize("value", ["no", "", None, 2, 1.0, [], [True]])
+def test_what_is_neither_is_refused_with_its_name(value: object) -> None:
+    with pytest.raises(TypeError) as raised:
+        flag("wait", value)
+    assert str(raised.value) == f"wait must be True or False, not {value!r}"
