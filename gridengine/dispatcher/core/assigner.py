@@ -152,7 +152,13 @@ def begin_run(
         limit = hard if limit is None else min(limit, hard)
     run = Run(number, span, group, batch, span.start, since, since, limit)
     state.runs[number] = worker.runs[number] = run
-    one.runs = added(one.runs, number) if one.runs else (number,)
+    runs = one.runs
+    if not runs:
+        one.runs = (number,)
+    elif type(runs) is dict:
+        runs[number] = None
+    else:
+        one.runs = added(runs, number)
     if state.story is not None:
         state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     return run

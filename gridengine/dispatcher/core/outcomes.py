@@ -183,7 +183,13 @@ def end_run(state: CoreState, run: Run) -> None:
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
-    one.runs = without(one.runs, number) if len(one.runs) > 1 else ()
+    runs = one.runs
+    if len(runs) == 1:
+        one.runs = ()
+    elif type(runs) is dict:  # of a task with many calls: one step less for each run
+        del runs[number]
+    else:
+        one.runs = without(runs, number)
     if run.late:
         group.late -= 1
     if run.children:
@@ -397,10 +403,10 @@ def settle(
         _note_ended(state, DONE if done else FAILED, span, finished)
     if not done and not recalled:
         state.failures.append(_failure(finished, one))
-    if last:
-        _let_go(state, one)
-    else:
+    if not last:
         one.add_settled(start, stop)
+    elif one.needs or one.parent or not one.function.open:
+        _let_go(state, one)
 
 
 def _note_ended(state: CoreState, kind: str, span: Span, finished: CallsFinished) -> None:
