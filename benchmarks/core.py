@@ -29,29 +29,36 @@ from functools import partial
 
 import gridengine
 from benchmarks.workloads import noop
+from gridengine.calls.posting import MOST_TASKS
 from gridengine.dispatcher.core.events import (
     Continue,
     Event,
     Launch,
     Launched,
     Received,
-    ReferencesReleased,
     Send,
-    Submitted,
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
-from gridengine.dispatcher.posting import MOST_TASKS
 from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
 from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.settings.values import Settings, settings
-from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Result, Results
+from gridengine.wire.messages import (
+    VALUES,
+    VERSION,
+    Assign,
+    Beat,
+    ClientForget,
+    Hello,
+    Result,
+    Results,
+)
 
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8
@@ -103,7 +110,7 @@ class RandomGraph:
             if len(tasks) == MOST_TASKS or number == self.calls - 1:
                 yield Submitted(FUNCTION, tasks)
                 tasks = []
-        yield ReferencesReleased(range(first, first + self.calls))
+        yield ClientForget(0, references=range(first, first + self.calls))
 
 
 class Cluster:

@@ -28,10 +28,10 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.events import Received, Submitted, Tick
+from gridengine.dispatcher.core.events import Received, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.tasks import Function, Submitted, Task
 from gridengine.errors import ProtocolError
 from gridengine.wire import messages
 from gridengine.wire.framing import MAGIC, SMALL, decode, encode

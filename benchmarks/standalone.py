@@ -59,7 +59,7 @@ ROWS = (
         "client-results",
         "results",
         data.ROWS,
-        title="20 results of 10 MB to a client over TCP",
+        title="20 results of 10 MB to a client on the same machine",
         columns=(
             Column(
                 "seconds",

@@ -12,8 +12,6 @@ that `import gridengine` is quick.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
 from gridengine._version import __version__ as __version__
 from gridengine.errors import (
     CallError as CallError,
@@ -38,12 +36,23 @@ from gridengine.errors import (
     WorkerNotStarted as WorkerNotStarted,
 )
 
+TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
+    from gridengine.api.async_programs import (
+        WaitGroup as WaitGroup,
+        exec1 as exec1,
+        load_cache_or_exec1 as load_cache_or_exec1,
+        open_waitgroup as open_waitgroup,
+        run as run,
+    )
     from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get
-    from gridengine.api.delayed import delayed as delayed
-    from gridengine.api.delayed_value import delayedval as delayedval, each as each
+    from gridengine.api.delayed import (
+        delayed as delayed,
+        delayedval as delayedval,
+        each as each,
+    )
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
@@ -64,17 +73,10 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         ProgramFailed as ProgramFailed,
         run_program as run_program,
     )
-    from gridengine.api.run import run as run
     from gridengine.api.share import share as share
-    from gridengine.api.waitgroup import (
-        WaitGroup as WaitGroup,
-        exec1 as exec1,
-        load_cache_or_exec1 as load_cache_or_exec1,
-        open_waitgroup as open_waitgroup,
-    )
     from gridengine.api.watch import watch as watch
     from gridengine.status.rows import Status as Status
-    from gridengine.dispatcher.core.tasks import Attempt as Attempt
+    from gridengine.wire.messages import Attempt as Attempt
     from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
         ZERO as ZERO,
@@ -106,10 +108,10 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
 _MODULES = {
     name: module
     for module, names in {
+        "api.async_programs": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup run",
         "api.client": "Client",
         "api.dask_scheduler": "dask_get",
-        "api.delayed": "delayed",
-        "api.delayed_value": "delayedval each",
+        "api.delayed": "delayed delayedval each",
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",
@@ -118,12 +120,10 @@ _MODULES = {
         "api.named_runs": "run_named runs",
         "api.pool": "Pool",
         "api.program": "LineProgram Program ProgramFailed run_program",
-        "api.run": "run",
         "api.share": "share",
-        "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",
         "api.watch": "watch",
         "status.rows": "Status",
-        "dispatcher.core.tasks": "Attempt",
+        "wire.messages": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "
@@ -144,7 +144,7 @@ _ERRORS = [
 __all__ = sorted([*_MODULES, *_PACKAGES, *_ERRORS, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name at its first use, and keep it."""
     if name in _PACKAGES:
         return importlib.import_module(f"gridengine.{name}")

@@ -36,20 +36,18 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-import logging
 import math
-import pickle
 import reprlib
-import signal
+import sys
+from _pickle import PicklingError as _PicklingError  # `pickle` itself takes longer to import
 from collections.abc import Sequence
-from opcode import opmap
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import CancelledError
     from types import TracebackType
-    from typing import ParamSpec, TypeVar
+    from typing import Any, ParamSpec, TypeVar
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -165,7 +163,9 @@ def exit_words(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     try:
-        return f"killed by {signal.Signals(-status).name}"
+        from signal import Signals
+
+        return f"killed by {Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
 
@@ -222,9 +222,7 @@ class CallError(GridEngineError):
     """A call was stopped or spoiled by something other than an exception of its own."""
 
     step = 0
-    """Of several calls that were made as one, the number of the one that failed, from 1; 0 when the
-    call was not such a one.
-    """
+    """The step that failed, from 1, where several calls were fused into one; else 0."""
 
 
 class WorkerCrashed(CallError):
@@ -268,7 +266,7 @@ class Pending(CallError):
     """The call has no result yet. It stands in place of the result when a run is read."""
 
 
-class PicklingError(CallError, pickle.PicklingError):
+class PicklingError(CallError, _PicklingError):
     """A function, an argument or a result cannot be pickled; the text names which, and why."""
 
 
@@ -322,10 +320,18 @@ def trim(error: BaseException) -> None:
     """
     remote = isinstance(error.__cause__, RemoteTraceback)
     ours = remote or isinstance(error, GridEngineError | KeyboardInterrupt) or _is_refusal(error)
-    if ours and not logging.getLogger("gridengine").isEnabledFor(logging.DEBUG):
+    if ours and not _is_debugging():
         BaseException.with_traceback(error, users_frames(error))
         if error.__cause__ is not None:
             BaseException.with_traceback(error.__cause__, users_frames(error.__cause__))
+
+
+def _is_debugging() -> bool:
+    """Return whether the logger "gridengine" is at DEBUG. It is not before `logging` is
+    imported.
+    """
+    logging = sys.modules.get("logging")
+    return logging is not None and logging.getLogger("gridengine").isEnabledFor(logging.DEBUG)
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -335,6 +341,8 @@ def _is_refusal(error: BaseException) -> bool:
         innermost = innermost.tb_next
     if innermost is None or not isinstance(error, TypeError):
         return False
+    from opcode import opmap
+
     code, at = innermost.tb_frame.f_code, innermost.tb_lasti
     return is_own(code.co_filename) and code.co_code[at] == opmap["RAISE_VARARGS"]
 

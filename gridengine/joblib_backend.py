@@ -28,17 +28,17 @@ from joblib._parallel_backends import (
     SequentialBackend,
 )
 
+from gridengine.calls.interface import without_slot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
-from gridengine.worker.affinity import THREADS
 from gridengine.worker.coroutines import synchronous
+from gridengine.worker.process_resources import THREADS
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -47,8 +47,8 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     Args:
         scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel`
             call, or of its `with`.
-        options: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls
-            that joblib makes. (joblib's own `timeout` is how long it waits.)
+        options: `retries`, `timeout` and the other options of `gridengine.map`, for each batch of
+            calls that joblib makes. (joblib's own `timeout` is how long it waits.)
     """
 
     supports_retrieve_callback = True
@@ -91,7 +91,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         return min(n_jobs, slots) if n_jobs > 0 else max(slots + 1 + n_jobs, 1)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **ignored: Any) -> int:
-        """Make ready for a `Parallel`; return how many calls run at a time."""
+        """Prepare for a `Parallel`; return how many calls run at a time."""
         if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
@@ -109,7 +109,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     def submit(
         self, func: Any, callback: Callable[[Future[Any]], object] | None = None
     ) -> Future[Any]:
-        """Have a batch of calls made, under the name of the function of the first."""
+        """Submit a batch of calls, under the name of the first call's function."""
         assert self._submitter is not None
         name = name_of(func.items[0][0])
         run = self._runners.get(name)
@@ -124,21 +124,21 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         return future
 
     def retrieve_result_callback(self, future: Future[Any]) -> Any:
-        """Return what a batch returned."""
+        """Return the results of a batch."""
         return future.result()
 
     def start_call(self) -> None:
-        """Have a call that makes calls wait for them from here on: joblib looks whether they have
-        ended.
+        """Give back the slot of the call that submits these calls, if there is one: from here on
+        joblib waits for them.
         """
         self._waiting.enter_context(without_slot(connect(self._scheduler())[0].call_slot))
 
     def stop_call(self) -> None:
-        """Have it go on."""
+        """Take the slot again."""
         self._waiting.close()
 
     def terminate(self) -> None:
-        """Let go of what was made for a `Parallel`."""
+        """Release everything that was made for a `Parallel`."""
         self._let_go()
         if self._made is not None:
             self._made.close()
@@ -146,7 +146,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """End all batches: one has failed."""
+        """End all batches, because one has failed."""
         if self._submitter is not None:
             self._submitter.batcher.kill_all()
         self._let_go()
@@ -160,9 +160,9 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
 
 
 class LimitedBatches:
-    """Makes the calls of batches with so many threads for BLAS, OpenMP and their like at most: by
-    variables, which libraries read when they are loaded, and by threadpoolctl, where it is
-    installed, for those that a process has loaded before.
+    """Makes the calls of batches with a limit for the threads of BLAS, OpenMP and the like.
+    Variables limit libraries that are loaded later; threadpoolctl, where it is installed, limits
+    libraries that the process has loaded already.
     """
 
     def __init__(self, threads: int) -> None:
@@ -171,7 +171,7 @@ class LimitedBatches:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._set()  # what the arguments of the first batch import finds it
+        self._set()  # here, so that it holds for modules that the first batch's arguments import
 
     def _set(self) -> None:
         self._before = {name: os.environ.get(name) for name in THREADS}
@@ -202,7 +202,7 @@ def _limited_pools(threads: int) -> contextlib.AbstractContextManager[Any]:
 
 
 def run_batch(given: HiddenArguments) -> Any:
-    """Make the calls of a batch; run by a worker. What one raises has a note of which it is."""
+    """Make the calls of a batch, on a worker. An exception gets a note that names its call."""
     [calls] = given
     noted = copy.copy(calls)
     noted.items = [(_noted, call, {}) for call in calls.items]

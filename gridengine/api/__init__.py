@@ -3,17 +3,21 @@
 
     map, imap, aimap --------> client.submission --+
     Executor, Pool, dask_get -> client.submitter --+--> a dispatcher --> workers
-    Job ----------------------> job_handle --------+
+    Job ----------------------> job_result --------+
     results in order, as they come, or the caller's own exceptions  <--+
 
 Each class or function is a thin layer over `client`, which turns calls into tasks and outcomes back
 into values. Read `map` first, then `map_results`. A `Job` is in `job` (its API), `job_target` (the
-part that runs on a worker), `job_handle` (what the host knows while it runs) and `job_result`.
+part that runs on a worker) and `job_result` (the host's side: its handle, and its results).
 
-Keep in step: the signatures of `map`, `starmap`, `imap`, `imap_unordered` and `aimap`, of which
-`map` documents all options; and `gridengine/__init__.py`, which lists public names twice, for type
-checkers and for the interpreter (a test compares the lists: one list would cost either quick
-imports or typed ones).
+The options of calls stand in one table (`client.options`, `CallKeywords`), and `map` documents
+them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the decorator
+`takes` writes the options out in the signature that `inspect` and `help` show.
+
+Keep in step: `CallKeywords`, its twin `CallChanges` (where None is allowed), and the fields of
+`CallOptions`, which checks the values; and `gridengine/__init__.py`, which lists public names
+twice, for type checkers and for the interpreter (tests compare the lists: one list would cost
+either quick imports or typed ones).
 
 Rejected:
 
@@ -24,8 +28,8 @@ Rejected:
   `Executor`, a process would have an environment that the script may still change. A process that
   started early is not used when the environment has changed all the same.
 - A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
-  thread (`progress_watch`), as long as calls are open: their users wait by `concurrent.futures`, or
-  not at all. Calls are counted where their futures are settled, under a lock that is held there
+  thread (`ProgressWatcher`) as long as calls are open: their users wait by `concurrent.futures`,
+  or not at all. Calls are counted where their futures are settled, under a lock that is held there
   anyway; where no progress is wanted nothing is counted.
 - Progress in a log after two seconds, as on a terminal. Piped output is often read by programs, and
   short maps have nothing to report; so the first line comes after ten seconds.

@@ -53,7 +53,7 @@ class Client(RemoteScheduler):
         max_bytes: int | None = None,
     ) -> None:
         named = isinstance(dispatcher, os.PathLike)
-        from gridengine.watching.lookup import client_file  # few scripts are clients
+        from gridengine.watching.dispatcher_lookup import client_file  # few scripts are clients
 
         self._name = text("dispatcher", os.fspath(dispatcher) if named else dispatcher)
         super().__init__(

@@ -6,9 +6,9 @@ import concurrent.futures
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-from gridengine.api.progress_displays import ProgressSpec, check_progress
-from gridengine.api.progress_watch import show_progress
-from gridengine.client.options import CallOptions, Raisable, unexpected_keyword
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.client.keywords import Raisable, unexpected_keyword
+from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec

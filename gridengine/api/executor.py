@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from gridengine.api.progress_displays import ProgressSpec, check_progress
-from gridengine.api.progress_watch import show_progress
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
-from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.options import CallOptions, Raisable, RunKeywords, given, run_options
+from gridengine.client.keywords import CallAndRunKeywords, CallChanges, length_of, takes, zipped
+from gridengine.client.options import given, options_of
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
-from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
 T = TypeVar("T")
@@ -76,6 +74,7 @@ class Executor(concurrent.futures.Executor):
         `max_workers` is given beside a scheduler instance, which has its own.
     """
 
+    @takes(CallAndRunKeywords)
     @trimmed
     def __init__(
         self,
@@ -86,20 +85,13 @@ class Executor(concurrent.futures.Executor):
         *,
         max_tasks_per_child: int | None = None,
         scheduler: SchedulerSpec = None,
-        retries: int = 2,
-        timeout: float | None = None,
-        retry_on: Raisable = (),
-        escalate_memory: float = 1,
-        resources: Resource | None = None,
-        priority: int = 0,
-        forward_logging: bool | None = None,
         progress: ProgressSpec = None,
         detach: bool = False,
-        **run: Unpack[RunKeywords],
+        **keywords: Unpack[CallAndRunKeywords],
     ) -> None:
         if mp_context is not None and mp_context.get_start_method() == "fork":
             log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
+        options, named_run = options_of(type(self), keywords)
         check_progress(progress)
         self._submitter = Submitter(
             scheduler,
@@ -107,9 +99,9 @@ class Executor(concurrent.futures.Executor):
             initializer=initializer_of(
                 initializer, initargs, max_tasks_per_child=max_tasks_per_child
             ),
-            options=CallOptions(*limits),
+            options=options,
             detach=flag("detach", detach),
-            named_run=run_options(run, type(self)) if run else None,
+            named_run=named_run,
         )
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots
@@ -291,34 +283,17 @@ class Executor(concurrent.futures.Executor):
             raise ValueError(f"{future!r} is not a future of this executor")
         return self._submitter.batcher.kill(future)
 
+    @takes(CallChanges, {})
     @trimmed
-    def with_options(
-        self,
-        *,
-        retries: int | None = None,
-        timeout: float | None = None,
-        retry_on: Raisable | None = None,
-        escalate_memory: float | None = None,
-        resources: Resource | None = None,
-        priority: int | None = None,
-        forward_logging: bool | None = None,
-    ) -> Self:
+    def with_options(self, **options: Unpack[CallChanges]) -> Self:
         """Return an executor whose calls have other options and that shares everything else with
         this one. Options that are left out stay.
         """
-        changed = given(
-            retries=retries,
-            timeout=timeout,
-            retry_on=retry_on,
-            escalate_memory=escalate_memory,
-            resources=resources,
-            priority=priority,
-            forward_logging=forward_logging,
-        )
-        options = msgspec.structs.replace(self._submitter.options, **changed)
+        changed = given(Executor.with_options, options)
+        present = msgspec.structs.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))
         # `_origin` keeps this executor alive as long as the other.
         vars(other).update(
-            vars(self), _submitter=self._submitter.with_options(options), _origin=self
+            vars(self), _submitter=self._submitter.with_options(present), _origin=self
         )
         return other

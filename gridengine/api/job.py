@@ -7,20 +7,19 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from gridengine.api.job_handle import JobHandle, exitcode_of
-from gridengine.api.job_result import Host, JobResult
+from gridengine.api.job_result import Host, JobHandle, JobResult, exitcode_of
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.arguments import flag
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.options import CallOptions, Raisable, given
+from gridengine.client.keywords import CallChanges, takes
+from gridengine.client.options import CallOptions, given
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, trimmed
-from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
@@ -29,7 +28,7 @@ from gridengine.serialize.references import numbers
 from gridengine.worker.coroutines import synchronous
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
+    from gridengine.calls.interface import Dispatcher
 
 
 def active_children() -> list[Job]:
@@ -80,6 +79,7 @@ class Job(JobResult):
 
     _numbers = itertools.count(1)
 
+    @takes(CallChanges, {})
     @trimmed
     def __init__(
         self,
@@ -92,26 +92,12 @@ class Job(JobResult):
         daemon: bool | None = None,
         scheduler: SchedulerSpec = None,
         mutable: bool = False,
-        retries: int | None = None,
-        timeout: float | None = None,
-        retry_on: Raisable | None = None,
-        escalate_memory: float | None = None,
-        resources: Resource | None = None,
-        priority: int | None = None,
-        forward_logging: bool | None = None,
+        **options: Unpack[CallChanges],
     ) -> None:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
-        self._options = given(
-            retries=retries,
-            timeout=timeout,
-            retry_on=retry_on,
-            escalate_memory=escalate_memory,
-            resources=resources,
-            priority=priority,
-            forward_logging=forward_logging,
-        )
+        self._options = given(type(self), options)
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
@@ -153,13 +139,19 @@ class Job(JobResult):
             return None
         return self._target, (self._args, self._kwargs)
 
-    def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
+    def start_at(
+        self,
+        dispatcher: Dispatcher,
+        defaults: Mapping[str, Any] | None = None,
+        submit: Callable[..., None] | None = None,
+    ) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler. The caller keeps the
         dispatcher's scheduler alive.
 
         defaults: options for those that the job does not set itself.
+        submit: is called in the place of the dispatcher's own.
         """
-        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
+        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher, submit)
 
     @trimmed
     def join(self, timeout: float | None = None) -> None:
@@ -308,7 +300,12 @@ class Job(JobResult):
 
     # -------------------------------------------------------------- how
 
-    def _start(self, options: CallOptions, dispatcher: Dispatcher | None) -> None:
+    def _start(
+        self,
+        options: CallOptions,
+        dispatcher: Dispatcher | None,
+        submit: Callable[..., None] | None = None,
+    ) -> None:
         """Submit the job to this dispatcher, or to that of its own scheduler. The job is pickled
         before the scheduler is made.
         """
@@ -330,7 +327,8 @@ class Job(JobResult):
                 *introduce(function.payload, dispatcher),
                 *introduce(make_task.keywords["payload"], dispatcher),
             ]
-            handle.submit(function, functools.partial(make_task, after=numbers(references)))
+            task = functools.partial(make_task, after=numbers(references))
+            handle.submit(function, task, submit)
         except BaseException:
             forget()
             host.handle = None

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.options import Raisable, RunKeywords, given, run_options
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.client.keywords import CallChanges, JobKeywords, takes
+from gridengine.client.options import given, run_options
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
-from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.named_run_calls import RunJobs
+    from gridengine.client.named_run_calls import RunJobs, Submit
 
 
 class JobDispatcher:
@@ -37,35 +36,22 @@ class JobDispatcher:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
     """
 
+    @takes(JobKeywords, {})
     @trimmed
     def __init__(
         self,
         scheduler: SchedulerSpec = None,
-        *,
-        retries: int | None = None,
-        timeout: float | None = None,
-        retry_on: Raisable | None = None,
-        escalate_memory: float | None = None,
-        resources: Resource | None = None,
-        priority: int | None = None,
-        forward_logging: bool | None = None,
-        **run: Unpack[RunKeywords],
+        **keywords: Unpack[JobKeywords],
     ) -> None:
-        self._options = given(
-            retries=retries,
-            timeout=timeout,
-            retry_on=retry_on,
-            escalate_memory=escalate_memory,
-            resources=resources,
-            priority=priority,
-            forward_logging=forward_logging,
-        )
-        options = run_options(run, type(self)) if run else None
+        run: Any = {**keywords}
+        options: Any = {name: run.pop(name) for name in CallChanges.__annotations__ if name in run}
+        self._options = given(type(self), options)
+        named_run = run_options(run, type(self))
         self._named_run: RunJobs | None = None
-        if options is not None:
+        if named_run is not None:
             from gridengine.client.named_run_calls import RunJobs  # few need it
 
-            self._named_run = RunJobs(options, scheduler)
+            self._named_run = RunJobs(named_run, scheduler)
             scheduler = self._named_run.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)
@@ -116,7 +102,7 @@ class JobDispatcher:
             start_time = time.time()
             try:
                 for job in chosen:
-                    job.start_at(self._place_of(job), self._options)
+                    job.start_at(self._dispatcher, self._options, self._submit_of(job))
                     started.append(job)
             except BaseException:
                 for job in started:
@@ -125,11 +111,12 @@ class JobDispatcher:
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
 
-    def _place_of(self, job: Job) -> Dispatcher:
+    def _submit_of(self, job: Job) -> Submit | None:
+        """Return a function that submits a job in a named run; None if the job is in none."""
         call = None if self._named_run is None else job.target_call()
         if self._named_run is None or call is None:
-            return self._dispatcher
-        return self._named_run.place_of(*call, self._dispatcher)
+            return None
+        return self._named_run.submit_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:

@@ -1,25 +1,173 @@
-"""The results of a job on its host: whether it has ended, and its outcome."""
+"""A started job on its host: the dispatcher's reports of it, and its outcome."""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
+import math
 import os
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import Found, pickled, supply, unread
-from gridengine.client.outcomes import JOB, add_notes, outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import TimeoutError, trimmed
-from gridengine.schedulers.base import SchedulerSpec
+from gridengine.client.log_relay import drain_logs
+from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, outcomes_of
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
+from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
+from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.wire.messages import Attempt, TaskBegan
+
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""The return value of a job, and its exception."""
+UNPRINTED = PicklingError.__name__, OutOfMemory.__name__
+"""The names of errors that arise after a job has printed its exception, and so are not in its
+output.
+"""
+log = logging.getLogger("gridengine")
+
+
+class JobHandle(OutcomeListener):
+    """A started job, and the dispatcher's reports of it (see `Listener`).
+
+    The scheduler, and with it its workers, lives at least as long as the handle. With `ours` the
+    scheduler is closed when the job has ended.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, scheduler: Scheduler | None, *, ours: bool, daemon: bool
+    ) -> None:
+        self.task = dispatcher.new_id()
+        self._named = ""
+        self.daemon = daemon
+        self.end: CallsFinished | None = None
+        self.outcome: Outcome | None = None
+        self.start: TaskBegan | None = None
+        self._messages: list[Payload] = []
+        self._sentinel: int | None = None
+        self._at_end: list[Callable[[], object]] = []
+        self._changed = threading.Condition()
+        self.dispatcher = dispatcher
+        self._scheduler = scheduler
+        self.ours = ours
+
+    def submit(
+        self,
+        function: Function,
+        make_task: Callable[[int], Task],
+        submit: Callable[..., None] | None = None,
+    ) -> None:
+        """Submit the job's one call; `make_task` makes its task for a number. `submit` is called in
+        the place of the dispatcher's own, if it is given.
+
+        Raises:
+            ConfigurationError: as `Dispatcher.submit`.
+        """
+        task = make_task(self.task)
+        self._named = JOB.format(name=task.name)
+        (submit or self.dispatcher.submit)(function, [task], self)
+
+    def settled(self, event: CallsFinished) -> None:
+        error: BaseException | None = event.error
+        if event.raised and event.payload and pickling.raised_type(event.payload) in UNPRINTED:
+            error = pickling.load_exception(event.payload)
+            add_notes(error, [], event.attempts)
+        if not isinstance(error, Cancelled | None):
+            named = self._named in str(error)
+            log.error("%s%s", "" if named else f"{self._named} could not be run: ", error)
+        with self._changed:
+            self.end = event
+            for act in self._at_end:
+                act()
+            self._at_end.clear()
+            self._changed.notify_all()
+
+    def began(self, event: TaskBegan) -> None:
+        self.start = event
+
+    def noted(self, event: TaskMessage) -> None:
+        super().noted(event)
+        if not event.log:
+            with self._changed:
+                self._messages.append(event.payload)
+                self._changed.notify_all()
+
+    def wait(self, timeout: float | None, *, messages: float = math.inf) -> bool:
+        """Wait for the end, or for more than `messages` messages. Return whether it has come within
+        `timeout` seconds.
+        """
+        slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
+        with without_slot(slot) as wait, self._changed:
+            come = self._changed.wait_for(
+                lambda: self.end is not None or len(self._messages) > messages, timeout
+            )
+            wait.expired = not come
+        if self.end is not None and timeout != 0:
+            self.dispatcher.flush_output(timeout)
+            drain_logs(timeout)
+        if self.end is not None and self.ours and self._scheduler is not None:
+            self.ours = False
+            self._scheduler.close()
+        return come
+
+    def when_ended(self, act: Callable[[], object]) -> None:
+        """Call this in the I/O thread when the job ends, before `wait` returns; now if it has
+        ended.
+        """
+        with self._changed:
+            if self.end is None:
+                self._at_end.append(act)
+                return
+        act()
+
+    def sentinel(self) -> int:
+        """Return a descriptor that can be read once the job has ended, for
+        `multiprocessing.connection.wait`.
+        """
+        if self._sentinel is None:
+            self._sentinel, other = os.pipe2(os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._sentinel).atexit = False
+            self.when_ended(functools.partial(os.close, other))
+        return self._sentinel
+
+    def messages(self) -> Iterator[Any]:
+        """Yield the pushed values, as they come, until the job has ended."""
+        for index in itertools.count():
+            self.wait(None, messages=index)
+            if index >= len(self._messages):
+                return
+            yield pickling.load(self._messages[index])
+
+    def end_event(self) -> CallsFinished:
+        """Return how the job ended. Call this only after its end."""
+        assert self.end is not None
+        return self.end
+
+    def cancel(self, number: int) -> None:
+        if self.end is None:
+            self.dispatcher.cancel([self.task], number)
+
+
+def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
+    """Return the exit code that a process would have had; `error` is its exception, if it raised
+    one.
+    """
+    if end.payload is None or error is None:
+        return end.exitcode
+    if not isinstance(error, SystemExit):
+        return end.exitcode or 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 class Host(Struct, eq=False):
@@ -85,7 +233,7 @@ def _wait_and_do(handle: JobHandle, act: Callable[[], object]) -> None:
 def _read(
     event: CallsFinished, name: str
 ) -> tuple[dict[str, Any] | None, Any, BaseException | None]:
-    """Return the attributes that a mutable job left, and what a job returned and raised."""
+    """Return the attributes that a mutable job left, or None; its return value; its exception."""
     [end] = outcomes_of(event, name, JOB)
     value, error = end.values[0] if end.values else None, end.error
     if not isinstance(value, JobOutcome):
@@ -152,14 +300,14 @@ class JobResult(ResultHolder):
         return self._outcome_within(timeout)[1]
 
     def stdout(self) -> str:
-        """Wait for the end. Return what the job, and all processes it started, wrote to standard
-        output; the middle of very much is left out.
+        """Wait for the end. Return the standard output of the job and of all processes that it
+        started, without its middle if it is very long.
         """
         return self._end().stdout.decode(errors="replace")
 
     def stderr(self) -> str:
-        """Wait for the end. Return what the job, and all processes it started, wrote to standard
-        error; the middle of very much is left out.
+        """Wait for the end. Return the standard error of the job and of all processes that it
+        started, without its middle if it is very long.
         """
         return self._end().stderr.decode(errors="replace")
 

@@ -11,8 +11,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from gridengine.client.chunking import argument_tuples, length_of, zipped
-from gridengine.client.options import RunKeywords, run_options
+from gridengine.client.keywords import (
+    CallAndRunKeywords,
+    argument_tuples,
+    length_of,
+    takes,
+    unexpected_keyword,
+    zipped,
+)
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -20,16 +26,23 @@ from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
-    from gridengine.api.progress_displays import ProgressSpec
-    from gridengine.client.options import Raisable
+    from gridengine.api.progress import ProgressSpec
     from gridengine.client.submission import MapRequest
-    from gridengine.resources.base import Resource
 
 T = TypeVar("T")
 PLACEHOLDER = getattr(functools, "Placeholder", object())
 """Stands for an argument that is given later, from Python 3.14 on; before, nothing equals it."""
 
 
+class MapKeywords(CallAndRunKeywords, total=False):
+    """The keywords of `map` that `starmap`, `imap` and the others take too."""
+
+    scheduler: SchedulerSpec
+    reraise: bool
+    progress: ProgressSpec
+
+
+@takes(CallAndRunKeywords)
 def map(
     f: Callable[..., T],
     *iterables: Iterable[Any],
@@ -37,14 +50,7 @@ def map(
     reraise: bool = True,
     chunksize: int | None = None,
     progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[CallAndRunKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
     iterables are zipped.
@@ -59,10 +65,9 @@ def map(
             is raised.
         chunksize: how many calls travel together; None: the shorter the calls, the more.
         progress: False shows no progress; None follows the setting. On a terminal and in a notebook
-            it is a bar, after 2 s; else, after 10 s, lines on standard error: the first, one for
-            each tenth, one a minute at most, and the last. Or `tqdm`, or a bar of its kind, to be
-            updated: an object with `update(n)`, or a callable that makes one when called with
-            `total=`.
+            it is a bar, after 2 s; else, after 10 s, lines on standard error, one for each tenth
+            and one a minute at most. Or `tqdm`, or a bar like it, to be updated: an object with
+            `update(n)`, or a callable that makes one, given `total=`.
         retries: how often a call is run again whose process died, or that raised one of `retry_on`.
             With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
@@ -71,17 +76,15 @@ def map(
             none.
         escalate_memory: with 2, a call that ran out of memory is run again with twice the memory;
             by default it fails at once.
-        resources: what each call needs, as `Cores(4) & Memory(8)`, which is a limit of 8 GB too:
-            see `docs/resources.md`.
+        resources: what each call needs, as `Cores(4) & Memory(8)`, also a limit of 8 GB: see
+            `docs/resources.md`.
         priority: calls with a higher one begin before others of this program that wait, strictly;
             those with the same (default 0) take turns.
-        forward_logging: pass log records and warnings of calls on to this process's own `logging`
-            and `warnings`, with the call and its host; None follows the setting: see
-            `docs/watching.md`.
-        run: with `name="sweep"` the results are stored on disk, and the same calls are not run
-            again when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how,
-            see `docs/runs.md`. Other keywords are an error: `functools.partial(f, b=2)` gives each
-            call one.
+        forward_logging: pass log records and warnings of calls to this process's own `logging` and
+            `warnings`; None follows the setting: see `docs/watching.md`.
+        run: with `name="sweep"` results are stored on disk, and the same calls are not run again
+            when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how, see
+            `docs/runs.md`. Other keywords are an error; `functools.partial(f, b=2)` gives one.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note
@@ -90,13 +93,10 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     try:
-        if run or progress is not None:
-            _check_keywords("map", run, progress)
         form, calls = zipped(f, iterables)
-        total = length_of(iterables)
-        request = _request(f, form, scheduler, reraise, chunksize, options, total, run)
+        total, how = length_of(iterables), (chunksize, scheduler, reraise, progress)
+        request = _request("map", f, form, total, *how, **keywords)
         from gridengine.api.map_results import gather
 
         return gather(request, calls, total, progress)
@@ -105,50 +105,30 @@ def map(
         raise
 
 
+@takes(MapKeywords)
 @trimmed
 def starmap(
     f: Callable[..., T],
     iterable: Iterable[Iterable[Any]],
     *,
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int | None = None,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
-    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     total = length_of([iterable])
-    _check_keywords("starmap", run, progress)
-    request = _request(f, STAR, scheduler, reraise, chunksize, options, total, run)
+    request = _request("starmap", f, STAR, total, chunksize, **keywords)
     from gridengine.api.map_results import gather
 
-    return gather(request, argument_tuples(iterable), total, progress)
+    return gather(request, argument_tuples(iterable), total, keywords.get("progress"))
 
 
+@takes(MapKeywords)
 @trimmed
 def imap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int = 1,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -158,10 +138,7 @@ def imap(
     raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
     it, and its calls are cancelled.
     """
-    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
-    _check_keywords("imap", run, progress)
-    how = {"ordered": True, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
+    return _iterator("imap", f, iterables, chunksize, keywords, ordered=True)
 
 
 @overload
@@ -169,18 +146,8 @@ def imap_unordered(
     f: Callable[..., T],
     *iterables: Iterable[Any],
     with_index: Literal[True],
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int = 1,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> ResultIterator[tuple[int, T]]: ...
 
 
@@ -189,63 +156,33 @@ def imap_unordered(
     f: Callable[..., T],
     *iterables: Iterable[Any],
     with_index: Literal[False] = False,
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int = 1,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> ResultIterator[T]: ...
 
 
+@takes(MapKeywords)
 @trimmed
 def imap_unordered(
     f: Callable[..., Any],
     *iterables: Iterable[Any],
     with_index: bool = False,
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int = 1,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> ResultIterator[Any]:
     """Return an iterator over the results of `map` in the order in which they come; with
     `with_index`, over `(number of the call, result)`. All else is as for `imap`.
     """
-    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
-    _check_keywords("imap_unordered", run, progress)
-    how = {"ordered": False, "with_index": with_index, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
+    how = {"ordered": False, "with_index": with_index}
+    return _iterator("imap_unordered", f, iterables, chunksize, keywords, **how)
 
 
+@takes(MapKeywords)
 def aimap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
-    scheduler: SchedulerSpec = None,
-    reraise: bool = True,
     chunksize: int = 1,
-    progress: ProgressSpec = None,
-    retries: int = 2,
-    timeout: float | None = None,
-    retry_on: Raisable = (),
-    escalate_memory: float = 1,
-    resources: Resource | None = None,
-    priority: int = 0,
-    forward_logging: bool | None = None,
-    **run: Unpack[RunKeywords],
+    **keywords: Unpack[MapKeywords],
 ) -> AsyncResultIterator[T]:
     """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or
     trio, `async for result in aimap(f, xs)`. Other tasks run while it waits. When its own task is
@@ -259,10 +196,7 @@ def aimap(
     for one in iterables:
         if hasattr(type(one), "__aiter__"):
             raise TypeError(f"{one!r} is an asynchronous iterable: submit its items to an Executor")
-    _check_keywords("aimap", run, progress)
-    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
-    how = {"ordered": True, "progress": progress}
-    results = _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
+    results = _iterator("aimap", f, iterables, chunksize, keywords, ordered=True)
     from gridengine.api.map_results import AsyncResultIterator
 
     return AsyncResultIterator(results)
@@ -292,67 +226,67 @@ def _short(value: object) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
 
 
-def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
-    """Check keywords that are seldom given.
-
-    Raises:
-        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
-    """
-    if progress is not None:
-        from gridengine.api.progress_displays import check_progress
-
-        check_progress(progress)
-    for name in keywords.keys() - RunKeywords.__annotations__.keys():
-        from gridengine.client.options import unexpected_keyword
-
-        otherwise = (
-            f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
-            if name == "max_workers"
-            else f"an argument for each call is given by functools.partial(f, {name}=...)"
-        )
-        known = {**(map.__kwdefaults__ or {}), **RunKeywords.__annotations__}
-        raise unexpected_keyword(called, name, known, otherwise)
-
-
 def _iterator(
+    called: str,
     f: Callable[..., Any],
     iterables: tuple[Iterable[Any], ...],
-    place: SchedulerSpec,
-    reraise: bool,
     chunksize: int,
-    options: tuple[Any, ...],
-    run: RunKeywords,
-    **how: Any,
+    keywords: MapKeywords,
+    **how: bool,
 ) -> ResultIterator[Any]:
     """Return the iterator of `imap` and its kin; `how` are its own options."""
     form, calls = zipped(f, iterables)
-    request = _request(f, form, place, reraise, chunksize, options, None, run)
+    request = _request(called, f, form, None, chunksize, **keywords)
     from gridengine.api.map_results import ResultIterator
 
-    return ResultIterator(request, calls, total=length_of(iterables), **how)
+    progress, total = keywords.get("progress"), length_of(iterables)
+    return ResultIterator(request, calls, total=total, progress=progress, **how)
 
 
 def _request(
+    called: str,
     f: Callable[..., Any],
     form: int,
-    place: SchedulerSpec,
-    reraise: bool,
-    chunksize: int | None,
-    options: tuple[Any, ...],
     total: int | None,
-    run: RunKeywords,
+    chunksize: int | None,
+    scheduler: SchedulerSpec = None,
+    reraise: bool = True,
+    progress: ProgressSpec = None,
+    **keywords: Unpack[CallAndRunKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
     scheduler that has yet to be made starts its workers when it is made.
+
+    Raises:
+        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
+        TypeError, ConfigurationError: see `MapRequest`, `CallOptions` and `RunOptions`.
     """
+    if progress is not None:
+        from gridengine.api.progress import check_progress
+
+        check_progress(progress)
+    for unknown in keywords.keys() - CallAndRunKeywords.__annotations__.keys():
+        raise _unknown(called, unknown)
+    place = scheduler
     if place is None:
         place = default_scheduler(total)
     elif isinstance(place, str):
         place = named_scheduler(place)
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
-    from gridengine.client.options import CallOptions
+    from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
-    kept = run_options(run, map) if run else None
-    return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options), kept)
+    options, run = options_of(map, keywords) if keywords else (CallOptions(), None)
+    return MapRequest(f, form, place, reraise, chunksize, options, run)
+
+
+def _unknown(called: str, name: str) -> TypeError:
+    """Return the error for a keyword that `map` and its kin do not take."""
+    known = {*MapKeywords.__annotations__, "chunksize"}
+    otherwise = (
+        f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
+        if name == "max_workers"
+        else f"an argument for each call is given by functools.partial(f, {name}=...)"
+    )
+    return unexpected_keyword(called, name, known, otherwise)

@@ -6,18 +6,20 @@ import itertools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
-from gridengine.api.progress_displays import ProgressSpec
 from gridengine.arguments import flag
-from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
-from gridengine.client.map_run import MapRun
+from gridengine.calls.interface import WithoutSlot, without_slot
+from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
-from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 
+if TYPE_CHECKING:
+    from gridengine.api.progress import ProgressBar, ProgressSpec
+
+QUICK_SECONDS = 0.25
+"""A map that ends within this time shows no progress, and does not import how it is shown."""
 T = TypeVar("T")
 Value = TypeVar("Value")
 
@@ -29,9 +31,8 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else WatchedRun
     submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
-    run = kind(submission, total, request.chunksize)
+    run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
     try:
@@ -92,7 +93,7 @@ class WatchedRun(MapRun):
     def watch(self, most: float | None = None) -> None:
         """Take outcomes. Wait for the first at most `most` seconds, or until it is time to draw."""
         results, bar = self.results, self.bar
-        left = REFRESH_SECONDS if bar is None else bar.wait_seconds()
+        left = QUICK_SECONDS if bar is None else bar.wait_seconds()
         self.take(left if most is None else min(left or most, most))
         if results.missing or bar is not None:
             self.bar = bar or self.make_bar()
@@ -100,6 +101,8 @@ class WatchedRun(MapRun):
 
     def make_bar(self) -> ProgressBar:
         """Return a new bar."""
+        from gridengine.api.progress import ProgressBar  # quick maps need none
+
         submission = self.submission
         return ProgressBar(submission.snapshot, shown=self.progress, label=submission.name)
 
@@ -109,24 +112,6 @@ class WatchedRun(MapRun):
         if self.bar is not None:
             done = len(results.values) - results.missing
             self.bar.update(done, len(results.errors), self.total)
-
-
-class RaisingRun(WatchedRun):
-    """A map that ends with the first call that fails, in the order of the calls."""
-
-    raises = True
-
-    def proceed(self, wait: Callable[[float], object]) -> bool:
-        """Collect the outcomes that have come; return whether no call has failed."""
-        return super().proceed(wait) and self.results.first_error is None
-
-    def handle_errors(self, first: int, known: int | None) -> None:
-        """Cancel the calls after the first error, and raise it once all calls before it have
-        succeeded.
-        """
-        self.results.raise_first_error()
-        if first != known:
-            self.submission.cancel_after(first)
 
 
 class ResultIterator(Generic[T]):
@@ -161,6 +146,8 @@ class ResultIterator(Generic[T]):
         shown = _shown(progress, submission)
         if submission.dispatcher.at_once and (shown is None or isinstance(shown, bool)):
             shown = False
+        from gridengine.api.progress import ProgressBar  # `map` may need none
+
         self._bar = ProgressBar(submission.snapshot, shown=shown, label=submission.name)
         self._closed = False
         self._fault: Exception | None = None

@@ -1,4 +1,4 @@
-"""`runs`, `run_named`: read named runs, from any script."""
+"""`runs`, `run_named`: read named runs, from any script, and make their calls again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gridengine.arguments import flag
-from gridengine.client.calls_elsewhere import take_by_now
+from gridengine.client.keywords import CallKeywords, takes
+from gridengine.client.left_calls import take_by_now
+from gridengine.client.options import RunOptions, call_options
 from gridengine.display import html_table
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
@@ -21,9 +23,51 @@ from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
-    from gridengine.api.progress_displays import ProgressSpec
-    from gridengine.client.options import Raisable
-    from gridengine.resources.base import Resource
+    from gridengine.api.progress import ProgressSpec
+
+
+class CallsToMake(NamedTuple):
+    """Consecutive calls of one function: the function, the form of the calls, their arguments, and
+    the place of each in the run's file, for `RunOptions.places`.
+    """
+
+    function: Any
+    form: int
+    given: list[Any]
+    places: list[tuple[int, int]]
+
+
+def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]:
+    """Return the calls of a run that have failed and, without `failed_only`, those that have no
+    outcome.
+
+    Raises:
+        JournalError: see `NamedRun.resubmit`.
+    """
+    groups: list[CallsToMake] = []
+    with stored_runs.reading(name, path) as connection:
+        meant = [
+            one
+            for one in stored_runs.calls(connection)
+            if (one.state != RETURNED if one.row else not failed_only)
+        ]
+        before = None
+        for number, form, call, given in stored_runs.arguments(connection, meant):
+            if before != (number, form):
+                before = number, form
+                told, function = stored_runs.function_of(connection, number)
+                groups.append(CallsToMake(function, form, [], []))
+            if function is None or given is None:
+                what = f"the function {told} is" if function is None else "its arguments are"
+                raise JournalError(
+                    f"a call of {told} cannot be made again: {what} not stored, because of its "
+                    "size or because it refers to other calls",
+                    hint="run the script again: it continues where it stopped",
+                )
+            groups[-1].given.extend(given)
+            groups[-1].places.extend((call.block, at) for at in range(call.start, call.stop))
+    return groups
+
 
 LEAST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.2, 1.0
 """How often the file is checked while results are awaited: at first, and later."""
@@ -125,6 +169,7 @@ class NamedRun:
                     stored_runs.load_classes(connection)
                     yield call, stored_runs.outcome(connection, call)
 
+    @takes(CallKeywords)
     @trimmed
     def resubmit(
         self,
@@ -134,13 +179,7 @@ class NamedRun:
         reraise: bool = False,
         chunksize: int | None = None,
         progress: ProgressSpec = None,
-        retries: int = 2,
-        timeout: float | None = None,
-        retry_on: Raisable = (),
-        escalate_memory: float = 1,
-        resources: Resource | None = None,
-        priority: int = 0,
-        forward_logging: bool | None = None,
+        **options: Unpack[CallKeywords],
     ) -> list[Any]:
         """Run the failed calls again, and the calls that have no result. Return their results, in
         their order, with each exception in its call's place unless `reraise`. The run stores the
@@ -155,19 +194,18 @@ class NamedRun:
             are not stored: they were large, or refer to the results of other calls.
         """
         from gridengine.api.map_results import gather
-        from gridengine.api.progress_displays import check_progress
-        from gridengine.client.options import CallOptions, RunOptions
-        from gridengine.client.resubmission import calls_to_make
+        from gridengine.api.progress import check_progress
+
+        pass
         from gridengine.client.submission import MapRequest
 
         check_progress(progress)
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority
-        options = CallOptions(*limits, forward_logging=forward_logging)
+        checked = call_options(NamedRun.resubmit, options)
         results: list[Any] = []
         only_failures = flag("failed_only", failed_only)
         for function, form, given, places in calls_to_make(self.name, self.path, only_failures):
             kept = RunOptions(self.name, self.path, places=tuple(places))
-            how = scheduler, reraise, chunksize, options, kept
+            how = scheduler, reraise, chunksize, checked, kept
             results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
         return results
 
@@ -178,7 +216,9 @@ def runs() -> list[NamedRun]:
 
 
 def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
-    """Return the same, including the outcomes that the dispatcher of a client has by now."""
+    """Return the runs, like `runs`, including the outcomes that the dispatcher of a client has by
+    now.
+    """
     paths = stored_runs.paths()
     if client is not None:
         for path in paths:
@@ -189,9 +229,9 @@ def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
 
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-    """Return a run, whichever script made it, including the outcomes that stand-alone dispatchers
-    of yours have by now. It is given by its name or whatever else names it (see
-    `docs/watching.md`), such as its file's path; `journal` as it was given there.
+    """Return a run, whichever script made it, including the outcomes that your stand-alone
+    dispatchers have by now. `name` is its name, the path of its file, or another of the words that
+    name a run (see `docs/watching.md`); `journal` is the one that the script gave.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.
@@ -202,7 +242,9 @@ def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> Na
 def run_of(
     client: RemoteScheduler | None, name: str, journal: str | os.PathLike[str] | None
 ) -> NamedRun:
-    """Return the same, of dispatchers with what that of a client has, if one is given."""
+    """Return a run, like `run_named`. With a client, only the client's dispatcher is asked for
+    outcomes.
+    """
     from gridengine.watching.run_lookup import run_file  # few ask
 
     path = run_file(name, journal)

@@ -11,19 +11,17 @@ from multiprocessing import TimeoutError
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from gridengine.api.map_results import ResultIterator
-from gridengine.api.progress_displays import ProgressSpec, check_progress
-from gridengine.api.progress_watch import show_progress
-from gridengine.client.chunking import argument_tuples, length_of, zipped
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
+from gridengine.client.keywords import CallAndRunKeywords, argument_tuples, length_of, takes, zipped
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import CallOptions, Raisable, RunKeywords, run_options
+from gridengine.client.options import options_of
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import trim, trimmed
-from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 from gridengine.serialize.references import Reference, ResultHolder
@@ -51,6 +49,7 @@ class Pool:
         run: with `name="night"` results are stored on disk, as for `Executor`.
     """
 
+    @takes(CallAndRunKeywords)
     @trimmed
     def __init__(
         self,
@@ -60,28 +59,21 @@ class Pool:
         maxtasksperchild: int | None = None,
         *,
         scheduler: SchedulerSpec = None,
-        retries: int = 2,
-        timeout: float | None = None,
-        retry_on: Raisable = (),
-        escalate_memory: float = 1,
-        resources: Resource | None = None,
-        priority: int = 0,
-        forward_logging: bool | None = None,
         progress: ProgressSpec = None,
-        **run: Unpack[RunKeywords],
+        **keywords: Unpack[CallAndRunKeywords],
     ) -> None:
         if not isinstance(maxtasksperchild, int | None):
             raise ValueError(f"maxtasksperchild must be a whole number, not {maxtasksperchild!r}")
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
+        options, named_run = options_of(type(self), keywords)
         check_progress(progress)
         self._submitter = Submitter(
             scheduler,
             processes,
             initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
-            options=CallOptions(*limits),
+            options=options,
             daemon=True,
             word="processes",
-            named_run=run_options(run, type(self)) if run else None,
+            named_run=named_run,
         )
         show_progress(self._submitter, progress, "pool")
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()

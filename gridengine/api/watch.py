@@ -11,7 +11,7 @@ from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.errors import safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.status.rows import Status, merged
-from gridengine.watching.newest import Newest
+from gridengine.watching.newest_value import Newest
 
 log = logging.getLogger("gridengine")
 

@@ -1,26 +1,34 @@
-"""The ways by which callers reach a dispatcher that has no thread in their own process.
+"""Dispatchers as callers see them: one interface (`interface.Dispatcher`), and four ways by which
+requests reach whoever decides.
 
     client: tasks, a listener
-       |  dispatcher.interface.Dispatcher: submit, cancel, recall, want, supply, ...
+       |  interface.Dispatcher: submit, cancel, recall, want, supply, ...
+       |  each request is a struct, the same for all ways (core.events.Request)
        v
-    requesting ----request----> nested: a runner's channel -> agent -> dispatcher
-       ^                 `----> remote: TCP -> stand-alone dispatcher
-       `--outcomes, answers---- the thread that reads -> listeners of the tasks
+    posting     a script's own I/O thread: the struct is the core's event
+    requesting  a dispatcher in another process: encoding.RequestEncoder makes messages of
+       |        submissions and results; every other request is a message already
+       |-- nested   a runner's channel -> agent -> dispatcher
+       `-- remote   TCP -> stand-alone dispatcher
+    inline      no dispatcher: this thread runs the calls, and the struct acts at once
 
-    inline: no dispatcher; the calls run in the caller's thread (inline_run)
+    outcomes, answers -> UnsettledTasks -> listeners of the tasks
 
-Read `requesting` first, which `nested` and `remote` share. They differ in how messages travel, and
-in what ends the calls: the end of the call that submitted them, or the end of the client.
+Read `interface` first, then `posting`, which is the shortest way, and `requesting`, which `nested`
+and `remote` share. `nested` and `remote` differ in how messages travel, and in when the calls end:
+with the call that submitted them, or with the client. `remote_control` has a client's questions
+that are no calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
 
 State machines:
 
+- The slot of a call (`interface.CallSlot`): held, given back, asked for, over.
 - The connection of a `RemoteDispatcher`: greeting, welcomed, resuming (it has found a restarted
   dispatcher and waits for a welcome; nothing is sent meanwhile), closed, lost. The fields
   `_number`, `_welcomed`, `_resuming`, `_closed` and `_lost` hold this state.
-- A request to a dispatcher with a journal, in `request_sender.PendingRequests`: added when it is
-  sent, durable when the dispatcher says so. A restarted dispatcher is sent all requests that are
-  not durable, without the tasks that have ended.
-- An outcome, in `left_outcomes`: received, then acknowledged, together with others.
+- A request to a dispatcher with a journal, in `outstanding.PendingRequests`: added when it is sent,
+  durable when the dispatcher says so. A restarted dispatcher is sent all requests that are not
+  durable, without the tasks that have ended.
+- An outcome, in `outstanding.TakenOutcomes`: received, then acknowledged, together with others.
 
 Keep in step:
 
@@ -28,7 +36,9 @@ Keep in step:
 - A question is put into `_questions` before `_lost` is read, and `_fail` sets `_lost` before it
   reads `_questions`. So every question is answered, by one or by the other. The same holds for
   tasks and `_unsettled`.
-- `_functions` and `_shared` with what the dispatcher's end has of this client.
+- The definitions that a `RequestEncoder` takes for sent, and the definitions that the dispatcher's
+  end has of this client. Therefore one thread at a time encodes requests, in the order in which
+  they are sent.
 
 Rejected:
 
@@ -37,13 +47,21 @@ Rejected:
   cluster jobs from nodes; and running nested calls in their parent's process, which would use one
   core.
 - A lock around sending. The garbage collector may release an object in any thread, even while that
-  thread sends; so `_ask` queues the message, and whoever is sending sends it too.
+  thread sends; so a request is queued, and whoever is sending sends it too.
+- Sending a runner's requests from a thread of its own. A nested call would then wait for a second
+  thread to wake.
 - Checking a client's limits (`max_calls`, `max_bytes`) at the dispatcher. The error must arise
   where the call is submitted, without a round trip for each call.
 - One message for each call. Messages, not tasks, cost the journal and the socket time, so tasks of
-  one function that are submitted while the thread is busy travel together (`take_joinable`).
+  one function that are submitted while the thread is busy travel together
+  (`encoding.take_joinable`).
 - Acknowledging each outcome at once, or with the next message. Both keep the dispatcher and its
   journal busy while the next call is on its way.
+- One core for all calls of an `InlineDispatcher`. A call that submits calls would be given the
+  other calls of its own submission, and a thread the calls of another thread. So each submission
+  has a core of its own, whose one worker is the thread that submits.
+- No core for inline calls that need nothing special. Which calls are repeated, and with which error
+  they fail, would be decided in a second place.
 - Enforcing `timeout` on inline calls by judging them after they have ended. It would protect
   nobody, and would fail calls that are stepped through in a debugger.
 """

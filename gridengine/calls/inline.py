@@ -1,29 +1,352 @@
-"""A dispatcher without workers: calls run at once, in the caller's own process and thread
-(`inline_run`).
+"""A dispatcher without workers: calls run at once, in the caller's own process and thread.
+
+Each submission has a core of its own. The same core as elsewhere decides what runs, what is
+repeated, and how calls fail; here it has one worker, this thread, and messages reach the worker by
+a function call. What jobs print is copied on its way to the caller's streams.
 """
 
 from __future__ import annotations
 
+import bdb
+import contextlib
+import io
 import itertools
-import signal
+import logging
+import os
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any, TextIO
 
-from gridengine.calls.inline_run import InlineRun
-from gridengine.dispatcher.core.events import CancelRequested
-from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.dispatcher.interface import DispatcherBase, Listener
-from gridengine.errors import UNNUMBERED, ConfigurationError, call_words
+from gridengine._version import __version__
+from gridengine.calls.interface import Dispatcher
+from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.events import Event, Inform, Received, Send
+from gridengine.dispatcher.core.outcomes import has_failed
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.state_machine import StateMachine
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+    TaskMessage,
+)
+from gridengine.dispatcher.io_loop import inform
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
+from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
+from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
-from gridengine.serialize.shared_objects import register_result, unregister
-from gridengine.wire.messages import input_name
-from gridengine.worker.running_loop import in_event_loop
+from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
+from gridengine.settings.values import settings
+from gridengine.wire.messages import (
+    CANCELLED,
+    NO_INPUT,
+    RAISED,
+    RETRYABLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Cancel,
+    ClientCancel,
+    ClientForget,
+    Crashed,
+    Message,
+    Pushed,
+    Result,
+    Results,
+    Returned,
+    Started,
+    TaskBegan,
+    input_name,
+)
+from gridengine.worker.agent import make_hello
+from gridengine.worker.call_context import GVAR, CurrentJob, in_event_loop, process_name
+from gridengine.worker.loaded_functions import arguments_text
+from gridengine.worker.process_setup import Controller
+
+PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
+"""Exceptions that end the caller's own script, not only the call."""
+WORKER = b"inline"
+IGNORED = (
+    "InlineScheduler does not enforce a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) does"
+)
+
+log = logging.getLogger("gridengine")
 
 
-class InlineDispatcher(DispatcherBase):
+_STREAMS = threading.RLock()
+
+
+@contextlib.contextmanager
+def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Copy what is written to `sys.stdout` and `sys.stderr` during this context; the streams still
+    get it too.
+    """
+    copies = io.StringIO(), io.StringIO()
+    if not wanted:
+        yield copies
+        return
+    with _copying("stdout", copies[0]), _copying("stderr", copies[1]):
+        yield copies
+
+
+@contextlib.contextmanager
+def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
+    """Copy what is written to one stream of `sys`. Calls in several threads may enter and leave in
+    any order.
+    """
+    with _STREAMS:
+        present = getattr(sys, name)
+        tee = present if isinstance(present, _Tee) else _Tee(present)
+        tee.copies.append(copy)
+        setattr(sys, name, tee)
+    try:
+        yield
+    finally:
+        with _STREAMS:
+            tee.copies.remove(copy)
+            setattr(sys, name, tee if tee.copies else tee.stream)
+
+
+class _Tee:
+    """A stream that also writes to copies. There is one for all calls that copy the stream at the
+    same time.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.copies: list[io.StringIO] = []
+
+    def write(self, text: str) -> int:
+        """Write to the stream and to all copies."""
+        for copy in tuple(self.copies):
+            copy.write(text)
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class InlineRun:
+    """Tasks that were submitted together, a core of their own, and its one worker: this thread.
+
+    Raises:
+        Exception: loading the function raises it.
+    """
+
+    def __init__(
+        self,
+        dispatcher: InlineDispatcher,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._f: Callable[..., Any] | None = None
+        self._retry_on: tuple[type[BaseException], ...] = ()
+        if not any(has_failed(dispatcher.results[one]) for one in function.after):
+            with resolving_locally():
+                self._f, self._retry_on = pickling.load_function(function.payload)
+        self.thread = threading.get_ident()
+        self.function = function
+        self.tasks = {task.id: task for task in tasks}
+        self._attempt: tuple[int, int] = 0, 0
+        """The task and attempt whose calls are loaded: `_calls` are the calls, and `_given` the
+        resources of each of them.
+        """
+        self._calls: Sequence[Any] = ()
+        self._given: Resource = ZERO
+        policy = Policy(version=__version__, python=python_version())
+        self._core = StateMachine(policy, checked=settings().check)
+        # Threads that a call has started may push values. The lock is reentrant because a listener
+        # may submit calls.
+        self._handling = threading.RLock()
+        self._unsettled = UnsettledTasks()
+        self._unsettled.add(tasks, listener)
+        self._assigned: deque[Assignment] = deque()
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Send: self._receive,
+            CallsFinished: self._settle,
+            TaskBegan: listener.began,
+            TaskMessage: listener.noted,
+            Inform: inform,
+        }
+        self._cancelled: dict[int, int] = {}
+        """The runs to be ended, by number, each with the signal."""
+        self.requests: deque[ClientCancel] = deque()
+        """Cancellations that wait. Any thread may add one; they are handled between two calls."""
+
+    def run(self, inputs: Iterable[int]) -> None:
+        """Run all calls. `inputs` are the references of other calls' results that they need. If an
+        exception ends the caller, the remaining calls are settled as cancelled.
+        """
+        try:
+            for reference in inputs:
+                self._handle(Supplied(reference, self._dispatcher.results[reference]))
+            self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
+            self._handle(Submitted(self.function, list(self.tasks.values())))
+            while self._assigned:
+                self._run(self._assigned.popleft())
+        except BaseException:
+            error = Cancelled(f"{self.function.name} was ended before it was done")
+            for failure in list(self._unsettled.fail(error)):
+                raise failure from None
+            raise
+        finally:
+            # Release functions and arguments now: the core's objects form cycles, which would keep
+            # them until the garbage collector runs.
+            with self._handling:
+                self._performers.clear()
+                objects.clear(self._core.state)
+
+    def _handle(self, event: Event) -> None:
+        with self._handling:
+            for effect in self._core.handle(event, time.monotonic()) if self._performers else ():
+                self._performers[type(effect)](effect)
+
+    def _send(self, message: Message, buffers: Payload = ()) -> None:
+        self._handle(Received(WORKER, message, buffers))
+
+    def _receive(self, effect: Send) -> None:
+        """Handle a message from the core to its worker. `Define` and the like need no handling:
+        functions and shared objects are already in this process.
+        """
+        message = effect.message
+        if isinstance(message, Assign):
+            self._assigned.extend(message.assignments)
+            for assignment in message.assignments:
+                if assignment.timeout is not None:
+                    self._ignore("time", "timeout=, WTime")
+                if assignment.memory:
+                    self._ignore("memory", "Memory")
+        elif isinstance(message, Cancel):
+            self._cancelled.update(dict.fromkeys(message.runs, message.signal))
+
+    def _ignore(self, kind: str, asked_by: str) -> None:
+        """Warn that a kind of limit is not enforced here, once for each dispatcher."""
+        if kind not in self._dispatcher.ignored:
+            self._dispatcher.ignored.add(kind)
+            log.warning(IGNORED, kind, asked_by)
+
+    def _run(self, assignment: Assignment) -> None:
+        """Run the calls of an assignment until it is cancelled."""
+        made = self._dispatcher.results
+        followed = [made.get(one.reference) for one in assignment.inputs if one.run]
+        if any(one is None or has_failed(one) for one in followed):
+            self._send(Returned([assignment.run], NO_INPUT))
+            return
+        index = assignment.start
+        while index < assignment.stop and assignment.run not in self._cancelled:
+            if index == assignment.start and assignment.watched:
+                self._send(Started(assignment.run, os.getpid()))
+            index = self._run_some(assignment, index)
+            while self.requests:
+                self._handle(self.requests.popleft())
+        if index < assignment.stop:
+            number = self._cancelled[assignment.run]
+            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
+
+    def _run_some(self, assignment: Assignment, index: int) -> int:
+        """Run calls of an assignment, beginning with this one, until a cancellation waits. Return
+        the index of the next call.
+        """
+        self._load(assignment)
+        results: list[Result] = []
+        buffers: list[Any] = []
+        try:
+            while index < assignment.stop and not self.requests:
+                result, payload = self._call(assignment, index, self._calls[index])
+                buffers += payload
+                results.append(result)  # last: Ctrl-C may come between the two
+                index += 1
+        finally:  # calls that have ended get their outcomes even if an exception ends the rest
+            if results:
+                self._send(Results(results), buffers)
+        return index
+
+    def _load(self, assignment: Assignment) -> None:
+        """Load the calls of an assignment, as they were submitted. Each attempt loads them anew,
+        because calls may have changed their arguments.
+        """
+        if self._attempt != (assignment.task, assignment.attempt):
+            task = self.tasks[assignment.task]
+            with resolving_locally():
+                self._calls, _ = pickling.load_items(task.payload)
+            asked = task.demand.request
+            self._given = asked.holder()._alloc(asked)
+            self._attempt = assignment.task, assignment.attempt
+
+    def _settle(self, event: CallsFinished) -> None:
+        for _, reference in self.tasks[event.task].kept:
+            awaited = self._core.state.awaited.get(reference)
+            if awaited is not None and awaited.data is not None:
+                self._dispatcher.supply(reference, awaited.data)
+        self._unsettled.settle(event)
+
+    def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
+        """Make one call; return its result, and the pickled value or exception."""
+        watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
+        job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
+        named = process_name(assignment.name) if watched else contextlib.nullcontext()
+        began = time.monotonic()
+        with copied(watched) as copies, GVAR.running(job), named:
+            payload, status = self._outcome(assignment, call)
+        seconds = time.monotonic() - began
+        if watched:
+            payload = [*payload, *(copy.getvalue().encode() for copy in copies)]
+        result = Result(
+            assignment.run, index, index + 1, status, seconds, len(payload), output=watched
+        )
+        return result, payload
+
+    def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
+        """Make one call; return the pickled value or exception, and its status. Exceptions in
+        `PASSING` are raised.
+        """
+        f, keywords = self._f, {}
+        # It is None only if an input of the function has failed, and then its calls never run.
+        assert f is not None
+        if assignment.controlled:
+            keywords["controller"] = Controller(
+                job_id=assignment.task,
+                attempt=assignment.attempt,
+                push=partial(self._push, assignment.run),
+            )
+        try:
+            if type(call) is Unloadable:
+                raise call.error
+            if assignment.form == SINGLE:
+                value = f(call, **keywords)
+            elif assignment.form == STAR:
+                value = f(*call, **keywords)
+            else:
+                value = f(*call[0], **call[1], **keywords)
+            return pickling.dump_values([value]), VALUES
+        except PASSING:
+            raise
+        except BaseException as error:
+            status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
+            given = arguments_text(call, assignment)
+            return pickling.dump_exception(error, given), status
+
+    def _push(self, run: int, value: Any) -> None:
+        payload = pickling.dump(value)
+        self._send(Pushed(run, len(payload)), payload)
+
+
+class InlineDispatcher(Dispatcher):
     """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
     objects that cannot be pickled are noticed here too.
 
@@ -34,7 +357,7 @@ class InlineDispatcher(DispatcherBase):
     at_once = True
 
     def __init__(self) -> None:
-        self._ids = itertools.count(1)
+        self.new_id = itertools.count(1).__next__
         self._runs: dict[int, InlineRun] = {}
         """The tasks that run now, by number. There may be several, because calls may submit others.
         """
@@ -50,9 +373,6 @@ class InlineDispatcher(DispatcherBase):
         """
         self._awaited: dict[int, Iterable[int]] = {}
         """The references that each thread waits for now."""
-
-    def new_id(self) -> int:
-        return next(self._ids)
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         """Run these tasks now.
@@ -113,28 +433,22 @@ class InlineDispatcher(DispatcherBase):
         for.
         """
 
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        """End these tasks and calls if they run now. A call cannot be interrupted: its request is
-        handled when the call that runs has ended.
+    def _request(self, request: Request, /) -> None:
+        """Carry out a request that concerns something here. A call cannot be interrupted: its
+        cancellation is handled when the call that runs has ended.
         """
-        tasks, calls = tuple(tasks), tuple(calls)
-        for run in {self._runs.get(task) for task in (*tasks, *(task for task, _, _ in calls))}:
-            if run is not None:
-                run.requests.append(CancelRequested(tasks, number, calls))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Do nothing: no calls wait here."""
+        if isinstance(request, ClientCancel):
+            tasks = (*request.tasks, *(task for task, _, _ in request.calls))
+            for run in {self._runs.get(task) for task in tasks}:
+                if run is not None:
+                    run.requests.append(request)
+        elif isinstance(request, ClientForget):
+            for reference in request.references:
+                if self.results.pop(reference, None) is not None:
+                    unregister(input_name(reference))
 
     def catch_up(self) -> None:
         """Do nothing: every request is carried out at once."""
-
-    def release(self, name: bytes) -> None:
-        """Do nothing: shared objects are not stored here."""
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Call `missing`: results are not stored for later references. `missing` sees to it that
@@ -159,11 +473,6 @@ class InlineDispatcher(DispatcherBase):
                 load = partial(pickling.load_result, payload, data.item)
                 register_result(input_name(reference), load)
             self._arrived.notify_all()
-
-    def release_references(self, references: Sequence[int]) -> None:
-        for reference in references:
-            if self.results.pop(reference, None) is not None:
-                unregister(input_name(reference))
 
     def close(self, *, wait: bool = True) -> None:
         """Accept nothing more. Calls that still wait for results are refused."""

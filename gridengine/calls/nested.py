@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from gridengine.calls.interface import CallSlot
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
-from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.errors import ConfigurationError, GridEngineError, NestingError
 from gridengine.serialize.payload import Payload
@@ -52,7 +52,7 @@ class NestedDispatcher(RequestingDispatcher):
 
     def _new_slot(self) -> CallSlot:
         process = self._process
-        return CallSlot(process.number, lambda: process.run, self._send)
+        return CallSlot(process.number, lambda: process.run, self._request)
 
     def detach(self, submitter: int) -> None:
         self._detached.add(submitter)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import itertools
 import logging
 import math
@@ -28,23 +27,23 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.left_outcomes import Left, TakenOutcomes, Took, left_of
-from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.request_sender import (
+from gridengine.calls.encoding import Outgoing, take_joinable
+from gridengine.calls.outstanding import (
     ClientLimits,
+    Left,
     PendingRequests,
-    RequestSender,
-    take_joinable,
+    TakenOutcomes,
+    Took,
+    left_of,
 )
+from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.settings.values import settings
 from gridengine.status.rows import Status
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -55,10 +54,8 @@ from gridengine.wire.messages import (
     NUMBER_BITS,
     OLDEST,
     VERSION,
-    CheckDemand,
     ClientHello,
     ClientWelcome,
-    Control,
     Controlled,
     Durable,
     Finished,
@@ -68,18 +65,16 @@ from gridengine.wire.messages import (
     Output,
     Refuse,
     Rejoin,
-    Submit,
     TaskItem,
     WantAnswer,
 )
 from gridengine.wire.processes import started, this_machine
-from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.output import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
-MOST_SILENT_BEATS = 2.5
 
 
 class RemoteDispatcher(RequestingDispatcher):
@@ -124,12 +119,11 @@ class RemoteDispatcher(RequestingDispatcher):
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
         self._hello = _hello(weight, keep, python)
-        self.left: queue.SimpleQueue[ClientWelcome | Left | GridEngineError]
+        self.left = queue.SimpleQueue[ClientWelcome | Left | GridEngineError]()
         """The outcomes that earlier clients of the name have left: first the welcome, which says
         how many, then the outcomes. Each epoch of the dispatcher begins the sequence again. An
         error means that nothing more will come.
         """
-        self.left = queue.SimpleQueue()
         self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
         """Returns the file of a named run that cannot be written, and the reason; empty strings
         while it can be written. Watchers of the dispatcher are told of it.
@@ -140,23 +134,19 @@ class RemoteDispatcher(RequestingDispatcher):
         self.name, self.identity = connection.name, connection.server_key
         self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
-        lease = settings().client_lease
-        if patience is not None:
-            lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
-        self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
-        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
+        self._silence = DispatcherSilence(connection, patience, self._clock.monotonic())
+        self._queue = EventQueue[Outgoing | threading.Event | Took]()
         """Messages to send, and events to set once everything before them is durable."""
         self._poller = select.poll()
         for fd in (self._connection.fd, self._queue.fd):
             self._poller.register(fd, select.POLLIN)
         self._control = DispatcherControl(
-            self._questions, self._numbers, self._send, lambda: self._lost
+            self._questions, self._numbers, self._request, lambda: self._lost
         )
         self._closing = threading.Lock()
         self._number = 0
         self._requests = PendingRequests()
         self._taken = TakenOutcomes()
-        self._sender = RequestSender(self._connection, self._requests, self._refuse)
         self._streams = StandardStreams(self._queue.wake)
         self._output = JobsOutput(self._streams)
         """Receives the output of this client's jobs."""
@@ -198,6 +188,7 @@ class RemoteDispatcher(RequestingDispatcher):
         """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
         `follow_lines`.
         """
+        from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request  # few follow
 
         def take(line: Buffer | None) -> None:
             tell(None if line is None else msgspec.json.decode(line, type=Answer).status)
@@ -229,7 +220,7 @@ class RemoteDispatcher(RequestingDispatcher):
         with self._closing:
             if not self._closed:
                 self._closed, self._ends_calls = True, not detach
-                self._queue.post((Goodbye(DETACHED if detach else "closed"), ()))
+                self._queue.post(Goodbye(DETACHED if detach else "closed"))
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
@@ -239,11 +230,8 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         if os.getpid() != self._pid:
             return
-        # Python sets `last_value` when an exception has ended the script; at a prompt, any
-        # exception does, and calls must go on.
-        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         with contextlib.suppress(KeyboardInterrupt):
-            self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
+            self._unsettled.wait_for_jobs(lambda: self._lost is not None)
         self.close(detach=bool(self._hello.keep))
         try:
             self._streams.close()
@@ -289,8 +277,13 @@ class RemoteDispatcher(RequestingDispatcher):
 
     # ---------------------------------------------------------------- the connection
 
+    def _request(self, request: Outgoing, /) -> None:
+        if os.getpid() == self._pid:
+            self._queue.post(request)
+
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
-        self._queue.post((message, buffers))
+        self._connection.send(message, buffers)
+        self._requests.add(message, buffers)
 
     def _receive(self) -> Received:
         """Send queued messages, wait, and return the messages that have arrived. Nothing from the
@@ -301,25 +294,7 @@ class RemoteDispatcher(RequestingDispatcher):
             for _, taken in self._output.taken():
                 connection.send(taken)
         while queue.events and not self._resuming:
-            if isinstance(event := queue.events.popleft(), threading.Event):
-                self._requests.when_taken(event)
-                continue
-            if isinstance(event, Took):
-                # In a new epoch, unacknowledged messages arrive again.
-                if event.life == self._connection.epoch:
-                    self._taken.add(*event.numbers)
-                continue
-            message, buffers = event
-            # Submissions that have queued up meanwhile join this one.
-            if type(message) is Submit:
-                joinable = take_joinable(message, queue.events)
-                self._sender.send_tasks([(message, buffers), *joinable])
-                continue
-            if type(message) is Goodbye:
-                self._tell_ended()
-            self._sender.send(message, buffers)
-            if type(message) is Goodbye:
-                raise EOFError("this client has disconnected")
+            self._send_queued(queue.events.popleft())
         if not self._resuming and self._taken.are_many:
             self._tell_ended()
         queue.sleeping = True
@@ -337,8 +312,25 @@ class RemoteDispatcher(RequestingDispatcher):
             self._look(self._clock.monotonic())
         return received
 
+    def _send_queued(self, queued: Outgoing | threading.Event | Took) -> None:
+        """Send a request of the queue, or do the other things that it stands for."""
+        if isinstance(queued, threading.Event):
+            self._requests.when_taken(queued)
+        elif isinstance(queued, Took):
+            # In a new epoch, unacknowledged messages arrive again.
+            if queued.life == self._connection.epoch:
+                self._taken.add(*queued.numbers)
+        elif isinstance(queued, Goodbye):
+            self._tell_ended()
+            self._send(queued)
+            raise EOFError("this client has disconnected")
+        elif isinstance(queued, Submitted):  # submissions that have queued up meanwhile join it
+            self._send(take_joinable(queued, self._queue.events))
+        else:
+            self._send(queued)
+
     def _tick(self, now: float) -> float:
-        """Send what is due; return after how many seconds more is due."""
+        """Send the messages that are due; return the seconds until the next one is due."""
         left = math.inf if self._resuming else self._taken.seconds_left(now)
         if left <= 0.0:
             self._tell_ended()
@@ -348,17 +340,6 @@ class RemoteDispatcher(RequestingDispatcher):
     def _tell_ended(self) -> None:
         if numbers := self._taken.take():
             self._connection.send(OutcomesTaken(numbers))
-
-    def _refuse(self, message: Message, cause: Exception) -> None:
-        """Report a message that cannot be encoded to its sender."""
-        error = ConfigurationError(f"the request cannot be sent: {cause}")
-        if isinstance(message, Submit):
-            for task in message.tasks:
-                self._refuse_task(task, error)
-        elif isinstance(message, CheckDemand | Control):
-            self._answer(message.number, error=error)
-        else:
-            log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
         """Look for the dispatcher if it is silent, and tell it when a file of this client can no
@@ -378,7 +359,7 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
-        """Read until the connection ends; then let everybody go who waits, and close the
+        """Read until the connection ends; then release everybody who waits, and close the
         connection.
         """
         try:
@@ -408,7 +389,7 @@ class RemoteDispatcher(RequestingDispatcher):
         if not self._requests.journaled or self._lost:
             return False
         done = threading.Event()
-        self._ask(functools.partial(self._queue.post, done))
+        self._queue.post(done)
         if self._lost:  # `_work` may have set its events before this one was queued
             return False
         return done.wait(timeout) and not self._lost
@@ -443,7 +424,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._requests.promised(wanted)
         super()._result(message, buffers)
 
-    # ---------------------------------------------------------------- what others have left
+    # ---------------------------------------------------------------- inherited outcomes
 
     def took(self, outcomes: Sequence[Left]) -> None:
         """Note that these outcomes are stored in their run's file, so that the dispatcher may
@@ -514,7 +495,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(control)
         for want, _ in list(self._wanted.values()):
             if not self._requests.asks_for(want.reference):
-                self._send(want)  # the journal has the question, but not the answer
+                self._request(want)  # the journal has the question, but not the answer
 
     def _refused(self, message: Refuse, buffers: Payload) -> None:
         if message.mismatch:

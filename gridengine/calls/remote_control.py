@@ -13,10 +13,18 @@ import msgspec
 from gridengine.calls.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, safe_repr
 from gridengine.serialize.payload import Buffer
+from gridengine.settings.values import settings
 from gridengine.wire.connection_file import ClientConnection
 from gridengine.wire.messages import Control, Controlled, Message
 
 log = logging.getLogger("gridengine")
+
+MOST_SILENT_BEATS = 2.5
+LOOK_SECONDS = 5.0
+"""How often, while the dispatcher's beats are missing, the client checks its process, if that is
+visible from here, and reads the connection file again.
+"""
+
 
 Tell: TypeAlias = Callable[[Buffer | None], object]
 """Called with each answer; with None when there will be no more."""
@@ -110,24 +118,21 @@ class DispatcherControl:
             tell(None)
 
 
-LOOK_SECONDS = 5.0
-"""How often, while the dispatcher's beats are missing, the client checks its process, if that is
-visible from here, and reads the connection file again.
-"""
-
-
 class DispatcherSilence:
     """Measures for how long nothing has arrived from the dispatcher, while this process was awake.
 
     Args:
         file: the dispatcher's connection file.
-        lease: after this many seconds of silence the dispatcher is taken to be gone.
+        patience: after this many seconds of silence the dispatcher is taken to be gone; None is the
+            setting `client_lease`. At least 2.5 beats, so that it had the time to send one.
         now: in monotonic seconds.
     """
 
-    def __init__(self, file: ClientConnection, lease: float, now: float) -> None:
+    def __init__(self, file: ClientConnection, patience: float | None, now: float) -> None:
         self._file = file
-        self._lease = lease
+        self._lease = settings().client_lease
+        if patience is not None:
+            self._lease = max(patience, MOST_SILENT_BEATS * file.beat_seconds)
         self._most = 2 * file.beat_seconds
         self._seen_at = now
         self._seconds = 0.0

@@ -1,18 +1,12 @@
 """`RequestingDispatcher`: a dispatcher in another process, as seen by its clients. Nested calls
-reach it through their agent, other clients over TCP.
-
-One thread reads the answers. A thread that requests something sends its own message, and those that
-other threads have queued meanwhile. So no thread waits for a lock, not even one in which the
-garbage collector runs.
+reach it through their agent, other clients over TCP. One thread reads the answers.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import os
-import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -23,54 +17,47 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gridengine.calls.encoding import (
+    MOST_TASKS,
+    KnownFailures,
+    Outgoing,
+    RequestEncoder,
+    needed,
+    outcomes_of,
+    tasks_apart,
+    unsettled_parts,
+)
+from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
     ResultData,
+    Submitted,
     Task,
     TaskMessage,
-    TaskStarted,
 )
-from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
-from gridengine.dispatcher.nested_encoding import (
-    KnownFailures,
-    finished_calls,
-    function_item,
-    shared_item,
-    task_item,
-    unsettled_parts,
-)
+from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.channel import Received
 from gridengine.wire.messages import (
     CheckDemand,
     Checked,
-    ClientCancel,
-    ClientForget,
-    ClientRecall,
     ClientWelcome,
+    Control,
     EncodedDemand,
     Finished,
     Message,
     Submit,
-    Supply,
     TaskBegan,
     TaskItem,
     TaskPushed,
-    Want,
     WantAnswer,
 )
 
 log = logging.getLogger("gridengine")
-
-MOST_TASKS = 1000
-"""One message has at most this many tasks."""
-MOST_FUNCTIONS = 64
-"""The dispatcher's end is asked to remember at most this many functions of a client."""
 
 
 class Question(Future[Any]):
@@ -83,7 +70,7 @@ class Question(Future[Any]):
         self.message = message
 
 
-class RequestingDispatcher(DispatcherBase, ABC):
+class RequestingDispatcher(Dispatcher, ABC):
     """Has a dispatcher in another process run tasks. For the methods see `Dispatcher`.
 
     Args:
@@ -101,11 +88,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def __init__(self, runner: int) -> None:
         self._runner = runner
         self._pid = os.getpid()
-        self._outgoing: deque[Callable[[], object]] = deque()
+        self._outgoing: deque[Outgoing] = deque()
         self._sending = threading.Lock()
         self._unsettled = UnsettledTasks()
-        self._wanted: dict[int, tuple[Want, Callable[[], object]]] = {}
-        """The results that were asked for by `want` and have no answer yet, by reference."""
+        self._wanted: dict[int, Wanted] = {}
         self._possible = RememberedDemands()
         self._unserved = False
         """Whether no worker exists before somebody starts one, so that even calls without demands
@@ -113,11 +99,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """
         self._detached: set[int] = set()
         """The submitters whose tasks do not end with the call that submits them."""
-        self._functions: dict[bytes, None] = {}
-        self._shared: set[bytes] = set()
-        """`_functions`, oldest use first, and `_shared`: the definitions that the dispatcher has
-        from this client.
-        """
+        self._encoder = RequestEncoder(runner, self._submitter)
         self._failures = KnownFailures()
         self._questions: dict[int, Question] = {}
         self._numbers = itertools.count(1)
@@ -134,7 +116,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """
         welcome = self._questions[0] = Question()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._send(hello)
+        self._request(hello)
         self._thread.start()
         welcome.result()
 
@@ -182,11 +164,11 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._admit(tasks)
         self._unsettled.add(tasks, listener)
         self._note(tasks)
-        run = self._present_run()
+        run, detached = self._present_run(), tasks[0].submitter in self._detached
         for start in range(0, len(tasks), MOST_TASKS):
             some = tasks[start : start + MOST_TASKS]
-            self._ask(functools.partial(self._send_tasks, run, function, some))
-        for one in _needed(function, tasks):
+            self._request(Submitted(function, some, parent=run, detached=detached))
+        for one in needed(function, tasks):
             one.used_by(self)
         if self._lost:  # `_fail` may have settled all tasks before these were added
             self._settle(self._lost, [task.id for task in tasks])
@@ -223,130 +205,77 @@ class RequestingDispatcher(DispatcherBase, ABC):
                 )
                 log.warning("calls wait: %s%s", why, step)
 
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        self._send(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        self._send(ClientRecall(self._runner, tuple(calls)))
-
     def catch_up(self) -> None:
         if not self._lost and threading.current_thread() is not self._thread:
             self._inquire(None)
-
-    def release(self, name: bytes) -> None:
-        self._ask(functools.partial(self._send_release, name))
-
-    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Let a reference stand for the result of a call that was submitted before. If the
-        dispatcher no longer has the result, `missing` is called, once, in the thread that reads.
-        """
-        message = Want(self._runner, task, index, reference)
-        self._wanted[reference] = message, missing
-        self._send(message)
-
-    def supply(self, reference: int, data: ResultData) -> None:
-        """Give the result that a reference stands for. An error of the package travels pickled."""
-        payload, raised = data.payload, data.raised
-        if data.error is not None:
-            payload, raised = pickling.dump_exception(data.error), True
-        payload = payload or []
-        message = Supply(
-            self._runner,
-            reference,
-            data.item,
-            raised,
-            data.cancelled,
-            data.path,
-            len(payload),
-        )
-        self._send(message, payload)
-
-    def release_references(self, references: Sequence[int]) -> None:
-        self._send(ClientForget(self._runner, references=references))
 
     @abstractmethod
     def close(self, *, wait: bool = True) -> None:
         """End all calls that were submitted here."""
 
-    # ---------------------------------------------------------------- sending
+    # ---------------------------------------------------------------- sending, one thread at a time
 
-    def _send(self, message: Message, buffers: Payload = ()) -> None:
-        self._ask(functools.partial(self._deliver, message, buffers))
-
-    def _ask(self, send: Callable[[], object]) -> None:
-        """Send something, after everything that was queued before. If another thread is sending, it
-        sends this too.
+    def _request(self, request: Outgoing, /) -> None:
+        """Send a request in this thread; or, if another thread is sending, have that thread send
+        it too. So no thread waits for a lock, not even one in which the garbage collector runs.
         """
         outgoing = self._outgoing
-        outgoing.append(send)
+        outgoing.append(request)
         while outgoing and os.getpid() == self._pid:
             if not self._sending.acquire(blocking=False):
                 return
             try:
                 while outgoing:
-                    outgoing.popleft()()
+                    self._send(outgoing.popleft())
             # The thread that reads notices it too, and fails everything that waits.
             except EOFError:
                 outgoing.clear()
             finally:
                 self._sending.release()
 
-    def _send_tasks(self, run: int, function: Function, tasks: Sequence[Task]) -> None:
-        """Send tasks, with the definitions that they need and the dispatcher does not have."""
-        tasks = self._sendable(function, tasks)
-        if not tasks:
+    def _send(self, request: Outgoing) -> None:
+        """Send a request."""
+        if isinstance(request, Submitted):
+            tasks = self._sendable(request.function, request.tasks)
+            if not tasks:
+                return
+            if len(tasks) < len(request.tasks):
+                request = replace(request, tasks=tasks)
+        for message, buffers in self._encoder.encode(request):
+            try:
+                self._deliver(message, buffers)
+            except (TypeError, ValueError) as error:  # such as a name that UTF-8 cannot encode
+                self._send_apart(message, buffers, error)
+
+    def _send_apart(self, message: Message, buffers: Payload, cause: Exception) -> None:
+        """Send each part of a message that cannot be encoded by itself, and refuse the parts at
+        fault. Later tasks need the definitions.
+        """
+        refused = ConfigurationError(f"the request cannot be sent: {cause}")
+        if not isinstance(message, Submit):
+            self._refuse(message, refused)
             return
-        number, digest, functions = self._runner, function.digest, self._functions
-        item, buffers = None, list[Any]()
-        if digest not in functions:
-            if len(functions) >= MOST_FUNCTIONS:
-                oldest = next(iter(functions))
-                self._deliver(ClientForget(number, functions=[oldest]))
-                del functions[oldest]
-            item = function_item(function)
-            buffers += function.payload
-        functions.pop(digest, None)
-        functions[digest] = None  # moved to the end: used last
-        shared = [one for one in _needed(function, tasks) if one.name not in self._shared]
-        self._shared.update(one.name for one in shared)
-        for one in shared:
-            buffers += one.payload
-        for task in tasks:
-            buffers += task.payload
-        items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
-        message = Submit(
-            number,
-            run,
-            digest,
-            items,
-            item,
-            list(map(shared_item, shared)),
-            tasks[0].submitter in self._detached,
-        )
-        try:
-            self._deliver(message, buffers)
-        except (TypeError, ValueError) as error:  # such as a name that UTF-8 cannot encode
-            refused = ConfigurationError(f"{function.name!r} cannot be submitted: {error}")
-            for task in tasks:
-                self._refuse_task(task, refused)
-            for own in definitions_of(message, buffers):
-                self._deliver(*own)
+        for part, its in tasks_apart(message, buffers):
+            try:
+                self._deliver(part, its)
+            except (TypeError, ValueError):
+                for task in part.tasks or message.tasks:
+                    self._refuse_task(task, refused)
+                if not part.tasks:
+                    return
+
+    def _refuse(self, message: Message, error: GridEngineError) -> None:
+        """Report a message that cannot be encoded to its sender."""
+        if isinstance(message, CheckDemand | Control):
+            self._answer(message.number, error=error)
+        else:
+            log.error("%s: %s", type(message).__name__, error)
 
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
         """Settle a task that is not sent, and fail the calls that need its results."""
         self._settle(error, [task.id])
         for index, reference in task.kept:
             self.supply(reference, ResultData(error=error, item=index))
-
-    def _send_release(self, name: bytes) -> None:
-        if name in self._shared:
-            self._shared.discard(name)
-            self._deliver(ClientForget(self._runner, shared=[name]))
 
     def _inquire(self, demand: EncodedDemand | None) -> str | None:
         """Wait until all earlier requests are decided. With a demand, also learn whether a worker
@@ -360,7 +289,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         question = self._questions[number] = Question(message)
         if self._lost:  # `_fail` may have answered all questions before this one was added
             raise self._lost
-        self._send(message)
+        self._request(message)
         command: str | None = question.result()
         return command
 
@@ -418,23 +347,19 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Settle calls. After a resumption, outcomes may arrive a second time, in other groups:
         only calls without an outcome are settled.
         """
-        offset = 0
-        for item in message.outcomes:
-            stop = offset + item.count_buffers()
-            event = finished_calls(item, buffers[offset:stop])
-            if item.failure:
-                event = self._failures.same(item.failure, event)
+        for failure, event in outcomes_of(message, buffers):
+            if failure:
+                event = self._failures.same(failure, event)
             repeats = self._repeats
             left = self._unsettled.left(event.task) if repeats else []
             for one in unsettled_parts(event, left) if repeats else (event,):
                 self._settle_calls(one)
-            offset = stop
 
     def _settle_calls(self, event: CallsFinished) -> None:
         self._unsettled.settle(event)
 
     def _started(self, message: TaskBegan, buffers: Payload) -> None:
-        self._unsettled.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
+        self._unsettled.began(message)
 
     def _message(self, message: TaskPushed, buffers: Payload) -> None:
         self._unsettled.noted(TaskMessage(message.task, buffers, message.log))
@@ -443,21 +368,6 @@ class RequestingDispatcher(DispatcherBase, ABC):
         wanted = self._wanted.pop(message.reference, None)
         if message.missing and wanted is not None:
             wanted[1]()
-
-
-def definitions_of(message: Submit, buffers: Payload) -> list[tuple[Submit, Payload]]:
-    """Return a message with only the definitions of this one, which later tasks need; an empty list
-    if it defines nothing.
-    """
-    own = replace(message, tasks=[])
-    defines = own.function is not None or own.shared
-    return [(own, buffers[: own.count_buffers()])] if defines else []
-
-
-def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
-    """Return the shared objects that tasks and their function need."""
-    needs = [task.needs for task in tasks if task.needs]
-    return all_needed(function.needs, *needs) if needs or function.needs else ()
 
 
 HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(

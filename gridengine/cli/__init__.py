@@ -1,10 +1,11 @@
-"""The command line: a module for each command, of the command's name, except for those in `main`.
+"""The command line. `main.MODULES` says which module has which command.
 
     words --click--> command --> watching, journal or api --> console: words, tables, JSON
 
 Commands parse and print. They decide nothing: `watching` finds dispatchers and explains, `journal`
-reads runs, `dispatcher_control` drives stand-alone dispatchers, `up` starts workers for a running
-dispatcher, `doctor` checks this machine. Read `main` first.
+reads runs. Read `main` first. Commands that belong together share a module: `workers` has `up`,
+`worker` and `drain`; `runs` has `runs`, `retry` and `forget`; `pages` has `page` and `report`;
+`calls` also `cancel`; `dispatcher` also `scale`.
 
 Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
 

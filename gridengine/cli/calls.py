@@ -1,35 +1,29 @@
-"""`gridengine calls`: list the calls of a dispatcher."""
+"""`gridengine calls` and `cancel`: list the calls of a dispatcher, and end some."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gridengine.cli.completion import seen_names
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.completion import seen_names, watched_names
+from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.dispatcher.watch_messages import CANCEL
+from gridengine.display import plural
 from gridengine.status.rows import FailureStatus, RunStatus, Status
-from gridengine.watching.causes import cause_of
-from gridengine.watching.formats import seconds, size
-from gridengine.watching.pickled import call_arguments
-from gridengine.watching.run_answers import answer_of, heading
+from gridengine.watching.call_descriptions import call_arguments, cause_of
+from gridengine.watching.dispatcher_lookup import answer_of, connect
+from gridengine.watching.phrases import seconds, size
+from gridengine.watching.runs_on_disk import heading
 
 COLUMNS = (
-    "id",
-    "call",
-    "arguments",
-    "state",
-    ">time",
-    "host",
-    "job",
-    ">attempts",
-    ">memory",
-    "why",
+    *("id", "call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why"),
 )
+"""The titles of the fields of a `Call`, without its log."""
 
 
 class Call(Struct, frozen=True):
@@ -52,24 +46,18 @@ class Call(Struct, frozen=True):
     log: str
 
 
-@click.command(
-    "calls",
-    short_help="List the calls that run or have failed.",
-    epilog="""\b
-Examples:
-  gridengine calls sweep --failed
-  gridengine calls sweep --slow
-  gridengine calls 4242 --failed --csv > failed.csv
-  gridengine calls 20261123-0930 --failed       of a run that has ended
-""",
-)
+@command("calls", short_help="List the calls that run or have failed.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.option("--failed", is_flag=True, help="Only calls that have failed: the last 200.")
 @click.option("--running", is_flag=True, help="Only calls that run.")
-@click.option("--slow", is_flag=True, help="Only those that run longer than most, longest first.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option(
+    "--slow",
+    is_flag=True,
+    help="Only calls that run longer than most of their function's calls, longest first.",
+)
+@json_option()
 @click.option("--csv", "as_csv", is_flag=True, help="For spreadsheets.")
-def command(
+def calls_command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
 ) -> None:
     """List calls that run, and that have failed lately, with their arguments. Their ids name them
@@ -80,6 +68,12 @@ def command(
     many calls a sample is shown, and their number.
 
     The exit status is 1 when there is no such dispatcher or run.
+
+    Examples:
+      gridengine calls sweep --failed
+      gridengine calls sweep --slow
+      gridengine calls 4242 --failed --csv > failed.csv
+      gridengine calls 20261123-0930 --failed       of a run that has ended
     """
     answer, runs = answer_of(name)
     status = answer.status
@@ -103,7 +97,9 @@ def command(
 
 def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterator[Call]:
     if slow:
-        yield from sorted(map(_running, _slow(status)), key=lambda one: -(one.seconds or 0))
+        usual = {one.name: one.p95_seconds or 0.0 for one in status.functions}
+        found = [one for one in status.runs if one.seconds > usual.get(one.function, 0.0)]
+        yield from sorted(map(_running, found), key=lambda one: -(one.seconds or 0))
         return
     if running or not failed:
         yield from map(_running, status.runs)
@@ -111,53 +107,58 @@ def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterato
         yield from map(_failed, reversed(status.failures))
 
 
-def _slow(status: Status) -> Iterable[RunStatus]:
-    usual = {one.name: one.p95_seconds for one in status.functions}
-    return [run for run in status.runs if run.seconds > (usual.get(run.function) or 0.0)]
-
-
 def _running(one: RunStatus) -> Call:
-    return Call(
-        one.id,
-        one.call,
-        call_arguments(one.arguments, one.place, one.form),
-        "waits" if one.waits else "late" if one.late else "runs",
-        one.seconds,
-        one.host,
-        one.job,
-        one.attempt,
-        one.memory,
-        one.history[-1] if one.history else "",
-        one.log,
-    )
+    state = "waits" if one.waits else "late" if one.late else "runs"
+    why = one.history[-1] if one.history else ""
+    return _call(one, one.call, state, (one.attempt, one.memory, why))
 
 
 def _failed(one: FailureStatus) -> Call:
-    return Call(
-        one.id,
-        one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
-        call_arguments(one.arguments, one.place, one.form),
-        "cancelled" if one.cancelled else "failed",
-        one.seconds,
-        one.host,
-        one.job,
-        one.attempts,
-        one.peak_memory,
-        cause_of(one),
-        one.log,
-    )
+    call = one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more"
+    state = "cancelled" if one.cancelled else "failed"
+    return _call(one, call, state, (one.attempts, one.peak_memory, cause_of(one)))
 
 
-def _shown(one: Call) -> tuple[object, ...]:
-    return (
-        one.id,
-        one.call,
-        one.arguments,
-        one.state,
-        seconds(one.seconds),
-        one.host,
-        one.job,
-        one.attempts,
-        size(one.memory),
-        one.why,
-    )
+def _call(
+    one: RunStatus | FailureStatus, call: str, state: str, ended: tuple[int, int, str]
+) -> Call:
+    arguments = call_arguments(one.arguments, one.place, one.form)
+    return Call(one.id, call, arguments, state, one.seconds, one.host, one.job, *ended, one.log)
+
+
+def _shown(one: Call) -> list[object]:
+    told = {**asdict(one), "seconds": seconds(one.seconds), "memory": size(one.memory)}
+    return list(told.values())[: len(COLUMNS)]
+
+
+@command("cancel", short_help="End calls of a dispatcher.")
+@click.argument("name", shell_complete=watched_names)
+@click.argument("calls", nargs=-1, metavar="[CALL]...")
+@click.option("--yes", is_flag=True, help="Do not ask before all calls are ended.")
+def cancel_command(name: str, calls: tuple[str, ...], yes: bool) -> None:
+    """End calls: those that wait never run, those that run are sent SIGTERM, and SIGKILL after the
+    grace time. Without a CALL all are ended, which cannot be undone. The script sees `Cancelled`.
+
+    NAME is whatever `gridengine ls` prints of a dispatcher. It may also be the name of a run, or
+    the script or process id of a client: then only their calls are ended. CALL is a number among a
+    map's calls, an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
+    ended.
+
+    Examples:
+      gridengine cancel sweep 190 191       two calls of the map of sweep.py
+      gridengine cancel 4242 --yes          all that process 4242 has, without a question
+    """
+    with connect(name) as watched:
+        answer = watched.ask(most=0)
+        if not calls and not yes:
+            status = answer.status
+            left = plural(status.waiting + status.running, "call")
+            whose = f"{left} of {answer.identity.name}"
+            if watched.run:
+                whose = f"calls of {watched.run} at {answer.identity.name}"
+            click.confirm(f"End all {whose}?", abort=True)
+        ended = watched.ask(CANCEL, words=calls).count
+    none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
+    others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""
+    click.echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
+    sys.exit(0 if ended else 1)

@@ -33,7 +33,7 @@ def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
 
 
 def _watched() -> Iterable[tuple[str, str]]:
-    from gridengine.watching.dispatchers import answers
+    from gridengine.watching.connections import answers
     from gridengine.watching.names import of_answer, word_for
 
     known = [of_answer(one, None) for one in answers(seconds=ANSWER_SECONDS)[0]]
@@ -49,7 +49,7 @@ watched_names = _completion(_watched)
 @_completion
 def seen_names() -> Iterable[tuple[str, str]]:
     """Yield the dispatchers that run here, and the last runs that have ended."""
-    from gridengine.watching.run_answers import ended_answers, ended_words
+    from gridengine.watching.runs_on_disk import ended_answers, ended_words
 
     for one in ended_answers():
         yield one.identity.name, ended_words(one)

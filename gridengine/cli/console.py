@@ -1,12 +1,13 @@
-"""Write to a terminal or a pipe: words, tables, and JSON for scripts."""
+"""Shared by commands: their help and options; words, tables, and JSON for scripts."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,6 +20,30 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOTHING = ("", "-")
+
+
+class Command(click.Command):
+    """A command whose docstring ends with examples, which `--help` shows below the options."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **given: Any) -> None:
+        text, _, examples = inspect.cleandoc(help or "").partition("\nExamples:\n")
+        super().__init__(name, help=text, epilog=f"\b\nExamples:\n{examples}", **given)
+
+
+class Group(Command, click.Group):
+    """A command with commands below it."""
+
+    command_class = Command
+
+
+def command(name: str, *, short_help: str) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator that makes a command of a function."""
+    return click.command(name, cls=Command, short_help=short_help)
+
+
+def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
+    """Return the option `--json`, with what its output holds."""
+    return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
 
 
 def console() -> Console:

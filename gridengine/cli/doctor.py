@@ -1,27 +1,45 @@
-"""Check this machine: which schedulers answer, what they have, and whether a trivial job returns.
-Every check has a time limit.
+"""`gridengine doctor`: check which schedulers answer here, what they have, and whether a trivial
+job returns; and the settings, the run directory, and this user's stand-alone dispatchers.
+
+Every check has a time limit. A trivial job is run by a process of its own, which can be ended.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import contextlib
 import json
-import operator
+import logging
+import os
 import shutil
+import signal
+import socket
+import stat
+import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gridengine.cli import dispatcher_checks
-from gridengine.cli.trial_job import try_job
-from gridengine.errors import ConfigurationError
+import click
+
+from gridengine._version import __version__
+from gridengine.cli.console import command, console, json_option, print_json, text
+from gridengine.cli.scheduler_options import SchedulerChoice
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
+from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.checks import Finding, State, setting_of
 from gridengine.schedulers.detect import this_allocation
-from gridengine.schedulers.registry import STARTERS, entry_of
+from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
 from gridengine.settings.values import settings, sources
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TESTED_PYTHONS = (3, 11), (3, 15)
 """The first and the last that gridengine is tested with."""
@@ -29,7 +47,11 @@ LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together. A libsodium that was built for this
 processor reaches 300e6 and more, others 30e6.
 """
-_finding = functools.partial(Finding, "here")
+_WRITTEN = 65536
+"""How many bytes are written to test whether there is room."""
+LEAVE_SECONDS = 10.0
+"""How long the process of a trivial job may take to withdraw the job and end."""
+_finding = partial(Finding, "here")
 
 
 def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -> Iterator[Finding]:
@@ -62,15 +84,6 @@ def is_broken(findings: Sequence[Finding]) -> bool:
     return State.BROKEN in states or (alone and State.ABSENT in states)
 
 
-def as_json(findings: Iterable[Finding], broken: bool) -> str:
-    """Return the findings as JSON."""
-    return json.dumps(
-        {"ok": not broken, "findings": [dataclasses.asdict(one) for one in findings]},
-        indent=1,
-        default=operator.attrgetter("value"),
-    )
-
-
 def _check_machine() -> Iterator[Finding]:
     """Yield the findings that concern no scheduler."""
     yield check_python(
@@ -94,7 +107,7 @@ def _check_machine() -> Iterator[Finding]:
         yield _finding("batch job", State.OK, words)
     yield _check_run_directory(folder)
     yield check_encryption()
-    yield from dispatcher_checks.findings()
+    yield from findings()
 
 
 def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
@@ -107,10 +120,6 @@ def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
     if not has_lock:
         words += "; a build without the interpreter's lock, with which gridengine is not tested"
     return _finding("python", State.OK, words)
-
-
-_WRITTEN = 65536
-"""How many bytes are written to test whether there is room."""
 
 
 def _check_run_directory(folder: Path) -> Finding:
@@ -134,7 +143,7 @@ def check_encryption() -> Finding:
     """Measure how fast messages between machines are encrypted."""
     import zmq
 
-    from gridengine.wire.encryption_speed import encrypted_bytes_per_second
+    from gridengine.wire.sockets import encrypted_bytes_per_second
 
     build = f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}"
     try:
@@ -157,3 +166,181 @@ def check_encryption() -> Finding:
         "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as "
         "fast as the libsodium that it found",
     )
+
+
+@command("doctor", short_help="Check which schedulers work here.")
+@click.option(
+    "--scheduler",
+    type=SchedulerChoice(tuple(BY_NAME)),
+    help="Check this one alone, and fail when it is not here (default: the setting, else all).",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each trivial job.",
+)
+@json_option(": ok, and a list of findings with of, check, state, text, remedy")
+def doctor_command(scheduler: str | None, wait: float, as_json: bool) -> None:
+    """Check this machine: which schedulers answer, what they have, and whether a trivial job
+    returns.
+
+    The exit status is 1 when something that is here is broken, or when the scheduler that
+    --scheduler or the setting `scheduler` names is not here.
+
+    Examples:
+      gridengine doctor
+      gridengine doctor --scheduler grid_engine --wait 600
+      gridengine doctor --json
+    """
+    found: list[Finding] = []
+    terminal = console()
+    for finding in examine(scheduler, os.environ, wait=wait):
+        found.append(finding)
+        if not as_json:
+            _show(terminal, finding)
+    broken = is_broken(found)
+    if as_json:
+        print_json({"ok": not broken, "findings": found})
+    sys.exit(1 if broken else 0)
+
+
+def _show(terminal: Console, finding: Finding) -> None:
+    style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[
+        finding.state.value
+    ]
+    line = text(f"{finding.state.value:7}", style)
+    line.append(
+        f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else ""
+    )
+    terminal.print(line, soft_wrap=True)
+    if finding.remedy:
+        terminal.print(text(f"        try: {finding.remedy}"), soft_wrap=True)
+
+
+def findings() -> Iterator[Finding]:
+    """Yield a finding for each dispatcher that runs, or has a fault."""
+    for folder in DispatcherFolder.all():
+        found = list(_look_at(folder))
+        yield from found
+        if not found and folder.state() is dispatcher_folder.State.RUNNING:
+            yield _finding(f"dispatcher {folder.name}", State.OK, f"runs: {folder.holder()}")
+
+
+def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
+    """Yield the faults of a dispatcher."""
+    broken = partial(_finding, f"dispatcher {folder.name}", State.BROKEN)
+    start = f"gridengine dispatcher start {folder.name}"
+    exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]
+    if exposed:
+        yield broken(
+            f"{', '.join(map(str, exposed))}: others may look at this, or it belongs to somebody "
+            "else: its keys may be known",
+            f"gridengine dispatcher stop {folder.name}; remove {folder.path / 'server.json'}; "
+            f"chmod -R go= {folder.path}; {start}",
+        )
+    try:
+        folder.options()
+    except ConfigurationError as error:
+        yield broken(error.message, f"{start} --scheduler ...")
+    holder, state = folder.holder(), folder.state()
+    if state is dispatcher_folder.State.DIED:
+        yield broken(f"was killed: {holder}", f"{start}, or remove {folder.path}")
+    if state is not dispatcher_folder.State.RUNNING:
+        return
+    if not folder.answers():
+        where = ", ".join(folder.addresses()) or "no address that is known"
+        yield broken(
+            f"{holder}: does not answer at {where}",
+            f"see that no firewall is between; or gridengine dispatcher stop --now {folder.name}",
+        )
+    if holder is not None and holder.version != __version__:
+        yield broken(
+            f"runs gridengine {holder.version}, and this is {__version__}",
+            f"gridengine dispatcher restart {folder.name}",
+        )
+
+
+def _is_exposed(path: Path) -> bool:
+    """Return whether others may read or write a file, or it is not this user's."""
+    facts = path.lstat()
+    return facts.st_uid != os.getuid() or bool(stat.S_IMODE(facts.st_mode) & 0o077)
+
+
+def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
+    """Return whether a trivial job on this scheduler returns within `wait` seconds."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", f"from {__name__} import probe; probe({name!r})"],
+        env=worker_environment(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=wait)
+    except subprocess.TimeoutExpired:
+        words = ": ".join(filter(None, [f"did not return within {wait:g} s", _end(process)]))
+        return Finding(
+            name, "job", State.BROKEN, words, "look at the queue; --wait SECONDS waits longer"
+        )
+    except BaseException:
+        _end(process)
+        raise
+    return judge(name, output, errors, time.monotonic() - began)
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """End the process, and with it its job. Return the last line that it printed."""
+    process.terminate()
+    try:
+        return _last_line(process.communicate(timeout=LEAVE_SECONDS)[1])
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return _last_line(process.communicate()[1])
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
+    """Return the finding for the output of `probe`; `seconds` is how long its process took."""
+    finding = partial(Finding, name, "job")
+    try:
+        said: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        words = _last_line(errors) or "the process that asked for it died"
+        return finding(State.BROKEN, words, "report this as a fault of gridengine")
+    if "error" in said:
+        usual = (
+            "see docs/troubleshooting.md"
+            if os.getuid()
+            else "batch systems take no jobs of root, as a rule: do this as a plain user"
+        )
+        return finding(State.BROKEN, said["error"], said["hint"] or usual)
+    words = f"returned from {said['host']} in {said['seconds']:.1f} s"
+    return finding(State.OK, f"{words}; with Python's own start {seconds:.1f} s")
+
+
+def probe(name: str) -> None:
+    """Run a trivial job, and print the result as JSON. Called in a process of its own."""
+    from gridengine.api.map import starmap
+
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    began = time.monotonic()
+    said: dict[str, Any]
+    try:
+        with entry_of(name).make(max_workers=1) as scheduler:
+            (host,) = starmap(socket.gethostname, [()], scheduler=scheduler, progress=False)
+            said = {"host": host, "seconds": round(time.monotonic() - began, 3)}
+    except GridEngineError as error:
+        words = [*error.message.split(), *(error.log_tail or "").splitlines()[-1:]]
+        said = {"error": " ".join(words), "hint": error.hint}
+    print(json.dumps(said), flush=True)

@@ -9,42 +9,32 @@ from collections.abc import Sequence
 import click
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import folded, print_json
+from gridengine.cli.console import command, folded, json_option, print_json
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
 from gridengine.errors import ConfigurationError
-from gridengine.watching.ended_calls import explain_ended
-from gridengine.watching.explanation import (
-    explain,
+from gridengine.watching.call_explanation import (
     explain_call,
+    explain_ended,
     explain_waiting,
     explain_worker,
 )
-from gridengine.watching.lookup import connect
+from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
+from gridengine.watching.explanation import explain
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
-from gridengine.watching.run_answers import ended_answer, heading
-from gridengine.watching.watched import Watched
+from gridengine.watching.runs_on_disk import ended_answer, heading
 
 MOST_SAMPLED = 1000
 REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
 """How long the batch system has to give its reasons, and how often the answer is checked."""
 
 
-@click.command(
-    "explain",
-    short_help="Say why calls wait, and what to do.",
-    epilog="""\b
-Examples:
-  gridengine explain                     the only dispatcher that runs
-  gridengine explain sweep               that of sweep.py
-  gridengine explain sweep 190           call 190 of its map
-  gridengine explain 4242 node7          the workers on node7
-""",
-)
+@command("explain", short_help="Say why calls wait, and what to do.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.argument("which", metavar="[CALL or WORKER]", default="")
-@click.option("--json", "as_json", is_flag=True, help="For scripts: cause, place, text, next_step.")
-def command(name: str, which: str, as_json: bool) -> None:
+@json_option(": cause, place, text, next_step")
+def explain_command(name: str, which: str, as_json: bool) -> None:
     """Say why calls wait, or what is odd, each with the next step.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
@@ -54,6 +44,12 @@ def command(name: str, which: str, as_json: bool) -> None:
     For a run that has ended it says what was odd at its end, and why its last calls have failed.
 
     The exit status is 1 when there is no such dispatcher, run, call or worker.
+
+    Examples:
+      gridengine explain                     the only dispatcher that runs
+      gridengine explain sweep               that of sweep.py
+      gridengine explain sweep 190           call 190 of its map
+      gridengine explain 4242 node7          the workers on node7
     """
     found = _explanations(name, which)
     if as_json:

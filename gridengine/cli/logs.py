@@ -13,32 +13,22 @@ from pathlib import Path
 import click
 
 from gridengine.cli.completion import seen_names
+from gridengine.cli.console import command
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.logs import tail
-from gridengine.watching.logs import FoundLogs, find_logs
+from gridengine.watching.worker_logs import FoundLogs, find_logs
 
 TAIL_BYTES = 64 * 1024
 LOOK_SECONDS, LOOKS = 0.5, 4
 """How often followed logs are checked, and after how many checks new logs are looked for."""
 
 
-@click.command(
-    "logs",
-    short_help="Show the logs of workers.",
-    epilog="""\b
-Examples:
-  gridengine logs sweep                   the dispatcher's last lines, and each worker's log
-  gridengine logs sweep 190               the log of the worker that has, or had, call 190
-  gridengine logs sweep node7 --follow
-  gridengine logs 20261123-0930           those of a run that has ended
-  gridengine logs 20261123-0930 --failed  of the workers where its calls have failed
-""",
-)
+@command("logs", short_help="Show the logs of workers.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.argument("which", metavar="[CALL or WORKER]", default="")
-@click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
+@click.option("--failed", is_flag=True, help="Only logs of workers where calls have failed lately.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with new output, of new logs too, until Ctrl-C."
+    "--follow", is_flag=True, help="Print new output as it comes, of new logs too, until Ctrl-C."
 )
 @click.option(
     "--lines",
@@ -47,7 +37,7 @@ Examples:
     show_default=True,
     help="How many last lines of each.",
 )
-def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
+def logs_command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
     """Show the output of calls and the logs of workers. On a cluster each worker has a log; the
     workers on a dispatcher's own machine share one. Calls in a script's own processes print to the
     script's output; the beginning and the end of that are shown here.
@@ -56,6 +46,13 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     runs; also of one that has ended, or its folder below the run directory.
 
     The exit status is 1 when there is no log.
+
+    Examples:
+      gridengine logs sweep                   the dispatcher's last lines, and each worker's log
+      gridengine logs sweep 190               the log of the worker that has, or had, call 190
+      gridengine logs sweep node7 --follow
+      gridengine logs 20261123-0930           those of a run that has ended
+      gridengine logs 20261123-0930 --failed  of the workers where its calls have failed
     """
     find = functools.partial(find_logs, name, which, failed=failed)
     told, paths, may_come, printed, why, heading = find()

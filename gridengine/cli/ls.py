@@ -9,15 +9,13 @@ from itertools import islice
 import click
 from msgspec import Struct
 
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.watching.dispatchers import answers, sockets
-from gridengine.watching.formats import seconds
+from gridengine.watching.connections import answers, process_of, sockets
 from gridengine.watching.names import short_id
-from gridengine.watching.other_runs import OtherRun, other_runs
-from gridengine.watching.run_answers import ended_answers
-from gridengine.watching.watched import process_of
+from gridengine.watching.phrases import seconds
+from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
 
 COLUMNS = (
     *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
@@ -43,32 +41,23 @@ class Ended(Struct, frozen=True):
     killed: bool = False
 
 
-@click.command(
-    "ls",
-    short_help="List the dispatchers that run.",
-    epilog="""\b
-Examples:
-  gridengine ls
-  gridengine ls --json | jq '.dispatchers[].status.done'
-""",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
-)
-def command(as_json: bool) -> None:
+@command("ls", short_help="List the dispatchers that run.")
+@json_option(": dispatchers (identity, status), elsewhere, silent, ended")
+def ls_command(as_json: bool) -> None:
     """List your dispatchers on this machine, stand-alone ones on other machines, and scripts that
     run on other machines (from the run directory), with their progress. A dispatcher is in the
     process of a script or notebook, or stands alone. Below are the last runs that have ended: those
     that took over ten seconds, or in which a call failed, or whose process was killed.
 
     The exit status is 1 when none runs.
+
+    Examples:
+      gridengine ls
+      gridengine ls --json | jq '.dispatchers[].status.done'
     """
     found, silent = answers()
     if DispatcherFolder.all():
-        from gridengine.watching import elsewhere as remote  # imports ZeroMQ
+        from gridengine.watching import remote_connections as remote  # imports ZeroMQ
 
         more, mute = remote.answers(set(map(process_of, sockets())))
         found, silent = [*found, *more], [*silent, *mute]
@@ -104,20 +93,13 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
 
 def _row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    return (
-        who.name,
-        short_id(who.run_id),
-        who.pid,
-        who.host,
-        seconds(status.elapsed_seconds),
-        f"{status.done:,}",
-        f"{status.running:,}",
-        f"{status.waiting:,}",
-        f"{status.failed:,}",
-        f"{status.worker_count:,}",
-        seconds(status.left_seconds),
-        who.script,
-    )
+    counts = status.done, status.running, status.waiting, status.failed, status.worker_count
+    times = seconds(status.elapsed_seconds), seconds(status.left_seconds)
+    return (*_names(who), times[0], *(f"{count:,}" for count in counts), times[1], who.script)
+
+
+def _names(who: Identity) -> tuple[object, ...]:
+    return who.name, short_id(who.run_id), who.pid, who.host
 
 
 def _ended(one: Answer) -> Ended:
@@ -128,9 +110,8 @@ def _ended(one: Answer) -> Ended:
 
 def _ended_row(one: Ended) -> tuple[object, ...]:
     who = one.identity
-    names = who.name, short_id(who.run_id), who.pid, who.host
     if one.killed:
-        return (*names, "killed", "-", "-", "-", who.script)
+        return (*_names(who), "killed", "-", "-", "-", who.script)
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
     took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (*names, ended, took, done, failed, who.script)
+    return (*_names(who), ended, took, done, failed, who.script)

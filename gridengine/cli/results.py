@@ -16,23 +16,14 @@ import click
 
 from gridengine.api.named_runs import NamedRun, run_named
 from gridengine.cli.completion import run_names
-from gridengine.cli.console import write_file
-from gridengine.client.calls_elsewhere import how_left_go_on, who_has
+from gridengine.cli.console import command, write_file
+from gridengine.client.left_calls import how_left_go_on, who_has
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
 from gridengine.serialize.by_value import Pickler
 
 
-@click.command(
-    "results",
-    short_help="Write the results of a run with a name.",
-    epilog="""\b
-Examples:
-  gridengine results sweep -o sweep.pickle       a list, for pickle.load
-  gridengine results sweep --format jsonl | jq .
-  gridengine results sweep --format csv -o sweep.csv
-""",
-)
+@command("results", short_help="Write the results of a run with a name.")
 @click.argument("name", shell_complete=run_names)
 @click.option(
     "--format",
@@ -51,7 +42,7 @@ Examples:
     help="How long to wait for calls that somebody runs (default: until they have ended).",
 )
 @click.option("--now", is_flag=True, help="Do not wait: as --timeout 0.")
-def command(
+def results_command(
     name: str,
     form: str | None,
     output: Path | None,
@@ -73,6 +64,11 @@ def command(
 
     The exit status is 1 when there is no such run, or the format cannot hold its results. It is 0
     also when calls have no result; standard error tells how many.
+
+    Examples:
+      gridengine results sweep -o sweep.pickle       a list, for pickle.load
+      gridengine results sweep --format jsonl | jq .
+      gridengine results sweep --format csv -o sweep.csv
     """
     ending = "" if output is None else output.suffix
     form = form or {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv"}.get(ending, "jsonl")

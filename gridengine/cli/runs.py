@@ -1,42 +1,40 @@
-"""`gridengine runs`: list the named runs, and their progress."""
+"""`gridengine runs`, `retry` and `forget`: list named runs, run their calls again, delete them."""
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.completion import dispatcher_names, run_names
+from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
+from gridengine.display import plural
+from gridengine.errors import JournalError, short_repr
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
-from gridengine.watching.formats import size
+from gridengine.schedulers.base import Scheduler
+from gridengine.watching.phrases import size
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
 
-@click.command(
-    "runs",
-    short_help="List the runs with a name.",
-    epilog="""\b
-Examples:
-  gridengine runs
-  gridengine runs --json | jq '.[] | select(.left > 0) | .name'
-""",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: a list of name, path, size, when, script, host, pid, done, failed, left, "
-    "error.",
-)
-def command(as_json: bool) -> None:
+@command("runs", short_help="List the runs with a name.")
+@json_option(": a list of name, path, size, when, script, host, pid, done, failed, left, error")
+def runs_command(as_json: bool) -> None:
     """List the runs with a name in the run directory, the latest first: when each was last begun,
     by which script, and how many of its calls since then are done, have failed, and are left.
 
     The exit status is 0 also when there are none.
+
+    Examples:
+      gridengine runs
+      gridengine runs --json | jq '.[] | select(.left > 0) | .name'
     """
     found = [stored_runs.summary(path) for path in stored_runs.paths()]
     found.sort(key=lambda one: one.when, reverse=True)
@@ -52,11 +50,11 @@ def command(as_json: bool) -> None:
 
 
 def _notes(one: RunSummary) -> Iterator[str]:
-    """Yield what else there is to say of a run."""
+    """Yield remarks: why a run cannot be read, and which dispatchers have calls of it."""
     if one.error:
         yield one.error
     elif one.left:
-        from gridengine.client.calls_elsewhere import dispatchers_with
+        from gridengine.client.left_calls import dispatchers_with
 
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (
@@ -71,3 +69,135 @@ def _row(one: RunSummary) -> tuple[object, ...]:
     begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.when))
     counts = (f"{count:,}" for count in (one.done, one.failed, one.left))
     return one.name, begun, *counts, size(one.size), one.script
+
+
+MOST_TOLD = 10
+
+
+@command("retry", short_help="Run calls of a run with a name again.")
+@click.argument("name", shell_complete=run_names)
+@click.option("--failed", is_flag=True, help="Only calls that have failed.")
+@click.option(
+    "--dispatcher",
+    metavar="NAME",
+    shell_complete=dispatcher_names,
+    help="Have a stand-alone dispatcher run them.",
+)
+@scheduler_options
+@click.option("--journal", help="Where the run is, if not in the run directory.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def retry_command(
+    name: str, failed: bool, dispatcher: str | None, journal: str | None, yes: bool, **given: Any
+) -> None:
+    """Run failed calls of the run NAME again, and without --failed also those that have no result.
+    The run stores the new outcomes in the place of the old ones. Whatever the calls write elsewhere
+    they write again, which cannot be undone; so you are asked first.
+
+    NAME is whatever `gridengine runs` prints of it, or `gridengine ls` of the dispatcher that runs
+    its calls. A script that waits for its calls has already seen their failures: it must end first,
+    or retry by itself (retries=).
+
+    The exit status is 1 when a call fails again, or when the run cannot be used.
+
+    Examples:
+      gridengine retry sweep --failed
+      gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
+      gridengine retry sweep --dispatcher sweeps      calls without a result, too
+    """
+    from gridengine.api.named_runs import run_named  # imports whatever runs calls
+    from gridengine.client.left_calls import dispatchers_with
+
+    run = run_named(name, journal=journal)
+    name = run.name
+    count = run.failed if failed else run.failed + run.left
+    if not count:
+        click.echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
+        return
+    for folder in [] if failed else dispatchers_with(name, run.path):
+        if folder.name != dispatcher:
+            words = "has calls of it without a result, and makes them too while it runs"
+            click.echo(f"the dispatcher {folder.name} {words}", err=True)
+    if dispatcher and any(given.values()):
+        raise click.UsageError("either --dispatcher, or options of a scheduler")
+    if not yes:
+        click.confirm(f"Run {plural(count, 'call')} of {name} again?", abort=True)
+    with _scheduler(dispatcher, given) as scheduler:
+        results = run.resubmit(failed_only=failed, scheduler=scheduler)
+    errors = [one for one in results if isinstance(one, BaseException)]
+    click.echo(f"{name}: {plural(len(results) - len(errors), 'call')} done, {len(errors)} failed")
+    for error in errors[:MOST_TOLD]:
+        click.echo(f"  {short_repr(error)}", err=True)
+    sys.exit(1 if errors else 0)
+
+
+def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
+    if dispatcher:
+        from gridengine.api.client import Client
+
+        return Client(dispatcher)
+    entry = entry_for(given.pop("scheduler"))
+    return entry.make(**arguments_of(entry.name, given))
+
+
+UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", given)
+    if found is None:
+        raise click.BadParameter("a number with h, d or w for hours, days or weeks, as 30d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+@command("forget", short_help="Delete runs with a name.")
+@click.argument("names", shell_complete=run_names, nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--older",
+    callback=_seconds,
+    metavar="AGE",
+    help="Only runs last written longer ago than this, as 12h, 30d, 4w; of all, without NAME.",
+)
+@click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget_command(
+    names: tuple[str, ...], older: float | None, journal: str | None, yes: bool
+) -> None:
+    """Delete the runs of these names, or at these paths, with all their results.
+
+    The exit status is 1 when a run does not exist, or is not deleted because a script uses it.
+
+    Examples:
+      gridengine forget sweep
+      gridengine forget sweep night-3 --yes
+      gridengine forget --older 30d
+    """
+    if not names and older is None:
+        raise click.UsageError("give the names of runs, or --older")
+    if journal is not None and not names:
+        raise click.UsageError("give the names of the runs that are there")
+    from gridengine.watching.run_lookup import own_run_file
+
+    named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
+    paths = named or stored_runs.paths()
+    if older is not None:
+        begun = time.time()
+        paths = [path for path in paths if begun - stored_runs.size_and_time(path)[1] > older]
+    if not paths:
+        click.echo("there is none to delete")
+        return
+    for path in paths:
+        click.echo(f"{path}  {size(stored_runs.size_and_time(path)[0])}")
+    if not yes:
+        click.confirm("Delete with all results?", abort=True)
+    sys.exit(1 if [path for path in paths if not _forgotten(path)] else 0)
+
+
+def _forgotten(path: Path) -> bool:
+    try:
+        stored_runs.forget(path)
+    except JournalError as error:
+        click.echo(str(error), err=True)
+        return False
+    return True

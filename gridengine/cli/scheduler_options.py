@@ -14,7 +14,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
-from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS
+from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
 from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
 
 _BATCH = tuple(TABLES)
 _OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment")
-"""Options for what the settings of some batch systems say too."""
+"""Options that are also settings of some batch systems."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     **{
         option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
@@ -62,7 +62,9 @@ class SchedulerChoice(_Choice):
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
-    "--scheduler", type=SchedulerChoice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
+    "--scheduler",
+    type=SchedulerChoice(OF_DISPATCHERS),
+    help=f"{_HELP}; none: you start them by hand).",
 )
 _how_it_starts = (
     click.option(
@@ -99,16 +101,48 @@ _how_it_starts = (
         "--start-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="How long calls may wait for their first worker, then they fail (default: for ever).",
+        help="Calls fail that wait longer for their first worker (default: they wait for ever).",
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)
 """Adds the options for what starts workers, and how."""
 dispatcher_options = _options(_which_of_dispatcher, *_how_it_starts)
 """Adds the same options for a dispatcher, which need not start any workers."""
+_KINDS: Mapping[str, Callable[[Any], Resource]] = {
+    "cores": Cores,
+    "memory": Memory,
+    "walltime": WTime,
+    "gpus": GPUs,
+    "token": Token,
+}
+
+
+def _gigabytes(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        return float(text)
+    try:
+        return parse_gigabytes("memory", text)
+    except ConfigurationError:
+        words = f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M"
+        raise click.BadParameter(words) from None
+
+
+def _walltime(text: str) -> float | str:
+    try:
+        return text if ":" in text else float(text)
+    except ValueError:
+        words = f"{text!r} is no time; write 2:00:00, or seconds"
+        raise click.BadParameter(words) from None
+
+
 _held = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
-    click.option("--memory", metavar="GB", help="Memory of each worker, as 1.5 or 512M."),
+    click.option(
+        "--memory",
+        type=_gigabytes,
+        metavar="GB",
+        help="Memory of each worker, as 1.5 or 512M.",
+    ),
     click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
     click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
 )
@@ -119,6 +153,7 @@ resource_options = _options(
     click.option(
         "--time",
         "walltime",
+        type=_walltime,
         metavar="TIME",
         help="How long each call may take, as 2:00:00 or in seconds.",
     ),
@@ -142,46 +177,15 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {_NAMES.get(name, name): value for name, value in found.items()}
 
 
-def resources_of(
-    *,
-    cores: int | None,
-    memory: str | None,
-    gpus: int | None,
-    token: str | None,
-    walltime: str | None = None,
-) -> Resource:
-    """Return the resources that these options name.
-
-    Raises:
-        click.BadParameter: a time or an amount of memory is malformed.
-    """
-    time: float | str | None = (
-        walltime if walltime is None or ":" in walltime else _number("--time", walltime)
-    )
-    kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
-    gigabytes = None if memory is None else _gigabytes(memory)
-    given = zip(kinds, (cores, gigabytes, time, gpus, token), strict=True)
-    return functools.reduce(
-        operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
-    )
+def resources_of(given: dict[str, Any]) -> Resource:
+    """Take the options of `resource_options` out of `given`, and return the resources they name."""
+    said = [(kind, given.pop(name, None)) for name, kind in _KINDS.items()]
+    resources = (kind(value) for kind, value in said if value is not None)
+    return functools.reduce(operator.and_, resources, ZERO)
 
 
-def _gigabytes(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    try:
-        return parse_gigabytes("memory", text)
-    except ConfigurationError:
-        raise click.BadParameter(
-            f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M",
-            param_hint="--memory",
-        ) from None
+def entry_for(name: str | None) -> SchedulerEntry:
+    """Return the scheduler of this name, by default that of the settings, else the best here."""
+    from gridengine.schedulers import default_entry
 
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name
-        ) from None
+    return default_entry()[0] if name is None else entry_of(name)

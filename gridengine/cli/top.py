@@ -4,30 +4,71 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
+import re
 import shutil
 import signal
-import socket
 import sys
+import termios
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import click
 import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import folded, print_json
+from gridengine.cli.console import command, folded, json_option, print_json
 from gridengine.cli.explain import status_with_reasons
-from gridengine.cli.terminal_keys import TerminalKeys
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import merged
+from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain
-from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at
-from gridengine.watching.lookup import connect
-from gridengine.watching.newest import Newest
-from gridengine.watching.watched import Watched
+from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at
+
+_ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}
+_LONG = "up", "down", "click"
+_SEQUENCE = re.compile(r"\x1b[\[O][0-?]*[ -/]*[@-~]|.", re.DOTALL)
+"""A key as terminals send it: a control sequence (ECMA-48, 5.4), or a character."""
+_MOUSE = re.compile(r"\x1b\[<(\d+);(\d+);(\d+)M")
+"""A pressed mouse button and its position (xterm's control sequences, SGR 1006)."""
+_WHEEL = {"64": "up", "65": "down"}
+_MOUSE_ON, _MOUSE_OFF = b"\x1b[?1000h\x1b[?1006h", b"\x1b[?1006l\x1b[?1000l"
+
+
+def keys_in(typed: str) -> list[str]:
+    """Return the keys in a terminal's input: characters, and `up` and `down`, which the mouse's
+    wheel sends too. The first mouse button gives `click X Y`, from 0. Other keys are ignored.
+    """
+    keys = map(_key, _SEQUENCE.findall(typed))
+    return [key for key in keys if len(key) == 1 or key.partition(" ")[0] in _LONG]
+
+
+def _key(typed: str) -> str:
+    mouse = _MOUSE.fullmatch(typed)
+    if mouse is None:
+        return _ARROWS.get(typed, typed)
+    button, x, y = mouse.groups()
+    return f"click {int(x) - 1} {int(y) - 1}" if button == "0" else _WHEEL.get(button, "")
+
+
+@contextlib.contextmanager
+def keys_at_once(fd: int) -> Iterator[None]:
+    """Let the terminal send each key and click at once, without echo."""
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)
+        os.write(fd, _MOUSE_ON)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(fd, _MOUSE_OFF)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
 
 MOST_SAMPLED = 500
 LEAST_SECONDS = 0.1
@@ -50,20 +91,9 @@ text.)
 Any key goes back."""
 
 
-@click.command(
-    "top",
-    short_help="Show a dispatcher, live.",
-    epilog="""\b
-Examples:
-  gridengine top                    the only dispatcher that runs
-  gridengine top sweep --view workers
-  gridengine top sweep --view calls --follow node7
-  gridengine top sweep --once --json | jq .status.done
-  gridengine top sweep --interval 60 >> sweep.log
-""",
-)
+@command("top", short_help="Show a dispatcher, live.")
 @click.argument("name", default="", shell_complete=watched_names)
-@click.option("--once", is_flag=True, help="One frame, and no more.")
+@click.option("--once", is_flag=True, help="Print one frame, and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.2),
@@ -72,26 +102,19 @@ Examples:
     help="Seconds between two frames.",
 )
 @click.option(
-    "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="What is listed."
+    "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="The table to show."
 )
-@click.option("--sort", metavar="COLUMN", default="", help="By which column.")
-@click.option("--filter", "filtered", default="", help="Only rows in which this text stands.")
+@click.option("--sort", metavar="COLUMN", default="", help="Sort by this column.")
+@click.option("--filter", default="", help="Only rows that contain this text.")
 @click.option(
     "--follow",
     metavar="WHICH",
     default="",
     help="Only rows of this worker, host, cluster job or function.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts: an object for each frame.")
-def command(
-    name: str,
-    once: bool,
-    interval: float,
-    view: str,
-    sort: str,
-    filtered: str,
-    follow: str,
-    as_json: bool,
+@json_option(": an object for each frame")
+def top_command(
+    name: str, *, once: bool, interval: float, as_json: bool, view: str, sort: str, **rows: Any
 ) -> None:
     """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
@@ -100,12 +123,19 @@ def command(
     even sample is shown, with how many there are.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C at a terminal.
+
+    Examples:
+      gridengine top                    the only dispatcher that runs
+      gridengine top sweep --view workers
+      gridengine top sweep --view calls --follow node7
+      gridengine top sweep --once --json | jq .status.done
+      gridengine top sweep --interval 60 >> sweep.log
     """
-    shown = View(view, filter=filtered, follow=follow, sort=_column(view, sort))
+    shown = View(view, sort=_column(view, sort), **rows)
     live = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     with connect(name) as watched:
         if once:
-            _print(status_with_reasons(watched, words_of(shown)), shown, as_json=as_json)
+            _print(status_with_reasons(watched, shown.words), shown, as_json=as_json)
         elif live and not as_json:
             _Screen(watched, shown, interval).run()
         else:
@@ -129,7 +159,7 @@ def _print(answer: Answer, view: View, *, as_json: bool) -> None:
 
 def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -> None:
     """Print frames until the dispatcher ends."""
-    watched.follow(most=MOST_SAMPLED, words=words_of(view), interval=interval)
+    watched.follow(most=MOST_SAMPLED, words=view.words, interval=interval)
     while True:
         try:
             answer = watched.next_answer()
@@ -141,13 +171,6 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
         else:
             _print(answer, view, as_json=False)
         sys.stdout.flush()
-
-
-def words_of(view: View) -> list[str]:
-    """Return the words that the dispatcher's answers are filtered by: what the user follows, if
-    anything.
-    """
-    return [view.follow] if view.follow else []
 
 
 def merged_answers(before: Answer, after: Answer) -> Answer:
@@ -163,24 +186,35 @@ def cpu_between(before: Answer, after: Answer) -> float | None:
     return (after.cpu_seconds - before.cpu_seconds) / seconds if seconds > LEAST_SECONDS else None
 
 
+Event: TypeAlias = Answer | ClusterError | list[str]
+"""An answer, the reason why no more come, or keys; no keys mean to draw again."""
+
+
 class _Screen:
-    """The alternate screen of a terminal, which is restored however this ends."""
+    """The alternate screen of a terminal, which is restored however this ends.
+
+    Two threads put keys and answers into one queue of events, and this thread draws.
+    """
 
     def __init__(self, watched: Watched, view: View, interval: float) -> None:
         self._watched = watched
         self._view = view
         self._interval = interval
+        self._events = queue.SimpleQueue[Event]()
+        self._read_on = threading.Semaphore(0)
+        """Lets the thread read the next keys. What is typed after `q` is the shell's."""
         self._typed: str | None = None
         """The text typed so far for the field `_what` of the view; None when nothing is being
         typed.
         """
         self._what = "filter"
+        self._told: Answer | None = None
+        """The last answer, with the events of those before."""
         self._shown: Answer | None = None
+        """The answer on the screen, which stays while the user pauses."""
         self._help = False
         self._done = False
-        self._newest = Newest(merged_answers)
         self._fault: ClusterError | None = None
-        """Why no more answers come."""
         self._followed: list[str] | None = None
         """The words to which the answers are limited now; None before the first request."""
         self._cpu: float | None = None
@@ -193,95 +227,88 @@ class _Screen:
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-        woken, wake = socket.socketpair()
-        for end in (woken, wake):
-            end.setblocking(False)
-        signal.signal(signal.SIGWINCH, lambda number, frame: None)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        words = ""
+        signal.signal(signal.SIGWINCH, lambda number, frame: self._events.put([]))
         # Without COLUMNS and LINES, which are wrong once the terminal is resized.
         size = {name: one for name, one in os.environ.items() if name not in ("COLUMNS", "LINES")}
         out = Console(highlight=False, _environ=size)
         try:
             with (
-                TerminalKeys(sys.stdin.fileno(), woken) as keys,
+                keys_at_once(sys.stdin.fileno()),
                 Live(console=out, screen=True, auto_refresh=False) as live,
             ):
                 self._follow()
-                reader = threading.Thread(target=self._read, args=(wake,), daemon=True)
-                reader.start()
-                words = self._loop(
-                    keys,
-                    lambda lines: live.update(
-                        Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True
-                    ),
-                )
+                for read in (self._read_answers, self._read_keys):
+                    threading.Thread(target=read, daemon=True).start()
+                while not self._done and self._fault is None:
+                    self._take(self._events.get())
+                    if self._shown is not None and self._events.empty():
+                        lines = "\n".join(self._lines(self._shown))
+                        live.update(Text(lines, no_wrap=True, overflow="crop"), refresh=True)
         except KeyboardInterrupt:
             sys.exit(130)
-        finally:
-            signal.set_wakeup_fd(-1)
-        if words:
+        if self._fault is not None:
+            if self._told is None:
+                raise self._fault
+            status = self._told.status
+            counts = f"{status.done:,} calls were done, {status.failed:,} failed"
+            words = f"{self._fault.message}; when it was last seen {counts}"
             click.echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:
         """Limit the answers to what is shown, if they are not yet."""
-        words = words_of(self._view)
+        words = self._view.words
         if words != self._followed:
             self._followed = words
             self._watched.follow(most=MOST_SAMPLED, words=words, interval=self._interval)
 
-    def _read(self, wake: socket.socket) -> None:
-        """Take the dispatcher's answers, in a thread of its own, and wake the loop to draw them."""
-        while self._fault is None:
-            try:
-                self._newest.put(self._watched.next_answer())
-            except ClusterError as error:
-                self._fault = error
-                self._newest.put(None)
-            with contextlib.suppress(OSError):  # the loop has yet to wake up, or has ended
-                wake.send(b"\0")
+    def _read_answers(self) -> None:
+        try:
+            while True:
+                self._events.put(self._watched.next_answer())
+        except ClusterError as error:
+            self._events.put(error)
 
-    def _loop(self, keys: TerminalKeys, draw: Callable[[list[str]], None]) -> str:
-        """Draw and handle keys. Return the words to print at the end."""
-        told = answer = self._newest.get()
-        if self._fault is not None and told is None:
-            raise self._fault
-        while not self._done and told is not None and answer is not None:
-            draw(self._lines(answer))
-            for key in keys.wait():
+    def _read_keys(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while typed := os.read(sys.stdin.fileno(), 1024):
+                if keys := keys_in(typed.decode(errors="replace")):
+                    self._events.put(keys)
+                    self._read_on.acquire()
+        self._events.put(["q"])
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ClusterError):
+            self._fault = event
+        elif isinstance(event, Answer):
+            if self._told is not None:
+                self._cpu = cpu_between(self._told, event) or self._cpu
+                event = merged_answers(self._told, event)
+            self._told = event
+        elif event:
+            for key in event:
                 self._press(key)
+            if not self._done:
+                self._read_on.release()
             try:
                 self._follow()
             except ClusterError as error:
                 self._fault = error
-            new = self._newest.take()
-            if new is not None:
-                self._cpu = cpu_between(told, new) or self._cpu
-                told = merged_answers(told, new)
-            elif self._fault is not None:
-                break
-            if not self._view.paused:
-                answer = told
-        if self._fault is None:
-            return ""
-        done, failed = (told.status.done, told.status.failed) if told is not None else (0, 0)
-        return (
-            f"{self._fault.message}; when it was last seen {done:,} calls were done, "
-            f"{failed:,} failed"
-        )
+        if self._shown is None or not self._view.paused:
+            self._shown = self._told
 
     def _lines(self, answer: Answer) -> list[str]:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
-        self._shown = answer
         if self._help:
             return HELP.splitlines()[:lines]
-        foot = f"{self._what}: {self._typed}_" if self._typed is not None else FOOT
-        if self._typed is None and self._view.filter:
-            foot = f"only rows with {self._view.filter!r};  {foot}"
-        if self._typed is None and self._view.follow:
-            foot = f"only rows of {self._view.follow!r};  {foot}"
-        if self._view.paused:
-            foot = f"PAUSED  {foot}"
+        view = self._view
+        parts = ["PAUSED"] if view.paused else []
+        if self._typed is not None:
+            parts.append(f"{self._what}: {self._typed}_")
+        else:
+            parts += [f"only rows of {view.follow!r};"] if view.follow else []
+            parts += [f"only rows with {view.filter!r};"] if view.filter else []
+            parts.append(FOOT)
+        foot = "  ".join(parts)
         return frame(answer, self._view, width=columns - 1, height=lines, cpu=self._cpu, foot=foot)
 
     def _press(self, key: str) -> None:

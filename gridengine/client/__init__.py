@@ -6,17 +6,21 @@
       |
       |- map: map_run -> submission ----------------.
       |- single call: future -> batcher -> batch ---|--> Dispatcher.submit
-      `- graph: graph -> node_calls -> graph_submission
-                                                            |
-    the caller's thread             the I/O thread          v
-    outcomes (unpickled) <--- submission's queue <--- CallsFinished
-    future.result()      <--- settlement         <---
+      `- graph: graph -> executor_submissions ------'        |
+                                                             |
+    the caller's thread             the I/O thread           v
+    outcomes (unpickled) <--- submission's queue <---- CallsFinished
+    future.result()      <--- settlement         <----
 
 There are three ways to submit. Many calls of one function are a `submission`, which a `map_run`
 fills and reads. Single calls are a `future` each, gather in the `batcher`, and travel as a `batch`.
-A `graph` is read into calls, which a `graph_submission` hands over at once, each with the calls
-that it waits for. The `submitter` offers all three to executors and pools. Named runs (`named_run`)
-are one more layer around each of them. Read `submission` first, then `batcher`.
+A `graph` is read into calls, which are handed over at once, each with the calls that it waits for.
+The `submitter` offers all three to executors and pools; their maps and graphs
+(`executor_submissions`) end with the executor. Read `submission` first, then `batcher`.
+
+A named run (`named_run`) stands between each of these and the dispatcher. It is asked first which
+calls have a result (`named_run_calls`). Then it is told the place of each other call in its file
+(`expect`), submits the tasks in the dispatcher's stead, and records their outcomes.
 
 State machines:
 
@@ -31,8 +35,10 @@ State machines:
 Keep in step:
 
 - `Lifetime._open` with the calls that have no outcome; a submission counts as one call.
-- `Window` with `_batches`: a call enters when it is handed over, and leaves when it settles or is
-  given back.
+- `Batcher._handed`, the one table of an executor's tasks that were handed over and have not ended:
+  batches, and tasks of maps and graphs. Cancelling and killing go through it.
+- `Window` with the batches in it: a call enters when it is handed over, and leaves when it settles
+  or is given back.
 - `CallFuture.place` with the batch: it is the task's number times `MOST_CALLS`, plus the index.
 - A dispatcher is told of a reference before any task that uses it (`dependencies.introduce`), and
   the reference lives until the task is submitted.
@@ -67,6 +73,9 @@ Rejected:
   `call_soon_threadsafe`, and trio `run_sync_soon` (`loop_tasks`).
 - dask's rule that a string in a task is data unless a key has that name: a slip would be silent
   (`graph`).
+- One layer for all that a named run does, as a `Dispatcher` around the real one. Calls are known by
+  their arguments, which a dispatcher gets only pickled; a known map would be pickled in vain. And
+  references are compared by the dispatcher that they were introduced to.
 - Fusing calls of a graph by closures. Functions are pickled once for all calls of the same
   functions, and an error still names its node, because a fused call is a list of steps
   (`call_sequence`).

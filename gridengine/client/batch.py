@@ -20,11 +20,12 @@ from gridengine.serialize.shared_objects import needs_of
 class Batch(OutcomeListener):
     """Calls of one template that were handed over as one task.
 
-    `load` is the load of each call, 0 for one that waits for the results of others. `unsettled` is
-    how many have not ended. `unwanted` are calls to cancel when they come back unbegun.
+    `count` is how many calls there are. `load` is the load of each, 0 for one that waits for the
+    results of others. `unsettled` is how many have not ended. `unwanted` are calls to cancel when
+    they come back unbegun.
     """
 
-    __slots__ = ("futures", "load", "on_event", "template", "unsettled", "unwanted")
+    __slots__ = ("count", "futures", "load", "on_event", "template", "unsettled", "unwanted")
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Batch(OutcomeListener):
         self.template: CallTemplate = futures[0].template
         self.load = load
         self.on_event = on_event
-        self.unsettled = len(futures)
+        self.count = self.unsettled = len(futures)
         self.unwanted: set[CallFuture] = set()
 
     def settled(self, event: CallsFinished) -> None:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import types
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
     CANCELLED,
@@ -33,10 +32,10 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.initializer import Initializer
+from gridengine.client.outcomes import OutcomeRecorder
 from gridengine.client.settlement import Settlement
-from gridengine.dispatcher.call_slot import without_slot
+from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.remote import RemoteScheduler
@@ -52,30 +51,6 @@ MOST_BYTES = 64 * 1024
 
 ENDLESS = 1 << 32
 """More slots than calls can be nested."""
-NO_BATCHES: Mapping[int, Batch] = types.MappingProxyType({})
-
-
-class TrackedCalls(Protocol):
-    """Calls without futures of their own, which a batcher ends and waits for with its others."""
-
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks that have not ended: the number of each, its first call and the one
-        after its last.
-        """
-        ...
-
-
-class OutcomeRecorder(Protocol):
-    """Records the outcomes of single calls in the file of a named run."""
-
-    def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
-        """Note, before a batch is handed over, which task it is."""
-
-    def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
-        """Record the outcome of calls; in the I/O thread."""
-
-    def close(self) -> None:
-        """Close the file: all calls have ended."""
 
 
 class Batcher(Settlement):
@@ -110,8 +85,10 @@ class Batcher(Settlement):
         """The submitter's number, which all calls share: by it they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
         self._prioritised: deque[CallFuture] = deque()
-        self._batches: dict[int, Batch] = {}
-        self._submissions: set[TrackedCalls] = set()
+        self._handed: dict[int, Batch | HandedTask] = {}
+        """All tasks that were handed over and have not ended, by their numbers: those whose calls
+        have futures as a batch.
+        """
         # An inline dispatcher runs calls as they are submitted, and a call that submits others
         # waits for them itself. Detached calls go at once, because after the end of their parent
         # nobody may be there to hand over more.
@@ -156,15 +133,36 @@ class Batcher(Settlement):
         ):
             self.hand_over()
 
-    def begin(self, submission: TrackedCalls, batches: Mapping[int, Batch] = NO_BATCHES) -> None:
-        """Add a submission: its calls are waited for, cancelled and killed with the others. Its
+    def begin(self, batches: Mapping[int, Batch]) -> None:
+        """Begin a submission: its calls are waited for, cancelled and killed with the others. Its
         calls with a future of their own are batches of one, by task.
         """
         with self.lock:
             self.check()
-            self._submissions.add(submission)
-            self._batches.update(batches)
+            self._handed.update(batches)
             self._open += 1 + len(batches)
+            if self.tally is not None and batches:
+                self.tally.add(len(batches))
+
+    def note_handed(self, tasks: Mapping[int, HandedTask]) -> None:
+        """Note, before a submission hands them over, tasks whose calls have no futures.
+
+        Raises:
+            RuntimeError: the batcher is closed.
+        """
+        self.check()
+        self._handed.update(tasks)
+        if self.tally is not None:
+            with self.lock:
+                self.tally.add(sum(task.count for task in tasks.values()))
+
+    def note_ended(self, task: int | None, calls: int, *, failed: bool) -> None:
+        """Note that calls without futures have ended and, if it is given, their task."""
+        if task is not None:
+            self._handed.pop(task, None)
+        if self.tally is not None:
+            with self.lock:
+                self.tally.end(calls, failed=failed)
 
     def settle(
         self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
@@ -173,24 +171,14 @@ class Batcher(Settlement):
         that it needs was cancelled.
         """
         [future] = batch.futures
-        self._batches.pop(task, None)
+        self._handed.pop(task, None)
         if outcome is CANCELLED:
             self._cancel([future], 0, path)
         elif not isinstance(outcome, Phase):
             self._settle([future], outcome, 0)
 
-    def count(self, added: int, ended: int = 0, *, failed: bool = False) -> None:
-        """Count calls that have no future of their own, if a progress display wants to know."""
-        if self.tally is not None:
-            with self.lock:
-                if added:
-                    self.tally.add(added)
-                self.tally.end(ended, failed=failed)
-
-    def end(self, submission: TrackedCalls, future: CallFuture) -> None:
+    def end(self, future: CallFuture) -> None:
         """Note that all calls of a submission have ended, and settle its future."""
-        with self.lock:
-            self._submissions.discard(submission)
         self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
@@ -201,12 +189,9 @@ class Batcher(Settlement):
         with self._handing_over:
             with self.lock:
                 self._cancels = True
-                submissions, batches = list(self._submissions), list(self._batches.items())
+                handed = list(self._handed.items())
             self.withdraw_waiting()
-        calls = [(task, 0, len(batch.futures)) for task, batch in batches]
-        for submission in submissions:
-            calls += submission.unsettled_calls()
-        self.dispatcher.recall(calls)
+        self.dispatcher.recall([(task, 0, one.count) for task, one in handed])
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
@@ -232,8 +217,8 @@ class Batcher(Settlement):
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
         with self._handing_over:  # the lock: another thread may be handing it over just now
             task, index = divmod(future.place, MOST_CALLS)
-        batch = self._batches.get(task)
-        return task, index, batch
+        batch = self._handed.get(task)
+        return task, index, batch if type(batch) is Batch else None
 
     def note_cancelled(self) -> None:
         if self.tally is not None:
@@ -270,12 +255,9 @@ class Batcher(Settlement):
             with self.lock:
                 self._killed = True
                 waiting = [*self._prioritised, *self._waiting]
-                tasks = list(self._batches)
-                submissions = list(self._submissions)
+                tasks = list(self._handed)
             for future in waiting:
                 self.kill(future)
-        for submission in submissions:
-            tasks += [task for task, _, _ in submission.unsettled_calls()]
         self.dispatcher.cancel(tasks, signal.SIGKILL)
 
     # ---------------------------------------------------------------- handing over
@@ -366,8 +348,6 @@ class Batcher(Settlement):
         bound: list[tuple[int, int]] = []
         try:
             payload = batch.payload()
-            if self.recorder is not None:
-                self.recorder.handed_over(id, batch, payload)
             # Before `submit`, because an outcome may arrive before it returns.
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
@@ -383,12 +363,15 @@ class Batcher(Settlement):
                 after=numbers(first.references) if needs else (),
                 kept=tuple(bound),
             )
-            self._batches[id] = batch
-            self.dispatcher.submit(template.function, [task], batch)
+            self._handed[id] = batch
+            if self.recorder is None:
+                self.dispatcher.submit(template.function, [task], batch)
+            else:
+                self.recorder.submit(self.dispatcher, template.function, [task], batch)
         except BaseException as error:
             for future in batch.running():
                 self._settle([future], Failed(error), batch.load)
-            self._batches.pop(id, None)
+            self._handed.pop(id, None)
             if not isinstance(error, Exception):
                 self.dispatcher.cancel([id], signal.SIGKILL)  # Ctrl-C may come after `submit`
                 raise
@@ -401,17 +384,15 @@ class Batcher(Settlement):
             self.broken = self._initializer.failure_in(raised)
 
     def _on_event(self, batch: Batch, event: CallsFinished) -> None:
-        """Handle the outcome of calls of a batch: record it, learn from the duration, and settle
-        the futures.
+        """Handle the outcome of calls of a batch: learn from the duration, and settle the
+        futures.
         """
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
-        if self.recorder is not None:
-            self.recorder.settled(futures, event)
         batch.unsettled -= len(futures)
         if not batch.unsettled:
-            self._batches.pop(event.task, None)
+            self._handed.pop(event.task, None)
         if event.seconds is not None:
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
@@ -456,9 +437,9 @@ class Batcher(Settlement):
             self._recalled_at = now
             self.dispatcher.recall(
                 [
-                    (task, 0, len(one.futures))
-                    for task, one in list(self._batches.items())
-                    if one.template is template and one.load
+                    (task, 0, one.count)
+                    for task, one in list(self._handed.items())
+                    if type(one) is Batch and one.template is template and one.load
                 ]
             )
 

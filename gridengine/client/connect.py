@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 from typing import Any
 
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -54,9 +55,14 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         )
         scheduler.max_workers = remote.slots
         return remote
-    from gridengine.dispatcher.io_thread import DispatcherThread
-
-    return DispatcherThread(scheduler, settings())
+    collects = gc.isenabled()
+    gc.disable()  # importing makes no garbage, and looking for it takes a tenth of the time
+    try:
+        from gridengine.calls.posting import PostingDispatcher
+    finally:
+        if collects:
+            gc.enable()
+    return PostingDispatcher(scheduler, settings())
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:

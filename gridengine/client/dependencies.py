@@ -14,10 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.future import CANCELLED, MOST_CALLS, CallFuture, Failed, UndecodedResult
 from gridengine.client.outcomes import path_from
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,17 +17,15 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, P
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
 from enum import Enum
 from time import monotonic
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from gridengine.client.lifetime import Lifetime
+from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
-from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.serialize.argument_snapshot import given_words
@@ -55,40 +52,43 @@ RUNNING: Final = Phase.RUNNING
 CANCELLED: Final = Phase.CANCELLED
 
 
-class FutureBatcher(Lifetime):
+class FutureBatcher(Protocol):
     """The part of a batcher that its futures use."""
 
     dispatcher: Dispatcher
+    lock: threading.Lock
 
-    @abstractmethod
+    def prepare_callbacks(self) -> None:
+        """Make the thread in which callbacks are called."""
+
+    def call_back(self, act: Callable[[], object]) -> None:
+        """Call a function in the thread of the callbacks."""
+
+    def is_callback_thread(self) -> bool:
+        """Return whether the caller runs in the thread of the callbacks."""
+
     def is_durable(self, future: CallFuture) -> bool:
         """Return whether the dispatcher's journal has a call, durably, or the call has ended."""
 
-    @abstractmethod
     def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
         """Have the dispatcher bind the result of a call to a reference; return False if the call
         has ended.
         """
 
-    @abstractmethod
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
         """Call a function once a call has ended; now if it has."""
 
-    @abstractmethod
     def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
         """Supply the calls that need the result of a call that has ended, unless the dispatcher did
         so itself.
         """
 
-    @abstractmethod
     def recall(self, future: CallFuture) -> None:
         """Take back a call that was handed over, if it has not begun."""
 
-    @abstractmethod
     def withdraw_waiting(self) -> None:
         """Withdraw all calls that were not handed over."""
 
-    @abstractmethod
     def note_cancelled(self) -> None:
         """Note, under the lock, that a waiting call was cancelled."""
 

@@ -1,29 +1,48 @@
-"""Named runs at a stand-alone dispatcher. Their calls go on when the process that has the run is
-gone, and the next process that has the run takes over their outcomes.
+"""Calls of named runs that stand-alone dispatchers were handed. They go on when the process that
+has the run is gone. The next process that has the run takes over their outcomes.
+
+A run whose calls have no result yet is in the hands of a script, or of such dispatchers.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from gridengine.calls.left_outcomes import Left
-from gridengine.calls.remote import RemoteDispatcher
+from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
-from gridengine.journal.handed_calls import (
+from gridengine.journal import stored_runs
+from gridengine.journal.lock_file import read_holder
+from gridengine.journal.run_file import (
+    LOCK,
+    SUFFIX,
+    RunFile,
+    files_in_use,
+    leave,
+    open_run,
+    release,
+)
+from gridengine.journal.stored_runs import (
+    RunSummary,
     forget_handed,
     handed_calls,
+    handed_to,
     origin,
     places_of,
 )
-from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, release
 from gridengine.journal.writer import JournalWriter
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
+
+if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none
+    from gridengine.calls.outstanding import Left
+    from gridengine.calls.remote import RemoteDispatcher
 
 log = logging.getLogger("gridengine")
 
@@ -56,10 +75,10 @@ def place_of_run(
             place = client.keeping(name)
             take_left(file, place)
             file.keepers[client.path] = place
-            dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
+            dispatcher = cast("RemoteDispatcher", dispatcher_of(place))
             dispatcher.file_fault = partial(_fault_of, str(file.path), file.writer)
         made = cast(RemoteScheduler, place)
-        return made, cast(RemoteDispatcher, dispatcher_of(made)).identity
+        return made, cast("RemoteDispatcher", dispatcher_of(made)).identity
 
 
 def _fault_of(path: str, writer: JournalWriter) -> tuple[str, str]:
@@ -76,7 +95,7 @@ def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> bo
         JournalError: they cannot be written.
         DispatcherGone: the dispatcher has ended meanwhile.
     """
-    dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
+    dispatcher = cast("RemoteDispatcher", dispatcher_of(place))
     try:
         return _LeftCalls(file, dispatcher).take(wait=wait)
     except BaseException:
@@ -100,7 +119,7 @@ def leave_runs(client: RemoteScheduler) -> None:
     """
     files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
     for place in tuple(client.kept):
-        cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+        cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
     for file in files:
         if len(file.keepers) == 1:  # otherwise another dispatcher still runs calls of it
             leave(file)
@@ -189,7 +208,81 @@ def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> bool:
             return False
         with client.keeping(origin(file)) as place:
             more = take_left(file, place, wait=False)
-            cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+            cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
             return more
     finally:
         release(file)
+
+
+def dispatchers_with(name: str, path: Path) -> list[DispatcherFolder]:
+    """Return the dispatchers, running or not, that were handed calls of a run whose outcomes are
+    not all in the run's file.
+    """
+    keys = handed_to(name, path)
+    return [one for one in DispatcherFolder.all() if one.server_key() in keys] if keys else []
+
+
+def runs_at(folder: DispatcherFolder) -> Iterator[RunSummary]:
+    """Yield the runs in the run directory that have handed calls to a dispatcher whose results are
+    not all in the run's file.
+    """
+    key = folder.server_key()
+    for path in stored_runs.paths():
+        name = path.name.removesuffix(SUFFIX)
+        if key in handed_to(name, path) and (run := stored_runs.summary(path)).left:
+            yield run
+
+
+def who_has(name: str, path: Path) -> str:
+    """Return, in words, which processes have calls of a run without a result; empty if none has.
+
+    Raises:
+        JournalError: the run's file cannot be read.
+    """
+    if stored_runs.is_under_way(name, path):
+        holder = read_holder(path.with_name(f"{path.name}{LOCK}"))
+        return "a script" if holder is None else f"process {holder.pid} on {holder.host}"
+    running = (one for one in dispatchers_with(name, path) if one.state() is State.RUNNING)
+    return " and ".join(f"the dispatcher {one.name}" for one in running)
+
+
+def how_left_go_on(name: str, path: Path) -> str:
+    """Return a sentence that says how the calls of a run without a result will get one."""
+    if who := who_has(name, path):
+        return f"{who} has them"
+    for one in dispatchers_with(name, path):
+        return (
+            f"the dispatcher {one.name} has calls of it, and does not run: `gridengine dispatcher "
+            f"start {one.name}` goes on with them"
+        )
+    return "run the script again"
+
+
+def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
+    """Write the outcomes of a run that a client's dispatcher has by now to the run's file; without
+    a client, those that any dispatcher of this user has. Return whether there is more to come.
+
+    Raises:
+        JournalError: the file cannot be written.
+        DispatcherGone, ConfigurationError: the client's dispatcher does not answer. For other
+            dispatchers this is a warning.
+    """
+    if client is not None:
+        return _take(name, path, client)
+    more = False
+    for one in dispatchers_with(name, path):
+        if one.state() is State.RUNNING:
+            try:
+                more = _take(name, path, RemoteScheduler(one.client_file)) or more
+            except GridEngineError as error:
+                told = "the dispatcher %s does not tell of the run %r: %s"
+                log.warning(told, one.name, name, error)
+    return more
+
+
+def _take(name: str, path: Path, client: RemoteScheduler) -> bool:
+    if not handed_to(name, path):
+        return False
+    pass  # imports ZeroMQ
+
+    return take_what_has_ended(name, path, client)

@@ -14,9 +14,9 @@ from concurrent.futures import CancelledError, Future
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from gridengine.dispatcher.call_slot import CallSlot
+from gridengine.calls.interface import CallSlot
 from gridengine.errors import short_repr
-from gridengine.worker.running_loop import in_event_loop, in_trio
+from gridengine.worker.call_context import in_event_loop, in_trio
 
 
 class TaskWaiter(ABC):

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gridengine.client.chunking import next_size
+from gridengine.calls.interface import without_slot
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.errors import Cancelled, trim
 from gridengine.serialize.exceptions import PartialResults, copy_without_traceback, note_on
 
@@ -21,6 +20,22 @@ GATHER_SECONDS = 0.001
 
 MOST_UNSENT = 10_000_000
 """When a map fails early, its results have entries for unsent calls up to this total."""
+
+SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
+"""Blocks of calls grow until their pickle has at least `SMALL_BLOCK` bytes, and shrink when it has
+more than `LARGE_BLOCK`.
+"""
+TINY_BLOCK = 2 * 1024
+"""A block up to this size may as well be sent again for each of its parts that goes to another
+worker.
+"""
+GROWTH = 8
+SHARES = 4
+"""A map of known length is cut into at least this many blocks for each slot, unless the blocks are
+tiny.
+"""
+SMALLEST_WINDOW = 16
+"""An `imap` may always have this many calls handed over, however few the slots."""
 
 
 class Results:
@@ -102,17 +117,21 @@ class MapRun:
     Args:
         total: how many calls there are; None if that is unknown.
         chunksize: how many of them travel together; None lets this class decide.
+        reraise: whether the map ends with the first call that fails, in the order of the calls; a
+            call that cannot be pickled raises at once. Otherwise each error is its call's outcome.
     """
 
-    raises = False
-    """Whether a call that cannot be pickled raises at once. Otherwise the error is the call's
-    outcome.
-    """
-
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        total: int | None,
+        chunksize: int | None,
+        *,
+        reraise: bool = False,
+    ) -> None:
         self.submission = submission
         self.add: Callable[[list[Any], int], int] = (
-            submission.add if self.raises else submission.add_what_can_travel
+            submission.add if reraise else submission.add_what_can_travel
         )
         """Adds a block of calls to the submission, given the number of the first call; returns the
         bytes of the block.
@@ -120,6 +139,7 @@ class MapRun:
         self.results = Results()
         self.total = total
         self._chunksize = chunksize
+        self._reraise = reraise
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks. The first block is small, so that work begins soon; later
@@ -153,11 +173,12 @@ class MapRun:
         self.take(0)
         while not self.submission.has_room():
             wait(LOOK_SECONDS)
-        return True
+        return not self._reraise or self.results.first_error is None
 
     def take(self, timeout: float | None) -> bool:
         """Collect the outcomes that have arrived, waiting up to `timeout` seconds for the first;
-        return whether there were any.
+        return whether there were any. With `reraise`, cancel the calls after the first error, and
+        raise it once all calls before it have succeeded.
         """
         results, taken = self.results, False
         known = results.first_error
@@ -165,16 +186,11 @@ class MapRun:
             results.put(outcome)
             taken = True
             del outcome  # breaks a cycle of the outcome with an error that is raised
-        if results.first_error is not None:
-            self.handle_errors(results.first_error, known)
+        if self._reraise and results.first_error is not None:
+            results.raise_first_error()
+            if results.first_error != known:
+                self.submission.cancel_after(results.first_error)
         return taken
-
-    def handle_errors(self, first: int, known: int | None) -> None:
-        """Called when there are errors.
-
-        first: the number of the first call that has failed.
-        known: the number of the first call that was known to have failed before.
-        """
 
     def stop(self, error: BaseException) -> None:
         """Cancel the calls that have not ended, and attach the results so far to an error; see
@@ -234,3 +250,15 @@ class MapRun:
             raise
         finally:
             self.submission.cancel()
+
+
+def next_size(size: int, pickled: int, total: int | None, slots: int) -> int:
+    """Return how many calls the next block gets, after a block of `size` calls with `pickled`
+    bytes. Blocks grow only so far that every slot gets some.
+    """
+    if pickled < TINY_BLOCK:
+        return GROWTH * size
+    if pickled < SMALL_BLOCK:
+        most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
+        return min(GROWTH * size, most)
+    return max(size // 2, 1) if pickled > LARGE_BLOCK else size

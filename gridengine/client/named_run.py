@@ -10,11 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import RunOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.unsettled import Listener
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
@@ -24,10 +25,23 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
-from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.payload import KeptPayload, Payload, size_of
 from gridengine.serialize.users_modules import own_modules
 
 log = logging.getLogger("gridengine")
+
+
+class Place(NamedTuple):
+    """Where the outcomes of the calls `item` to `stop` (exclusive) of a task are recorded: at the
+    calls of a block from `offset` on. With `only_here`, a result that stays at its worker is left
+    out.
+    """
+
+    item: int
+    stop: int
+    block: int
+    offset: int
+    only_here: bool = False
 
 
 class OpenRun:
@@ -67,17 +81,53 @@ class OpenRun:
         self._current: dict[bytes, RunFunction] = {}
         """Functions by the digest of their pickle. Valid until modules are edited."""
         self._generation = -1
+        self._places: dict[int, Sequence[Place]] = {}
+        """The places of the outcomes of tasks that have not ended."""
+        self._submitters: set[int] = set()
         self._use = _Use(self._file)
         # A finalizer, because an iterator may be abandoned. In the garbage collector it must not
         # wait for a disk, so it uses a thread. At the interpreter's exit it must wait, even if a
         # thread that the exit ends has begun to close this.
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
-    def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
-        """Tell a dispatcher which named run a submitter's calls belong to, so that commands find
-        them by the run's name.
+    def expect(self, task: int, places: Sequence[Place]) -> None:
+        """Note, before a task is submitted, where the outcomes of its calls are recorded."""
+        self._places[task] = places
+
+    def submit(
+        self,
+        dispatcher: Dispatcher,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
+    ) -> None:
+        """Submit tasks to a dispatcher, and record the outcomes that are expected. The dispatcher
+        is told the run's name, so that commands find the calls by it.
         """
-        dispatcher.note_run(self._options.name, str(self._file.path), submitter)
+        submitter = tasks[0].submitter
+        if submitter not in self._submitters:
+            self._submitters.add(submitter)
+            dispatcher.note_run(self._options.name, str(self._file.path), submitter)
+        if self.left_at:
+            for task in tasks:
+                for item, stop, block, offset, _ in self._places.get(task.id, ()):
+                    self._file.add_handed((task.id, item, stop, block, offset), self.left_at)
+        dispatcher.submit(function, tasks, _Recorder(listener, self._record))
+
+    def _record(self, event: CallsFinished) -> None:
+        """Record the outcome of calls, in the I/O thread. Cancelled calls have no outcome, and a
+        failure that comes from another call is not theirs.
+        """
+        take = self._places.pop if event.last else self._places.get
+        places = take(event.task, ())
+        if event.recalled or event.path or isinstance(event.error, Cancelled):
+            return
+        for item, last, block, offset, only_here in places:
+            start, stop = max(item, event.start), min(last, event.stop)
+            if start < stop and not (only_here and type(event.payload) is KeptPayload):
+                at = offset + start - item
+                place = block, at, at + stop - start, start - event.start
+                self._file.add_result(place, event.payload, event.error, raised=event.raised)
 
     def begin(self) -> int:
         """Begin another map; return the number of its first call."""
@@ -117,12 +167,27 @@ class OpenRun:
             self._finalizer.detach()
 
 
+class _Recorder:
+    """Passes on the events of a listener; `record` is called first with each outcome."""
+
+    __slots__ = ("_record", "_settled", "abandoned", "began", "daemon", "noted")
+
+    def __init__(self, listener: Listener, record: Callable[[CallsFinished], None]) -> None:
+        self.daemon = listener.daemon
+        self.began, self.noted = listener.began, listener.noted
+        self.abandoned, self._settled = listener.abandoned, listener.settled
+        self._record = record
+
+    def settled(self, event: CallsFinished) -> None:
+        self._record(event)
+        self._settled(event)
+
+
 class RunUser:
     """A user of a named run that submits calls one by one."""
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
         self._run = OpenRun(options, place)
-        self.note_submitter = self._run.note_submitter
         self.place = self._run.place
         """The scheduler where the calls run."""
         self._numbers = itertools.count(self._run.first)
@@ -165,7 +230,6 @@ class RunFunction:
 
     def __init__(self, run: OpenRun, key: FunctionKey, payload: Payload) -> None:
         self._key = key
-        self._left_at = run.left_at
         self._file, options = run._file, run._options
         self._known = KnownCalls(
             self._file, key, resume=options.resume, retry_failed=options.retry_failed
@@ -286,23 +350,6 @@ class RunFunction:
             start = stop
         return block
 
-    def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
-        """Record that the calls `first` to `stop` of a task are the calls of a block from `start`
-        on.
-        """
-        if self._left_at:
-            self._file.add_handed((task, first, stop, block, start), self._left_at)
-
-    def note(
-        self, block: int, start: int, stop: int, event: CallsFinished, *, item: int = 0
-    ) -> None:
-        """Record the outcome of the calls `start` to `stop` of a block; the first of them is at
-        `item` of the event. Cancelled calls have no outcome.
-        """
-        if not event.recalled and not isinstance(event.error, Cancelled):
-            place = block, start, stop, item
-            self._file.add_result(place, event.payload, event.error, raised=event.raised)
-
     def log_counts(self) -> None:
         """Log how many calls were known, and why others were not; nothing if that has been
         logged.
@@ -357,8 +404,7 @@ class ResubmittedFunction(RunFunction):
     pickled = 0
 
     def __init__(self, run: OpenRun, places: Sequence[tuple[int, int]]) -> None:
-        self._file, self._left_at = run._file, run.left_at
-        self._places = places
+        self._file, self._places = run._file, places
 
     def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece]:
         """Return the places of these calls. None of them has an outcome."""

@@ -1,7 +1,8 @@
-"""The maps, single calls and jobs of a named run.
+"""The maps, single calls, graphs and jobs of a named run.
 
 Each of them asks the run (`named_run`) which calls have a result. Calls with a result are not
-submitted. The outcomes of all other calls are written to the run's file as they arrive.
+submitted. The outcomes of all other calls are written to the run's file as they arrive. In a graph,
+a node with a known result becomes data, and nodes that only such nodes need are not computed.
 """
 
 from __future__ import annotations
@@ -11,30 +12,164 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
-from gridengine.client.future import (
-    CallFuture,
-    CallTemplate,
-    UndecodedResult,
-)
-from gridengine.client.named_run import OpenRun, RunFunction, RunUser
-from gridengine.client.named_run_graph import RunGraph
+from gridengine.client.executor_submissions import TrackedSubmission
+from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
+from gridengine.client.graph import Node, key_text
+from gridengine.client.named_run import OpenRun, Place, RunFunction, RunUser
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.client.submission import MapRequest, Submission
-from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.interface import Dispatcher, Listener
+from gridengine.dispatcher.unsettled import Listener
 from gridengine.journal.call_keys import is_plain
 from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, Payload
 from gridengine.serialize.references import Reference
+from gridengine.serialize.shared_objects import identity
+
+_RESULT = b"\0the result of "
+"""A key begins with this if it stands for the result of another call."""
+
+
+class RunGraph:
+    """The calls of one graph. A call's key consists of its function and its arguments; an argument
+    that is the result of another call is replaced by that call's key.
+
+    Args:
+        template_of: returns the template of a function's calls.
+    """
+
+    def __init__(
+        self,
+        run: OpenRun,
+        numbers: Iterator[int],
+        template_of: Callable[[Callable[..., Any]], CallTemplate],
+    ) -> None:
+        self._run = run
+        self.submit, self.close = run.submit, run.close
+        self._numbers = numbers
+        self._template_of = template_of
+        self._functions: dict[int, RunFunction] = {}
+        self._known: dict[Node, tuple[RunFunction, bytes]] = {}
+        self._numbered: dict[Node, int] = {}
+        self._blocks: dict[Node, tuple[int, int]] = {}
+        """The places in the file of calls that were made before and are made again."""
+        self._added: list[tuple[Node, int]] = []
+
+    def left(self, wanted: Iterable[Node], calls: Sequence[Node]) -> list[Node]:
+        """Return the calls that must be made for the wanted nodes, in topological order. Nodes
+        whose results are known become data.
+
+        calls: all calls, in topological order.
+        """
+        for node in calls:
+            self._find(node)
+        needed, made = set(wanted), []
+        for node in reversed(calls):
+            is_needed = node in needed
+            if is_needed and not self._become_data(node):
+                made.append(node)
+                needed.update(node.needs)
+            else:
+                for one in node.needs:
+                    one.users -= 1
+                node.needs, node.sequence = {}, None
+        made.reverse()
+        return made
+
+    def _find(self, node: Node) -> None:
+        """Find the key of a call, if it has one."""
+        try:
+            run_function, call = self._run_function_of(node.function), self._call(node)
+        except Exception:  # it, or a call that it needs, cannot be pickled: `add` reports that
+            return
+        if (keys := run_function.keys_of([call], FULL)) is not None:
+            self._known[node] = run_function, keys[0]
+
+    def _call(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        named = {name: self._named(one) for name, one in (node.kwargs or {}).items()}
+        return tuple(map(self._named, node.args)), named
+
+    def _run_function_of(self, f: Any) -> RunFunction:
+        if id(f) not in self._functions:
+            self._functions[id(f)] = self._run.function(f, self._template_of(f).function)
+        return self._functions[id(f)]
+
+    def _named(self, argument: Any) -> Any:
+        """Return an argument with keys in the place of other calls' results."""
+        if type(argument) is Node:
+            node = argument.target or argument
+            if node.function is None:
+                return node.value
+            if node.is_nested:
+                return _RESULT, self._run_function_of(node.function).identity, *self._call(node)
+            run_function, key = self._known[node]
+            return _RESULT + run_function.identity + key
+        if type(argument) in (list, tuple):
+            return type(argument)(map(self._named, argument))
+        return argument
+
+    def _become_data(self, node: Node) -> bool:
+        """If the result of a node is known, turn the node into data and return True. A known
+        failure becomes a failed future, which its users wait for like any other.
+        """
+        if node not in self._known:
+            return False
+        run_function, key = self._known[node]
+        number = self._numbered[node] = next(self._numbers)
+        piece, found = run_function.look_up(key, number)
+        if found is None:
+            if piece.block:
+                self._blocks[node] = piece.block, piece.offset
+            return False
+        if isinstance(found, CallsFinished):
+            node.value = self._failed(node, found)
+        else:
+            [node.value] = found
+        node.function, node.args, node.kwargs = None, (), None
+        return True
+
+    def _failed(self, node: Node, event: CallsFinished) -> CallFuture:
+        """Return a failed future, which stands for the result of a call that failed before."""
+        template = self._template_of(node.function or identity)
+        name = f"{template.function.name} (node {key_text(node.key)})"
+        function = replace(template.function, name=name)
+        return CallFuture(replace(template, function=function), None, UndecodedResult(event))
+
+    def added(self, node: Node, task: int) -> None:
+        """Note which task makes a call."""
+        if node in self._known:
+            self._added.append((node, task))
+
+    def hand_over(self) -> None:
+        """Note, before the tasks are handed over, where their outcomes are recorded."""
+        by_function: dict[RunFunction, list[tuple[Node, int]]] = {}
+        for node, task in self._added:
+            run_function = self._known[node][0]
+            if node in self._blocks:
+                self._place(node, task, *self._blocks[node])
+            else:
+                by_function.setdefault(run_function, []).append((node, task))
+        for run_function, pairs in by_function.items():
+            pairs.sort(key=lambda pair: self._numbered[pair[0]])
+            numbers = [self._numbered[node] for node, _ in pairs]
+            keys = b"".join(self._known[node][1] for node, _ in pairs)
+            block = run_function.add_block(FULL, numbers, None, keys)
+            for offset, (node, task) in enumerate(pairs):
+                self._place(node, task, block, offset)
+        self._added.clear()
+
+    def _place(self, node: Node, task: int, block: int, offset: int) -> None:
+        # A large result that stays at its worker is not fetched for the file alone.
+        self._run.expect(task, [Place(0, 1, block, offset, only_here=not node.is_wanted)])
+
 
 Add: TypeAlias = Callable[[Sequence[Any], int], int]
 
@@ -42,9 +177,9 @@ Add: TypeAlias = Callable[[Sequence[Any], int], int]
 class RunSubmission(Submission):
     """A submission whose results are recorded in a named run. Call `record_in` first."""
 
+    _run: OpenRun
     _run_function: RunFunction
-    _run: OpenRun | None = None
-    """The use of the run to close with this submission."""
+    _closes_run = False
 
     @classmethod
     def of(cls, request: MapRequest) -> Self:
@@ -57,39 +192,34 @@ class RunSubmission(Submission):
         run = OpenRun(request.named_run, request.scheduler)
         try:
             made = super().of(replace(request, scheduler=run.place))
-            made._run = run
-            made.run_name = request.named_run.name
-            made.record_in(run.function(request.f, made._function), run.first)
+            made.run_name, made._closes_run = request.named_run.name, True
+            made.record_in(run, run.function(request.f, made._function), run.first)
         except BaseException:
             run.close()
             raise
         return made
 
-    def record_in(self, run_function: RunFunction, first: int) -> None:
+    def record_in(self, run: OpenRun, run_function: RunFunction, first: int) -> None:
         """Record the outcomes of these calls. The first of them is number `first` of the run."""
+        self._run = self.recorder = run
         self._run_function = run_function
         self._first = first
-        self._places: dict[int, tuple[int, int]] = {}
-        """For each task: the block of its calls, and the place of its first call there."""
-        self._is_adding = False
 
     def add(self, calls: Sequence[Any], first: int) -> int:
         """Add the calls that are not known as tasks; the others get their outcomes at once."""
-        return self._add_unknown(calls, first, super().add)
+        return self._add_unknown(calls, first, self._add)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        return self._add_unknown(calls, first, super().add_what_can_travel)
+        return self._add_unknown(calls, first, self._add_what_can_travel)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Add) -> int:
         """Look up calls, put the outcomes of known ones into the queue, and add the others. Return
         the size of the calls in bytes.
         """
         run_function = self._run_function
-        pieces = (
-            None if self._is_adding else run_function.take(calls, self._form, self._first + first)
-        )
+        pieces = run_function.take(calls, self._form, self._first + first)
         if pieces is None:
-            return add(calls, first) if self._is_adding else self._add_halves(calls, first, add)
+            return self._add_halves(calls, first, add)
         size = 0
         for piece in pieces:
             outcomes = self._outcomes(piece, first)
@@ -106,14 +236,7 @@ class RunSubmission(Submission):
             half = len(calls) // 2
             size = self._add_unknown(calls[:half], first, add)
             return size + self._add_unknown(calls[half:], first + half, add)
-        return self._add(calls, first, add)
-
-    def _add(self, calls: Sequence[Any], first: int, add: Add) -> int:
-        self._is_adding = True
-        try:
-            return add(calls, first)
-        finally:
-            self._is_adding = False
+        return add(calls, first)
 
     def _outcomes(self, piece: Piece, first: int) -> list[Outcome] | None:
         """Return the outcomes of known calls; None if they must be made."""
@@ -125,8 +248,8 @@ class RunSubmission(Submission):
         return [Outcome(first + piece.start, first + piece.stop, found, None)]
 
     def _add_new(self, calls: Sequence[Any], first: int, piece: Piece, add: Add) -> int:
-        """Add the calls of an unknown piece, and record their tasks and, if they are new, their
-        block.
+        """Add the calls of an unknown piece, and note where the outcomes of their tasks are
+        recorded: in their block or, if they are new, in a block that is added.
         """
         first += piece.start
         block, keys = piece.block, None
@@ -135,29 +258,17 @@ class RunSubmission(Submission):
             if keys is None:
                 return self._add_halves(calls, first, add)
         before = len(self._added)
-        size = self._add(calls, first, add)
+        size = add(calls, first)
         tasks = self._added[before:]
-        if self._run is not None:
-            self._run.note_submitter(self.dispatcher, self._submitter)
         if not block:
             arguments = tasks[0].payload if len(tasks) == 1 else None
             block = self._run_function.new_block(
                 calls, self._form, self._first + first, arguments, keys
             )
         for task in tasks:
-            at = piece.offset + task.first - first
-            self._places[task.id] = block, at
-            self._run_function.hand_over(task.id, 0, task.count, block, at)
+            place = Place(0, task.count, block, piece.offset + task.first - first)
+            self._run.expect(task.id, [place])
         return size
-
-    def settled(self, event: CallsFinished) -> None:
-        place = self._places.pop(event.task, None)
-        if place is not None:
-            if not event.last:
-                self._places[event.task] = place
-            start = place[1] + event.start
-            self._run_function.note(place[0], start, start + event.stop - event.start, event)
-        super().settled(event)
 
     def note_all_sent(self) -> None:
         super().note_all_sent()
@@ -168,7 +279,7 @@ class RunSubmission(Submission):
         try:
             super().close()
         finally:
-            if self._run is not None:
+            if self._closes_run:
                 self._run.close()
 
 
@@ -197,7 +308,7 @@ class RunCalls(RunUser):
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
         super().__init__(options, place)
-        self.options = msgspec.structs.replace(options, resume=options.resume or True)
+        self.options = replace(options, resume=options.resume or True)
         """Options for maps that share the run. They resume even with `resume=False`, because the
         run has begun anew already.
         """
@@ -233,21 +344,24 @@ class RunCalls(RunUser):
         """Return a submission of many calls, which count as one map of the run."""
         made = TrackedRunSubmission(template, batcher, references)
         with self._lock:
-            made.record_in(self._run.function(f, template.function), self._run.begin())
+            run_function = self._run.function(f, template.function)
+            made.record_in(self._run, run_function, self._run.begin())
         return made
 
     def graph(self, template_of: Callable[[Callable[..., Any]], CallTemplate]) -> RunGraph:
         """Return the recorder for a graph's calls."""
         return RunGraph(self._run, self._numbers, template_of)
 
-    def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
-        """Record which calls are handed over, before they are."""
+    def submit(
+        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], batch: Batch
+    ) -> None:
+        """Submit a batch as its one task, and record the outcomes of its calls."""
+        [task] = tasks
         new = [one for one in batch.futures if isinstance(one, RunFuture) and not one.block]
         if new:
-            self._add_block(new, batch, payload)
-        if self._run.left_at:
-            for item, stop, first in _in_a_row(batch.futures):
-                first.run_function.hand_over(task, item, stop, first.block, first.offset)
+            self._add_block(new, batch, task.payload)
+        self._run.expect(task.id, [*_places(batch.futures)])
+        self._run.submit(dispatcher, function, tasks, batch)
 
     def _add_block(self, new: list[RunFuture], batch: Batch, payload: Payload) -> None:
         arguments = payload if len(new) == len(batch.futures) else None
@@ -257,24 +371,18 @@ class RunCalls(RunUser):
         for offset, one in enumerate(new):
             one.block, one.offset = block, offset
 
-    def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
-        """Record the outcome of these calls; in the I/O thread."""
-        for item, stop, first in _in_a_row(futures):
-            first.run_function.note(
-                first.block, first.offset, first.offset + stop - item, event, item=item
-            )
 
-
-def _in_a_row(futures: Iterable[CallFuture]) -> Iterator[tuple[int, int, RunFuture]]:
-    """Group calls that ended together into rows whose places in the file are consecutive. Yield the
-    first and last index of each row, exclusive, and its first call.
-    """
-    numbered = [(place, one) for place, one in enumerate(futures) if isinstance(one, RunFuture)]
-    for _, group in itertools.groupby(
+def _places(futures: Iterable[CallFuture]) -> Iterator[Place]:
+    """Yield a place for each row of calls whose places in the file are consecutive."""
+    numbered = [(item, one) for item, one in enumerate(futures) if isinstance(one, RunFuture)]
+    for (block, _), group in itertools.groupby(
         numbered, lambda pair: (pair[1].block, pair[1].offset - pair[0])
     ):
         row = list(group)
-        yield row[0][0], row[-1][0] + 1, row[0][1]
+        yield Place(row[0][0], row[-1][0] + 1, block, row[0][1].offset)
+
+
+Submit: TypeAlias = Callable[[Function, Sequence[Task], Listener], None]
 
 
 class RunJobs(RunUser):
@@ -283,76 +391,32 @@ class RunJobs(RunUser):
     _submitter = 0
     """The submitter's number of all jobs, once there are any."""
 
-    def place_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Dispatcher:
-        """Return the dispatcher to submit a job to, given its target and the target's call: one
-        that records the outcome, or one that has it. If the job cannot be recorded, return
-        `dispatcher`.
+    def submit_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Submit | None:
+        """Return a function that submits a job to this dispatcher and records its outcome or, if
+        the outcome is known, settles the job with it. `call` is the call of the job's target. If
+        the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
         run_function = self._run.function(target, Function(digest, payload, (), b"", ""))
         keys = run_function.keys_of([call], FULL)
         if keys is None:
-            return dispatcher
-        if not self._submitter:
-            self._submitter = dispatcher.new_id()
-            self.note_submitter(dispatcher, self._submitter)
+            return None
         number = next(self._numbers)
         piece, found = run_function.look_up(keys[0], number)
-        place: Any = _RunDispatcher(dispatcher, run_function, self._submitter)
-        if isinstance(found, CallsFinished):
-            place.end = found
-        elif found is not None:
-            place.end = CallsFinished(0, 0, 1, pickling.dump_values(found))
-        elif piece.block:
-            place.place = piece.block, piece.offset
-        else:
+        if found is not None:
+            if not isinstance(found, CallsFinished):
+                found = CallsFinished(0, 0, 1, pickling.dump_values(found))
+            end = found
+            return lambda function, tasks, listener: listener.settled(end)
+        block, offset = piece.block, piece.offset
+        if not block:
             arguments = pickling.dump_calls([call])
-            place.place = run_function.add_block(FULL, [number], arguments, keys[0]), 0
-        return place  # type: ignore[no-any-return]
+            block = run_function.add_block(FULL, [number], arguments, keys[0])
+        submitter = self._submitter = self._submitter or dispatcher.new_id()
 
+        def submit(function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+            [task] = tasks
+            self._run.expect(task.id, [Place(0, 1, block, offset)])
+            self._run.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
 
-class _RunDispatcher:
-    """A dispatcher that one job is submitted to. `place` is where the outcome is recorded, `end` is
-    the outcome if it is known.
-    """
-
-    end: CallsFinished | None = None
-    place = 0, 0
-
-    def __init__(self, dispatcher: Dispatcher, run_function: RunFunction, submitter: int) -> None:
-        self._dispatcher = dispatcher
-        self._run_function = run_function
-        self._submitter = submitter
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dispatcher, name)
-
-    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        if self.end is not None:
-            listener.settled(self.end)
-        else:
-            for one in tasks:
-                self._run_function.hand_over(one.id, 0, 1, *self.place)
-            tasks = [replace(one, submitter=self._submitter) for one in tasks]
-            self._dispatcher.submit(
-                function, tasks, _RecordingListener(listener, self._run_function, self.place)
-            )
-
-
-class _RecordingListener:
-    """Passes on the events of a job's listener, and records the job's outcome."""
-
-    def __init__(
-        self, listener: Listener, run_function: RunFunction, place: tuple[int, int]
-    ) -> None:
-        self.daemon = listener.daemon
-        self.began, self.noted = listener.began, listener.noted
-        self.abandoned = listener.abandoned
-        self._settled = listener.settled
-        self._run_function = run_function
-        self._place = place
-
-    def settled(self, event: CallsFinished) -> None:
-        block, offset = self._place
-        self._run_function.note(block, offset, offset + 1, event)
-        self._settled(event)
+        return submit

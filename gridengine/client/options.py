@@ -1,17 +1,28 @@
-"""The options of calls (timeout, retries, memory escalation, resources), and those of named
-runs.
+"""The options of calls (timeout, retries, memory escalation, resources) and of named runs, checked.
+`keywords` has their names.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from gridengine.arguments import MOST, flag, number, whole
+from gridengine.client.keywords import (
+    ESCALATION,
+    RETRIES,
+    CallAndRunKeywords,
+    CallChanges,
+    CallKeywords,
+    Raisable,
+    Resume,
+    RunKeywords,
+    unexpected_keyword,
+)
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
@@ -19,11 +30,6 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
-
-Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
-"""An exception class, or several."""
-RETRIES, ESCALATION = 2, 1
-"""The defaults, which need no check."""
 
 
 class CallOptions(Struct, frozen=True):
@@ -107,27 +113,53 @@ class CallOptions(Struct, frozen=True):
         )
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Return the options that are not None. None stands for the default, or for a value given
-    elsewhere.
+def given(called: Callable[..., object], options: CallChanges) -> dict[str, Any]:
+    """Return the options, of those that `called` was given, that are not None. None stands for the
+    default, or for a value given elsewhere.
 
     Raises:
-        TypeError, ConfigurationError: see `CallOptions`.
+        TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
+    _check_names(called, options, CallKeywords)
     said = {name: value for name, value in options.items() if value is not None}
-    CallOptions(**said)
+    CallOptions(**said)  # type: ignore[arg-type]
     return said
 
 
-def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
-    """Return the error for a keyword that is unknown. Its text names a similar known keyword, or
-    says `otherwise`.
-    """
-    import difflib
+def call_options(called: Callable[..., object], options: CallKeywords) -> CallOptions:
+    """Return the options of calls that `called` was given.
 
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else otherwise
-    return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
+    Raises:
+        TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
+    """
+    _check_names(called, options, CallKeywords)
+    return CallOptions(**options)
+
+
+def options_of(
+    called: Callable[..., object], keywords: CallAndRunKeywords
+) -> tuple[CallOptions, RunOptions | None]:
+    """Return the options of calls, and those of a named run or None, in the keywords that `called`
+    was given.
+
+    Raises:
+        TypeError, ConfigurationError: see `CallOptions` and `run_options`.
+    """
+    run: Any = {**keywords}
+    calls = {name: run.pop(name) for name in CallKeywords.__annotations__ if name in run}
+    return CallOptions(**calls), run_options(run, called)
+
+
+def _check_names(called: Callable[..., object], said: Mapping[str, Any], keywords: Any) -> None:
+    """Check that all names are among these keywords; the error names a similar parameter of
+    `called`.
+    """
+    for unknown in said.keys() - keywords.__annotations__.keys():
+        import inspect
+
+        known = {*inspect.signature(called).parameters, *keywords.__annotations__} - {"self"}
+        listed = f"help(gridengine.{called.__qualname__}) lists what it takes"
+        raise unexpected_keyword(called.__name__, unknown, known, listed)
 
 
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
@@ -137,19 +169,6 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise TypeError(f"retry_on must be exception classes, as (OSError,), not {one!r}")
     return classes
-
-
-Resume: TypeAlias = bool | Literal["anyway"]
-
-
-class RunKeywords(TypedDict, total=False):
-    """The keywords for a named run, which everything that makes many calls takes."""
-
-    name: str | None
-    journal: str | os.PathLike[str] | None
-    resume: Resume
-    retry_failed: bool
-    wait: bool
 
 
 class RunOptions(Struct, frozen=True):
@@ -183,12 +202,7 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
     Raises:
         TypeError, ConfigurationError: see `RunOptions`; or there are other keywords without a name.
     """
-    for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
-        import inspect
-
-        known = [*inspect.signature(called).parameters, *RunKeywords.__annotations__]
-        listed = f"help(gridengine.{called.__name__}) lists what it takes"
-        raise unexpected_keyword(called.__name__, unknown, known, listed)
+    _check_names(called, keywords, RunKeywords)
     if keywords.get("name") is not None:
         return RunOptions(**keywords)  # type: ignore[arg-type]
     if said := [word for word, value in keywords.items() if value is not None]:

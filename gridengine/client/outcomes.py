@@ -7,12 +7,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage
 from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
@@ -28,6 +29,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.wire.messages import Attempt, TaskBegan
 
 log = logging.getLogger("gridengine")
 
@@ -40,7 +42,7 @@ class OutcomeListener:
     __slots__ = ()
     daemon = True
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         """Do nothing."""
 
     def noted(self, event: TaskMessage) -> None:
@@ -50,6 +52,18 @@ class OutcomeListener:
 
     def abandoned(self) -> None:
         """Do nothing: all calls were handed over."""
+
+
+class OutcomeRecorder(Protocol):
+    """Records the outcomes of tasks in the file of a named run."""
+
+    def submit(
+        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], listener: Any
+    ) -> None:
+        """Submit tasks to a dispatcher, and record their outcomes."""
+
+    def close(self) -> None:
+        """Close the file: all calls have ended."""
 
 
 class Outcome(Struct, frozen=True):

@@ -10,14 +10,13 @@ from typing import Any, Self
 from msgspec import Struct
 
 from gridengine.arguments import flag, whole
+from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
-from gridengine.dispatcher.call_slot import WithoutSlot
+from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError, short_repr
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
@@ -81,9 +80,9 @@ LOOK_SECONDS = 0.1
 """How often a thread that waits for room checks whether workers have taken calls."""
 
 
-class _Block(Struct):
-    """A task: the number of its first call, how many calls it has, how many of them are unsettled,
-    and its size in bytes.
+class HandedTask(Struct):
+    """A task that was handed over: the number of its first call, how many calls it has, how many of
+    them have no outcome, and its size in bytes.
     """
 
     first: int
@@ -125,13 +124,14 @@ class Submission(OutcomeListener):
         """The references to results of other calls, in the function and in the tasks that were
         added.
         """
-        self._blocks: dict[int, _Block] = {}
+        self._tasks: dict[int, HandedTask] = {}
         self._repeated = RepeatedArrays()
         # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
+        self.recorder: OutcomeRecorder | None = None
         self._wake: Callable[[], object] | None = None
         """Wakes the task of an event loop that waits for outcomes."""
 
@@ -153,7 +153,7 @@ class Submission(OutcomeListener):
     @property
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
-        return not self._blocks and self._unread is None and self._events.empty()
+        return not self._tasks and self._unread is None and self._events.empty()
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
@@ -163,12 +163,12 @@ class Submission(OutcomeListener):
         """Return whether more calls may be added: those that wait for a worker fit into the window.
         There is always room for one task.
         """
-        held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
-        if held <= WINDOW_BYTES or not blocks:
+        held, tasks = self._added_bytes - self._settled_bytes, len(self._tasks)
+        if held <= WINDOW_BYTES or not tasks:
             return True
-        # Nobody says which blocks wait, so their average size stands for the size of each.
-        waiting = max(blocks - self.snapshot().running, 0)
-        return waiting * held <= WINDOW_BYTES * blocks
+        # Nobody says which tasks wait, so their average size stands for the size of each.
+        waiting = max(tasks - self.snapshot().running, 0)
+        return waiting * held <= WINDOW_BYTES * tasks
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait for outcomes before checking for room again; None to wait until
@@ -176,7 +176,7 @@ class Submission(OutcomeListener):
         """
         return None if self.has_room() else LOOK_SECONDS
 
-    def add(self, calls: Sequence[Any], first: int) -> int:
+    def _add(self, calls: Sequence[Any], first: int) -> int:
         """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
         size of the calls in bytes, with the data that they share with other calls.
 
@@ -210,9 +210,11 @@ class Submission(OutcomeListener):
         )
         pickled = size_of(payload)
         size = pickled + repeated.stored - stored
-        self._blocks[id] = _Block(first, len(calls), len(calls), size)
+        self._tasks[id] = HandedTask(first, len(calls), len(calls), size)
         self._added_bytes += size
         return pickled + repeated.named - named
+
+    add = _add
 
     def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
         from gridengine.client.dependencies import introduce  # imported here, as in `functions`
@@ -227,24 +229,26 @@ class Submission(OutcomeListener):
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
             if alone and start < index:
-                size += self.add(calls[start:index], first + start)
+                size += self._add(calls[start:index], first + start)
             if alone:
-                size += self.add([call], first + index)
+                size += self._add([call], first + index)
                 start = index + 1
-        return size + (self.add(calls[start:], first + start) if start < len(calls) else 0)
+        return size + (self._add(calls[start:], first + start) if start < len(calls) else 0)
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
+    def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
         """Like `add`, but if calls cannot be pickled, they are left out and get the error as their
         outcome.
         """
         try:
-            return self.add(calls, first)
+            return self._add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        size = self.add_what_can_travel(calls[:half], first)
-        return size + self.add_what_can_travel(calls[half:], first + half)
+        size = self._add_what_can_travel(calls[:half], first)
+        return size + self._add_what_can_travel(calls[half:], first + half)
+
+    add_what_can_travel = _add_what_can_travel
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """Like `add`, for calls that fail with this error and are not sent."""
@@ -255,22 +259,25 @@ class Submission(OutcomeListener):
         """Send the tasks that were added."""
         if self._added:
             tasks, self._added = self._added, []
-            self.dispatcher.submit(self._function, tasks, self)
+            if self.recorder is None:
+                self.dispatcher.submit(self._function, tasks, self)
+            else:
+                self.recorder.submit(self.dispatcher, self._function, tasks, self)
             self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:
-        block = self._blocks.get(event.task)
-        if block is None:
+        task = self._tasks.get(event.task)
+        if task is None:
             return
         if not self._discards:
             # In this order: the reader sees the outcome before `finished` can become True.
-            self._events.put((block.first, event))
+            self._events.put((task.first, event))
             if (wake := self._wake) is not None:
                 wake()
-        block.unsettled -= event.stop - event.start
-        if not block.unsettled:
-            del self._blocks[event.task]
-            self._settled_bytes += block.size
+        task.unsettled -= event.stop - event.start
+        if not task.unsettled:
+            del self._tasks[event.task]
+            self._settled_bytes += task.size
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
@@ -316,25 +323,19 @@ class Submission(OutcomeListener):
         finally:
             self._wake = None
 
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks that have not ended: the number of each, its first call and the one
-        after its last.
-        """
-        return [(task, 0, block.count) for task, block in list(self._blocks.items())]
-
     def cancel_after(self, index: int) -> None:
         """Cancel the tasks that begin after this call."""
         self.dispatcher.cancel(
-            [task for task, block in list(self._blocks.items()) if block.first > index]
+            [task for task, one in list(self._tasks.items()) if one.first > index]
         )
 
     def cancel(self) -> None:
         """Cancel all calls that have not settled, and discard their outcomes."""
         self._discards = True
         for task in self._added:
-            self._blocks.pop(task.id, None)  # missing if Ctrl-C came during `add`
+            self._tasks.pop(task.id, None)  # missing if Ctrl-C came during `add`
         self._added.clear()
-        if tasks := list(self._blocks):
+        if tasks := list(self._tasks):
             self.dispatcher.cancel(tasks)
 
     def close(self) -> None:
@@ -343,7 +344,7 @@ class Submission(OutcomeListener):
         """
         self.note_all_sent()
         try:
-            if self._blocks:
+            if self._tasks:
                 self.cancel()
         finally:
             if self._ours and self._scheduler is not None:

@@ -10,21 +10,23 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.arguments import whole
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.executor_submissions import (
+    FunctionTemplates,
+    GraphSubmission,
+    TrackedSubmission,
+)
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
-from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize, check_function
-from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
@@ -102,8 +104,6 @@ class Submitter:
             detach=detach and dispatcher.call_slot is not None,
         )
         self.batcher.recorder = self._named_run
-        if self._named_run is not None:
-            self._named_run.note_submitter(dispatcher, self.batcher.submitter)
         self._initializer = initializer
         self._set_options(options)
 
@@ -137,7 +137,7 @@ class Submitter:
 
     def __reduce__(self) -> NoReturn:
         refusal = TypeError(
-            "a pool or executor cannot travel with a call: exclude it from pickling "
+            "a pool or executor cannot travel with a call: leave it out of what is pickled "
             "(__getstate__), or make one inside the call"
         )
         vars(refusal)["refused"] = self  # the error names the pool, not a part of it
@@ -253,8 +253,8 @@ class Submitter:
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         if self._named_run is not None:
-            submission.recorder = self._named_run.graph(self._template_of)
-            calls = submission.recorder.left(wanted, calls)
+            known = submission.recorder = self._named_run.graph(self._template_of)
+            calls = known.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)

@@ -2,33 +2,32 @@
 that scheduler. It performs the decisions of `core`.
 
     caller's threads                    the I/O thread                     workers
-    posting: submit, cancel, ... --EventQueue--> io_loop --event--> core
-                                                   |  <--effects---   |
-    Listener.settled <--- effects <----------------'                  |
-                             |-- Send ----> links (local or remote) --'--> agents
+    calls.posting: submit, ... --EventQueue--> io_loop.IOLoop --event--> core
+                                                  |   ^--effects---------'
+    Listener.settled <--- io_loop.EffectPerformer <'
+                             |-- Send ----> links (local or remote) --> agents
                              `-- Launch --> launcher_thread --> the scheduler's launcher
                                                `-- Launched, Polled --> EventQueue
 
-Read `interface` first (the methods and events that callers see), then `posting`, `io_loop` and
-`effects`; `io_thread` puts the parts together.
+Read `io_loop` first, then `unsettled` (the tasks without outcomes, and who is told of them);
+`io_thread` puts the parts together. Callers' ends are in the room `calls`.
 
-- Links to workers (`links`): `local_workers` drives agents in this thread; `remote_workers` has a
-  server's socket, and both kinds side by side.
+- `links` has the interface of links to workers, and the link that drives agents in this thread;
+  `remote_workers` has a server's socket, and both kinds side by side.
 - `serving` is the end of clients in other processes, `standalone` the process of a dispatcher that
   stands alone, `run_directory` the folders.
 - Watching: `watch_server` (a Unix socket, and streams for followers), `watch_messages` and
-  `watch_answers`; `metrics` and `kept_reports` write files.
-- `call_slot` belongs to calls that wait for their nested calls; `nested_encoding` translates
-  between the core's structs and messages, for both ends.
+  `watch_answers`; `reports` writes files: metrics, and reports of runs that have ended.
+- `thread_queues` has the two ways in which threads wait for work: a queue of events beside
+  descriptors, and a queue of functions.
 
 State machines:
 
 - The I/O thread: runs; closing (`Closing` was posted and nothing is accepted any more); leaves once
   its workers have, or after `LEAVE_SECONDS`; ended, in order or by a failure.
-- A submitted task, in `interface.UnsettledTasks`: added when it is submitted, removed when its last
+- A submitted task, in `unsettled.UnsettledTasks`: added when it is submitted, removed when its last
   call has an outcome. It is counted where outcomes are told, not derived from the core's state,
   because that may be broken just when everything must be failed.
-- A `call_slot.CallSlot`: held, given back, asked for, over.
 
 Keep in step:
 
@@ -52,7 +51,7 @@ Rejected:
 - Sending followers each event as it happens. Calls may end by the ten thousand in a second;
   followers get a status at intervals with the events since, made once for all who want the same.
 - Fetching every result. Large results stay at their workers until the caller asks
-  (`effects.KeptPayloads`).
+  (`io_loop.KeptPayloads`).
 - Workers on a stand-alone dispatcher's own machine that connect over TCP as others do. Calls on
   this machine keep their speed; `remote_workers.MixedWorkers` has both kinds.
 """

@@ -10,41 +10,50 @@ import atexit
 import contextlib
 import copy
 import functools
+import itertools
 import logging
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import Closing, Draining, Scaled
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Draining,
+    Event,
+    ResultAsked,
+    Scaled,
+)
+from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.effects import EffectPerformer, KeptPayloads
-from gridengine.dispatcher.io_loop import IOLoop
+from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
-from gridengine.dispatcher.links import Link
-from gridengine.dispatcher.local_workers import LocalWorkers
-from gridengine.dispatcher.posting import PostingDispatcher
+from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
+from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
+from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.messages import ClientForget
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
+    from gridengine.dispatcher.reports import MetricsFile
     from gridengine.dispatcher.run_directory import Home
-    from gridengine.dispatcher.serving.client_actions import Action
-    from gridengine.dispatcher.serving.client_listener import ClientListener
+    from gridengine.dispatcher.serving.client_listener import Action, ClientListener
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
@@ -61,7 +70,7 @@ ZeroMQ's, and one that checks keys.
 """
 
 
-class DispatcherThread(PostingDispatcher):
+class DispatcherThread:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
@@ -89,38 +98,29 @@ class DispatcherThread(PostingDispatcher):
         journal: DispatcherFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__()
-        self._clock = clock
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
-        run_id = new_run_id() if home is None else home.stored.run_id
-        self._link: Link
-        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
-        self._policy = replace(
-            policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
-        )
-        self._core = StateMachine(self._policy, checked=settings.check)
-        if journal is not None:
-            assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
-            self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
-        self._scheduler_name, self._began = type(scheduler).__name__, self._clock.monotonic()
-        self._settings = settings
-        self.worker_keys = link.keys
-        """The keys and the port by which workers connect; None if they need none."""
-        self._metrics: MetricsFile | None = None
-        if settings.metrics_file:
-            from gridengine.dispatcher.metrics import MetricsFile  # few want it
-
-            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
-        self._answers: WatchAnswers | None = None
-        self._journal = journal
+        self._owner = os.getpid()
+        self.new_id = itertools.count(1).__next__
+        """Returns an id for a task, unique for this dispatcher."""
+        self._queue = EventQueue[Event]()
+        self._unsettled = UnsettledTasks()
+        self._possible = RememberedDemands()
+        self._wanted: dict[int, Wanted] = {}
+        # Reentrant: the garbage collector may close this in a thread that is submitting.
+        self._closing = threading.RLock()
+        self._closed = False
+        self.settings, self._clock, self._began = settings, clock, clock.monotonic()
+        self._scheduler_name = type(scheduler).__name__
         self._home = "" if home is None else str(home.folder)
-        self._payloads = KeptPayloads(self._ask, self.release_references)
+        self._journal = journal
+        self._answers: WatchAnswers | None = None
         self.failure: BaseException | None = None
         """The exception that has ended the I/O thread; None if there was none."""
         self._when_ended: Callable[[], object] = lambda: None
         self.actions: dict[str, Action] = {}
         """The actions that clients in other processes may ask for, by name."""
+        self._open(scheduler, home, new_run_id() if home is None else home.stored.run_id)
         record = None
         if home is not None and home.epoch and not scheduler.local:
             record = LaunchRecord(home.folder / LAUNCHES)
@@ -129,6 +129,26 @@ class DispatcherThread(PostingDispatcher):
         self._launcher = LauncherThread(
             copy.copy(scheduler).launcher, self._link.context, self._queue.post, record
         )
+        clients = self._make_clients()
+        self.listener = None if server is None else self._listen(server, clients, record)
+        """The end of clients in other processes, if any may connect."""
+        self._run(scheduler, clients)
+
+    def _open(self, scheduler: Scheduler, home: Home | None, run_id: str) -> None:
+        """Open the link to the workers, and make the core."""
+        self._link: Link
+        wake = self._queue.wake
+        self._link = link = _open_link(scheduler, self.settings, run_id, wake, home, self._clock)
+        self.worker_keys = link.keys
+        """The keys and the port by which workers connect; None if they need none."""
+        policy = policy_of(scheduler, self.settings, link.context)
+        self._policy = replace(policy, keeps_others=home is not None)
+        self._core = StateMachine(self._policy, checked=self.settings.check)
+        if self._journal is not None:
+            assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
+            self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
+
+    def _make_clients(self) -> Clients:
         clients = Clients(
             self._core.state,
             self._link.send,
@@ -137,20 +157,26 @@ class DispatcherThread(PostingDispatcher):
             self.check,
             slots=self.slots,
         )
-        if journal is not None:
+        if self._journal is not None:
             from gridengine.dispatcher.serving.client_journal import Journal
 
-            journal.wake = self._queue.wake
-            clients.record_in(Journal(journal))
-        self.listener: ClientListener | None = None
-        """The end of clients in other processes, if any may connect."""
-        if server is not None:
-            from gridengine.dispatcher.serving.client_listener import (
-                ClientListener,  # imports ZeroMQ
-            )
+            self._journal.wake = self._queue.wake
+            clients.record_in(Journal(self._journal))
+        return clients
 
-            launched = () if record is None else record.launched()
-            self.listener = ClientListener(server, clients, self.actions, settings, launched)
+    def _listen(
+        self, server: Server, clients: Clients, record: LaunchRecord | None
+    ) -> ClientListener:
+        from gridengine.dispatcher.serving.client_listener import ClientListener  # imports ZeroMQ
+
+        launched = () if record is None else record.launched()
+        return ClientListener(server, clients, self.actions, self.settings, launched)
+
+    def _run(self, scheduler: Scheduler, clients: Clients) -> None:
+        """Start the I/O thread, and everything that runs beside it."""
+        settings, run_id = self.settings, self._link.context.id
+        self._named = clients.named
+        self._payloads = KeptPayloads(self._ask, self._let_go)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -159,9 +185,8 @@ class DispatcherThread(PostingDispatcher):
             self._wanted,
             clients,
             self._payloads,
-            clock,
+            self._clock,
         )
-        self._named = clients.named
         self._loop = IOLoop(
             self._core,
             self._queue,
@@ -172,8 +197,13 @@ class DispatcherThread(PostingDispatcher):
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
             self.listener,
-            clock,
+            self._clock,
         )
+        self._metrics: MetricsFile | None = None
+        if settings.metrics_file:
+            from gridengine.dispatcher.reports import MetricsFile  # few want it
+
+            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
         for stream in self._link.streams:
@@ -181,6 +211,12 @@ class DispatcherThread(PostingDispatcher):
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.start(functools.partial(self.status, 0))
+
+    def check(self, demand: Demand) -> None:
+        if demand not in self._possible:
+            can_hold(self._policy, demand.request)
+            pickling.dump(demand.resources)
+            self._possible.add(demand)
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         self._named.note(name, file, submitter)
@@ -269,6 +305,50 @@ class DispatcherThread(PostingDispatcher):
     def flush_output(self, seconds: float | None = None) -> None:
         self._link.streams.flush(seconds)
 
+    def _ask(self, reference: int) -> None:
+        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
+        itself.
+        """
+        if os.getpid() != self._owner:
+            self._refuse()
+        self._post(ResultAsked(reference))
+
+    def _let_go(self, references: Sequence[int]) -> None:
+        """Note that nobody has these results any more."""
+        self._post(ClientForget(0, references=references))
+
+    def _in_thread(self, make: Callable[[], Any]) -> Any:
+        """Return the value of `make`, called in the I/O thread.
+
+        Raises:
+            ConfigurationError: the dispatcher has been closed, or belongs to another process.
+        """
+        coming = Future[Any]()
+
+        def answer() -> None:
+            try:
+                coming.set_result(make())
+            except Exception as error:  # an exception here would end the I/O thread
+                coming.set_exception(error)
+
+        with self._closing:
+            if self._closed or os.getpid() != self._owner:
+                self._refuse()
+            self._queue.ask(answer)
+        return coming.result()
+
+    def _post(self, event: Event) -> None:
+        if os.getpid() == self._owner and not self._closed:
+            self._queue.post(event)
+
+    def _refuse(self) -> None:
+        if os.getpid() != self._owner:
+            raise ConfigurationError(
+                "this scheduler's workers belong to the process that this one was forked from",
+                hint="make a new scheduler after the fork",
+            )
+        raise ConfigurationError("this scheduler has been closed", hint="make a new one")
+
     # ---------------------------------------------------------------- the end
 
     def _end(self, *, wait: bool, for_good: bool = False) -> None:
@@ -296,12 +376,9 @@ class DispatcherThread(PostingDispatcher):
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for jobs that are no daemons, until a Ctrl-C. Do not wait if an exception ends the
-        interpreter.
-        """
-        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        """Wait for jobs that are no daemons, until a Ctrl-C."""
         try:
-            self._unsettled.wait_for_jobs(lambda: failed or self._closed)
+            self._unsettled.wait_for_jobs(lambda: self._closed)
         except KeyboardInterrupt:
             log.warning("interrupted while waiting for jobs; they are ended")
 
@@ -313,7 +390,7 @@ class DispatcherThread(PostingDispatcher):
 
         watched = self._watched()
         return open_watch_server(
-            self._settings.watch_directory,
+            self.settings.watch_directory,
             watched.answer,
             watched.streams.remove,
             b"" if self._home else watched.record(),
@@ -349,7 +426,7 @@ class DispatcherThread(PostingDispatcher):
                 home=self._home,
             ),
             traffic=(self._loop.received, self._performer.sent),
-            settings=self._settings,
+            settings=self.settings,
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
@@ -362,7 +439,7 @@ class DispatcherThread(PostingDispatcher):
         return self._answers
 
     def _work(self) -> None:
-        """Run the loop. Whatever ends it, fail what is open and tear everything down."""
+        """Run the loop. When it ends, for any reason, fail all open calls and close everything."""
         broken = True
         try:
             self._loop.run()

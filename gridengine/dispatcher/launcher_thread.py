@@ -6,9 +6,8 @@ new launcher takes over these workers.
 
 from __future__ import annotations
 
+import functools
 import logging
-import queue
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from gridengine.dispatcher.core.events import (
     LaunchFailed,
     Polled,
 )
+from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import (
     UNREACHABLE,
     ClusterError,
@@ -163,16 +163,11 @@ class LauncherThread:
         self._record = record
         self._adopts = record if record is not None and record.exists else None
         """The record of the workers that the launcher must still take over; None once it has."""
-        self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
-        self._ask = self._requests.put
         self._launcher: Launcher | None = None
         self._polling = False
         # Started now: the first job may be submitted as the last act of a script, and from Python
         # 3.12 on no thread starts once the interpreter ends.
-        self._thread = threading.Thread(
-            target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True
-        )
-        self._thread.start()
+        self._thread = HelperThread(f"gridengine-launcher-{run.id}")
 
     def launch(self, effect: Launch) -> None:
         """Start workers; posts `Launched` or `LaunchFailed`."""
@@ -274,8 +269,8 @@ class LauncherThread:
 
     def close(self) -> None:
         """Stop all remaining workers, and the thread."""
-        self._requests.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.do(self._end)
+        self._thread.end(wait=True, seconds=CLOSE_SECONDS)
 
     def _opened(self) -> Launcher:
         if self._launcher is None:
@@ -298,20 +293,21 @@ class LauncherThread:
                     "the record of launched workers cannot be written: %s", safe_repr(error)
                 )
 
-    def _serve(self) -> None:
-        """Handle requests until `close`; then stop the workers."""
-        while (request := self._requests.get()) is not None:
-            try:
-                event = request()
-            except BaseException as error:
-                # A request that fails now is made again later. A failure to ask is never taken for
-                # a worker's death.
-                log.warning("the scheduler does not answer: %s", safe_repr(error))
-                continue
-            self._save()
-            if event is not None:
-                self._post(event)
-        self._end()
+    def _ask(self, request: Callable[[], Event | None]) -> None:
+        self._thread.do(functools.partial(self._perform, request))
+
+    def _perform(self, request: Callable[[], Event | None]) -> None:
+        """Handle a request, and post its event."""
+        try:
+            event = request()
+        except BaseException as error:
+            # A request that fails now is made again later. A failure to ask is never taken for a
+            # worker's death.
+            log.warning("the scheduler does not answer: %s", safe_repr(error))
+            return
+        self._save()
+        if event is not None:
+            self._post(event)
 
     def _end(self) -> None:
         """Stop all launched workers, including those of the record's earlier processes. Workers

@@ -10,7 +10,7 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.run_directory import LOGS, Home, tidy, tidy_logs, write_connection
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
@@ -20,8 +20,8 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output
 from gridengine.wire.server import Server
-from gridengine.worker.memory_limit import memory_here
-from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.output import JobsOutput
+from gridengine.worker.process_resources import memory_here
 from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")

@@ -38,6 +38,9 @@ from gridengine.wire.connection_file import (
 if TYPE_CHECKING:
     from gridengine.wire.server import Server
 
+log = logging.getLogger("gridengine")
+
+GATHER_SECONDS = 0.05
 DISPATCHERS = "dispatchers"
 SERVER, WORKER, CLIENT, WATCHER = "server.json", "worker.json", "client.json", "watcher.json"
 """Files of a stand-alone dispatcher. The first has all keys and ports, and survives restarts;
@@ -47,6 +50,18 @@ LAUNCHES = "launches.json"
 """The record of the workers that the batch system was asked for."""
 JOURNAL = "journal.sqlite"
 """The journal."""
+CONNECTION = "connection.json"
+LOGS = "logs"
+SUCCEEDED = "succeeded"
+"""This file marks the folder of a run in which nothing failed."""
+FAILED_FACTOR = 4
+"""The folder of a run that is not marked is kept this many times as long."""
+DAY_SECONDS = 86400.0
+MOST_LOOKED_AT = 50
+MOST_SECONDS = 0.1
+"""The start of one run removes no more old runs than this; the next ones go on."""
+RUN_NAME = re.compile(r"(\d{8}-\d{6})-(?:up-)?(?:(.+)-)?(\d+)-[0-9a-f]{6}")
+"""The name of a run's folder: when the run began, on which machine and by which process."""
 
 
 class StoredIdentity(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,22 +89,6 @@ class Home(Struct, frozen=True):
 def folder_of(name: str, settings: Settings) -> Path:
     """Return the folder of the dispatcher with this name."""
     return settings.runs / DISPATCHERS / name
-
-
-log = logging.getLogger("gridengine")
-
-CONNECTION = "connection.json"
-LOGS = "logs"
-SUCCEEDED = "succeeded"
-"""This file marks the folder of a run in which nothing failed."""
-FAILED_FACTOR = 4
-"""The folder of a run that is not marked is kept this many times as long."""
-DAY_SECONDS = 86400.0
-MOST_LOOKED_AT = 50
-MOST_SECONDS = 0.1
-"""The start of one run removes no more old runs than this; the next ones go on."""
-RUN_NAME = re.compile(r"(\d{8}-\d{6})-(?:up-)?(?:(.+)-)?(\d+)-[0-9a-f]{6}")
-"""The name of a run's folder: when the run began, on which machine and by which process."""
 
 
 def new_run_id(kind: str = "") -> str:
@@ -181,9 +180,6 @@ def is_under_way(file: Path) -> bool:
 
 def _host() -> str:
     return re.sub(r"[^\w.]", "_", socket.gethostname())
-
-
-GATHER_SECONDS = 0.05
 
 
 def python_version() -> str:

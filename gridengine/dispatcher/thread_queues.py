@@ -87,11 +87,13 @@ class HelperThread:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def end(self, *, wait: bool) -> None:
-        """Call the remaining functions, and end."""
+    def end(self, *, wait: bool, seconds: float | None = None) -> None:
+        """Call the remaining functions, and end. With `wait`, return once the thread has ended, or
+        after `seconds`.
+        """
         self._requests.put(None)
         if wait and not self.is_current():
-            self._thread.join()
+            self._thread.join(seconds)
 
     def is_current(self) -> bool:
         """Return whether the caller runs in this thread."""

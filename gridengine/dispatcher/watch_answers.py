@@ -19,10 +19,10 @@ from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core.calls import OpenTask
-from gridengine.dispatcher.core.events import CancelRequested, DrainHosts, Event
+from gridengine.dispatcher.core.events import DrainHosts, Event
 from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
-from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.task_views import call_window, graph_of
@@ -50,8 +50,9 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.worker.memory_limit import resident_bytes
-from gridengine.worker.output_limits import OutputExcerpt
+from gridengine.wire.messages import ClientCancel
+from gridengine.worker.process_resources import resident_bytes
+from gridengine.worker.stream_writer import OutputExcerpt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.launcher_thread import LauncherThread
@@ -236,7 +237,9 @@ class WatchAnswers:
         if not (state.failed or (state.done and now - self._began >= REPORT_SECONDS)):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)
-        keep(self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports))
+        write_report(
+            self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports)
+        )
 
     def ask_reasons(self, request: Request, now: float) -> Answer:
         """Ask the batch system why queued workers wait. Its answers go into the status."""
@@ -276,14 +279,14 @@ class WatchAnswers:
         if not request.words:
             self._state.open_all()
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
-            self._post(CancelRequested([one.task.id for one in left], signal.SIGTERM))
+            self._post(ClientCancel(0, [one.task.id for one in left], signal.SIGTERM))
             return Answer(self._identity, count=sum(one.unsettled for one in left))
         calls = [
             (one.task.id, index, index + 1)
             for one, index in self._named(request.words)
             if not one.is_settled(index) and self._is_of(one, request.run)
         ]
-        self._post(CancelRequested((), signal.SIGTERM, calls))
+        self._post(ClientCancel(0, (), signal.SIGTERM, calls))
         return Answer(self._identity, count=len(calls))
 
     def _is_of(self, one: OpenTask, run: str) -> bool:

@@ -27,8 +27,7 @@ from gridengine.dispatcher.watch_messages import Answer, Request
 from gridengine.status.rows import Status
 from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import EventRecorder, Position
-from gridengine.wire.connection_file import write_private
-from gridengine.wire.runtime_folder import RECORD, SOCKET, make_runtime_folder
+from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
 from gridengine.worker.poller import Poller
 
 log = logging.getLogger("gridengine")
@@ -37,6 +36,9 @@ LEAST_INTERVAL = 0.1
 MOST_FOLLOWERS = 64
 STUCK_SECONDS = 5.0
 """A follower that leaves its messages unread for this long, beyond its interval, is dropped."""
+MOST_WATCHERS = 32
+MOST_REQUEST = 16 * 1024
+_CREDENTIALS = struct.Struct("3i")
 
 
 class Told:
@@ -201,11 +203,6 @@ class WatchStreams:
 def _next(interval: float, now: float) -> float:
     """Return when followers with this interval are due next: all of them at the same times."""
     return (math.floor(now / interval) + 1) * interval
-
-
-MOST_WATCHERS = 32
-MOST_REQUEST = 16 * 1024
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Watcher:

@@ -9,11 +9,10 @@ dispatcher has one with everything that a restart needs.
 
 Nothing here runs a call. Read `run_file` first, then `writer`, then `known_calls`.
 
-- `run_schema` has the tables of a run's file; `stored_runs` reads it without the code that made it;
-  `handed_calls` records which calls a stand-alone dispatcher was handed.
+- `stored_runs` reads a run's file without the code that made it, and records which calls a
+  stand-alone dispatcher was handed.
 - `dispatcher_file` is the dispatcher's journal.
-- `lock_file` and `owner_lock` let one process at a time use a file; `file_systems` says whether a
-  write-ahead log works there.
+- `lock_file` lets one process at a time use a file.
 
 Keep in step:
 
@@ -21,7 +20,8 @@ Keep in step:
   process at a time may write, which the lock ensures.
 - `RunFile._has_blocks` with the writer: `read` flushes before it looks up what this process wrote.
 - `DispatcherFile._later` with `settle_later`: acts that wait behind a deferred write run when the
-  write is durable, or when the row that supersedes it is.
+  write is durable, or when the row that supersedes it is. Who uses the file calls `write_due` by
+  its `deadline`.
 - `APPLICATION`, `VERSION` and the tables with every older file.
 
 Rejected: keeping results of named runs in the dispatcher's journal. On the client's side the file

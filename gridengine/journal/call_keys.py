@@ -9,25 +9,32 @@ it refers to, each with a digest of its own, so that the log can say which of th
 Rejected: digests of source text. Code objects ignore comments, docstrings and positions, and exist
 for code that is made by `exec` or typed at a prompt. The price: another minor version of Python
 makes other code.
+
+Modules that a function imports when it runs count too. Such a module may not be loaded in this
+process, and is not loaded for this: its file is found and compiled (`imported_code`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import hashlib
+import importlib.util
 import io
 import os
 import pickle
 import sys
+import tokenize
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.journal.imported_code import imported_code
 from gridengine.serialize.by_value import Pickler, Reduction
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_importable
@@ -39,7 +46,7 @@ from gridengine.serialize.references import ResultHolder, hook
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared
 from gridengine.serialize.unpicklable import name_of
-from gridengine.serialize.users_modules import MAINS, is_own_module
+from gridengine.serialize.users_modules import MAINS, is_own, is_own_module, spec_of
 
 KEY_BYTES = 16
 SETS: tuple[bytes, ...] = (pickle.EMPTY_SET, pickle.FROZENSET)
@@ -386,3 +393,65 @@ def changed_parts(before: Parts, after: Parts) -> Iterable[str]:
     """Return the names of the parts that differ, a function's own first."""
     names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     return sorted({name.partition(":")[0] for name in names if not name.startswith("the name ")})
+
+
+def imported_code(
+    code: types.CodeType, package: str | None, names: Iterable[str] = ()
+) -> Iterator[tuple[str, types.CodeType]]:
+    """Yield the name and code of each of the user's own modules that this code imports, directly or
+    by other such modules. `package` is the package that relative imports start from. `names` are
+    imported as well; each is a module or a member of one.
+    """
+    waiting = deque([*_imports(code, package), *sorted(_with_packages(names))])
+    seen = set[str]()
+    while waiting:
+        name = waiting.popleft()
+        spec = None if name in seen else spec_of(name)
+        seen.add(name)
+        if spec is None or not spec.has_location or not is_own(str(spec.origin)):
+            continue
+        found = _compiled(str(spec.origin), _time_of(str(spec.origin)))
+        if found is not None:
+            yield name, found
+            waiting += _imports(found, spec.parent)
+
+
+def _time_of(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports(code: types.CodeType, package: str | None) -> tuple[str, ...]:
+    """Return the names of the modules that this code, or code within it, may import, sorted."""
+    names = set()
+    for one in codes(code):
+        before: list[dis.Instruction] = []
+        for instruction in dis.get_instructions(one):
+            if instruction.opname == "IMPORT_NAME":
+                level, members = (found.argval for found in before[-2:])
+                with contextlib.suppress(ImportError):  # beyond the top: it fails at run time, too
+                    name = "." * level + instruction.argval
+                    whole = importlib.util.resolve_name(name, package)
+                    names.add(whole)
+                    names.update(f"{whole}.{member}" for member in members or ())
+            elif instruction.opname != "EXTENDED_ARG":
+                before = [*before[-1:], instruction]
+    return tuple(sorted(_with_packages(names)))
+
+
+def _with_packages(names: Iterable[str]) -> set[str]:
+    parts = (name.split(".") for name in names)
+    return {".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(path: str, changed: int) -> types.CodeType | None:
+    """Return the code of a file; None when it is no readable Python file."""
+    try:
+        with tokenize.open(path) as file:
+            return compile(file.read(), Path(path).name, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
+        return None

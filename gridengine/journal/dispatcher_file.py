@@ -7,6 +7,14 @@ ended calls are in rows of their own, until all have ended and the client knows.
 last in a restart, when the ended calls, and the calls that workers hold, are out of the queues.
 Otherwise a cancellation would end them again, and outcomes would reach the client in other groups
 than it knows. Rejected: a row for each call, which costs a hundred times the writes.
+
+A write may be deferred (`write_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
+included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
+256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
+messages of workers are not acknowledged either: they may be about calls that run only once, whose
+results nobody would have after a kill. Requests of clients overtake the deferred write. Rejected:
+files of their own for large results. They would still be written, and be one more thing to keep in
+step.
 """
 
 from __future__ import annotations
@@ -23,7 +31,8 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError
-from gridengine.journal.writer import Change, JournalWriter, open_connection
+from gridengine.journal.writer import JournalWriter, open_connection
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import VERSION as PROTOCOL
 
 VERSION = 1
@@ -46,11 +55,18 @@ ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since RE
 """A table that older files of this version may lack."""
 
 
-class DeferredWrite(Struct, frozen=True):
-    """A deferred write, which may be withdrawn."""
+LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
+"""How long a deferred write waits to be withdrawn, and how many bytes deferred writes may have
+together.
+"""
 
-    number: int
-    change: Change
+
+class _Deferred(Struct, eq=False):
+    """A deferred write: when it is due (monotonic seconds), and its size in bytes."""
+
+    due: float
+    size: int
+    write: Callable[[], None]
 
 
 class DispatcherFile:
@@ -59,14 +75,16 @@ class DispatcherFile:
 
     Args:
         path: the file, created if it is missing.
+        clock: of the loop that calls `write_due`.
 
     Raises:
         ConfigurationError: the file is damaged, not a journal, or written by a gridengine whose
         journal this one cannot read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
+        self._clock = clock
         try:
             os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._reader = open_connection(str(path))
@@ -90,6 +108,9 @@ class DispatcherFile:
         self._durable: deque[Callable[[], object]] = deque()
         self.wake: Callable[[], object] = lambda: None
         """Called, in another thread, when `settle` has work."""
+        self._deferred: dict[int, _Deferred] = {}
+        """The deferred writes by number, oldest first."""
+        self._deferred_bytes = 0
         self._later: dict[int, None] = {}
         """The numbers of deferred writes that are neither durable nor superseded by a durable
         write.
@@ -131,11 +152,10 @@ class DispatcherFile:
         rows: Iterable[Sequence[Any]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute a statement with each of these rows. `settle` calls `then` once they are
-        durable.
+        """Execute a statement with each of these rows. `settle` calls `then` once they are durable.
+        A value that takes long to convert can have `__conform__`, which the writer's thread calls.
         """
-        note = None if then is None else partial(self._note, then)
-        self._writer.write(statement, tuple(rows), note)
+        self.write_together((statement, tuple(rows)), then=then)
 
     def write_together(
         self,
@@ -153,13 +173,11 @@ class DispatcherFile:
         self._writer.do(act, None if then is None else partial(self._note, then))
 
     def write_later(
-        self,
-        statement: str,
-        row: Sequence[Any],
-        size: int,
-        then: Callable[[], object],
-    ) -> DeferredWrite:
-        """Write one row of this many bytes, deferred: it may be withdrawn for a while."""
+        self, statement: str, row: Sequence[Any], size: int, then: Callable[[], object]
+    ) -> int:
+        """Write one row of this many bytes, deferred: it may be withdrawn for a while. Return its
+        number.
+        """
         self._last_later = number = self._last_later + 1
         self._later[number] = None
 
@@ -167,24 +185,38 @@ class DispatcherFile:
             self.settle_later([number])
             then()
 
-        return DeferredWrite(
-            number,
-            self._writer.do_later(
-                lambda connection: connection.execute(statement, row),
-                partial(self._note, on_disk),
-                size,
-            ),
-        )
+        due, write = self._clock.monotonic() + LATER_SECONDS, self.write
+        self._deferred[number] = _Deferred(due, size, lambda: write(statement, [row], on_disk))
+        self._deferred_bytes += size
+        while self._deferred_bytes > LATER_BYTES:
+            self.write_now([next(iter(self._deferred))])
+        return number
 
-    def withdraw(self, later: Iterable[DeferredWrite]) -> list[int]:
-        """Withdraw those deferred writes that are not written yet. Return their numbers; pass them
+    def _take(self, numbers: Iterable[int]) -> list[tuple[int, _Deferred]]:
+        """Remove those of these writes that are still deferred, and return them."""
+        taken = [(one, self._deferred.pop(one)) for one in numbers if one in self._deferred]
+        self._deferred_bytes -= sum(one.size for _, one in taken)
+        return taken
+
+    def withdraw(self, numbers: Iterable[int]) -> list[int]:
+        """Withdraw those of these writes that are still deferred. Return their numbers; pass them
         to `settle_later` once the write that supersedes them is durable.
         """
-        return [one.number for one in later if self._writer.withdraw(one.change)]
+        return [number for number, _ in self._take(numbers)]
 
-    def write_now(self, later: Iterable[DeferredWrite]) -> None:
+    def write_now(self, numbers: Iterable[int]) -> None:
         """Write these deferred writes now, before all later requests."""
-        self._writer.write_now(one.change for one in later)
+        for _, one in self._take(numbers):
+            one.write()
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic time at which `write_due` must be called."""
+        return next((one.due for one in self._deferred.values()), math.inf)
+
+    def write_due(self, now: float) -> None:
+        """Write the deferred writes that can wait no longer."""
+        self.write_now([number for number, one in self._deferred.items() if one.due <= now])
 
     def settle_later(self, numbers: Iterable[int]) -> None:
         """Mark these deferred writes as done: they were written, or superseded by a later write."""
@@ -224,6 +256,7 @@ class DispatcherFile:
 
     def close(self) -> None:
         """Write all remaining changes and close the file."""
+        self.write_due(math.inf)
         self._writer.close()
         self._reader.close()
 

@@ -36,9 +36,9 @@ from gridengine.journal.run_file import (
     RAISED,
     RETURNED,
     RunFile,
+    explained,
     read_result,
 )
-from gridengine.journal.run_schema import explained
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer, Payload

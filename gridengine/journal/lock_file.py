@@ -13,7 +13,7 @@ answers. A dispatcher behind a firewall, or on a network that was away for two s
 replaced while it runs. A dispatcher that finds its lock taken ends as if killed, and so does its
 supervisor, because two would write into one journal.
 
-The lock of a named run, which tells others which process has the run.
+A named run has such a lock, too (`take_lock`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,5 @@
 """A thread that writes to an SQLite file. Changes that arrive within some milliseconds are one
 commit.
-
-A change may be deferred (`do_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
-included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
-256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
-messages of workers are not acknowledged either: they may be about calls that run only once, whose
-results nobody would have after a kill. Requests of clients overtake the deferred change. Rejected:
-files of their own for large results. They would still be written, and be one more thing to keep in
-step.
 """
 
 from __future__ import annotations
@@ -17,10 +9,9 @@ import logging
 import re
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -30,23 +21,15 @@ log = logging.getLogger("gridengine")
 
 RETRY_SECONDS = 5.0
 """How long after a failed commit the next one is tried."""
-LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
-"""How long a deferred change may wait to be withdrawn, and how many bytes deferred changes may have
-together.
-"""
 
 Act: TypeAlias = Callable[[sqlite3.Connection], object]
 
 
 class Change(Struct, frozen=True, eq=False):
-    """A change to be written, and a function to call once it is durable. A deferred change also has
-    its due time (monotonic seconds) and its size in bytes.
-    """
+    """A change to be written, and a function to call once it is durable."""
 
     act: Act
     on_durable: Callable[[], object] | None
-    due: float = 0.0
-    size: int = 0
 
 
 class JournalWriter:
@@ -71,9 +54,6 @@ class JournalWriter:
         self._connection: sqlite3.Connection | None = None
         self._changed = threading.Condition()
         self._waiting: list[Change] = []
-        self._later: dict[Change, None] = {}
-        """The deferred changes, oldest first."""
-        self._later_bytes = 0
         self._asked = self._committed = 0
         """How many changes were requested, and how many of them are durable or given up."""
         self._hurries = self._closing = False
@@ -83,76 +63,20 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="gridengine-journal", daemon=True)
         self._thread.start()
 
-    def write(
-        self,
-        statement: str,
-        rows: Iterable[Sequence[Any]],
-        on_durable: Callable[[], object] | None = None,
-    ) -> None:
-        """Execute a statement with each of these rows. The thread reads the rows, more than once if
-        a commit fails. A value that takes long to convert can have `__conform__`, which the thread
-        calls.
-        """
-        self.do(lambda connection: connection.executemany(statement, rows), on_durable)
-
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
-        """Make a change by a connection, within a transaction. The thread calls `on_durable` once
-        the change is durable; it must return at once.
+        """Make a change by a connection, within a transaction. The thread makes it again if the
+        commit fails, and calls `on_durable` once it is durable; that must return at once.
 
         Raises:
             ValueError: the writer is closed.
         """
         with self._changed:
-            self._ask()
+            if self._closing:
+                raise ValueError(f"the writer of {self._what} is closed")
+            self._asked += 1
             self._waiting.append(Change(act, on_durable))
             if len(self._waiting) == 1:
                 self._changed.notify_all()
-
-    def do_later(self, act: Act, on_durable: Callable[[], object], size: int) -> Change:
-        """Make a deferred change of this many bytes. Other changes may overtake it, and it may be
-        withdrawn.
-
-        Raises:
-            ValueError: the writer is closed.
-        """
-        with self._changed:
-            self._ask()
-            change = Change(act, on_durable, time.monotonic() + LATER_SECONDS, size)
-            self._later[change] = None
-            self._later_bytes += size
-            if len(self._later) == 1 or self._later_bytes > LATER_BYTES:
-                self._changed.notify_all()
-            return change
-
-    def withdraw(self, change: Change) -> bool:
-        """Withdraw a deferred change. Return False when it is written, or being written."""
-        with self._changed:
-            if change not in self._later:
-                return False
-            self._drop(change)
-            self._committed += 1
-            self._changed.notify_all()
-            return True
-
-    def write_now(self, changes: Iterable[Change]) -> None:
-        """Write these deferred changes now, in this order, except those that are written
-        already.
-        """
-        with self._changed:
-            for change in changes:
-                if change in self._later:
-                    self._drop(change)
-                    self._waiting.append(change)
-            self._changed.notify_all()
-
-    def _ask(self) -> None:
-        if self._closing:
-            raise ValueError(f"the writer of {self._what} is closed")
-        self._asked += 1
-
-    def _drop(self, change: Change) -> None:
-        del self._later[change]
-        self._later_bytes -= change.size
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all requested changes are durable. Return False when `timeout` seconds pass,
@@ -202,27 +126,12 @@ class JournalWriter:
         the end.
         """
         with self._changed:
-            while not (self._waiting or self._closing or self._take_due()):
-                first = next(iter(self._later), None)
-                self._changed.wait(None if first is None else first.due - time.monotonic())
+            self._changed.wait_for(lambda: self._waiting or self._closing)
             pause = self._delay_seconds if self.failure is None else RETRY_SECONDS
             self._changed.wait_for(lambda: self._hurries or self._closing, pause)
-            self._take_due()
             self._hurries = False
             changes, self._waiting = self._waiting, []
             return changes
-
-    def _take_due(self) -> bool:
-        """Queue the deferred changes that can wait no longer. Return whether any change is
-        queued.
-        """
-        now, every = time.monotonic(), self._hurries or self._closing
-        while first := next(iter(self._later), None):
-            if not every and first.due > now and self._later_bytes <= LATER_BYTES:
-                break
-            self._drop(first)
-            self._waiting.append(first)
-        return bool(self._waiting)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -1,11 +1,11 @@
 """`gridengine page`: a dispatcher live in a browser, for its user alone. Needs `gridengine[page]`.
 
-    browser --requests--> access --> app --> source --ask, at most each 0.8 s--> dispatcher
+    browser --requests--> access --> web_server --> source --ask, at most each 0.8 s--> dispatcher
             <--events each second; rows of the visible window; graph, timeline, logs, metrics--
 
-Read `app` first. `access` decides which requests are answered, `source` asks the dispatcher, `rows`
-makes tables a window at a time, `graph` remembers what a graph looked like, `overview` is the data
-of each event. The files in `static` show them. Only the command line imports this room.
+Read `web_server` first. `access` decides which requests are answered, `source` asks the dispatcher,
+`rows` makes tables a window at a time, `drawn_graph` remembers what a graph looked like, `overview`
+is the data of each event. The files in `static` show them. Only the command line imports this room.
 
 Rejected:
 

@@ -11,8 +11,7 @@ from msgspec import Struct
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import GridEngineError
 from gridengine.watching.explanation import explain
-from gridengine.watching.formats import seconds, size
-from gridengine.watching.phrases import Explanation
+from gridengine.watching.phrases import Explanation, seconds, size
 
 
 class Overview(Struct, frozen=True):

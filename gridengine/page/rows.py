@@ -4,7 +4,7 @@ that have not ended, which may be a million.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,10 +12,9 @@ from msgspec import Struct
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
 from gridengine.status.rows import CallStatus, Status, WorkerStatus
-from gridengine.watching.causes import causes
-from gridengine.watching.formats import seconds
-from gridengine.watching.frames import VIEWS, Column, View, arranged, rows_of
-from gridengine.watching.pickled import call_arguments
+from gridengine.watching.call_descriptions import call_arguments, causes
+from gridengine.watching.phrases import seconds
+from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of
 
 OPEN_CALLS, CAUSES = "open", "causes"
 MOST_ROWS = 500
@@ -54,15 +53,11 @@ class Window(Struct, frozen=True):
 OPEN_COLUMNS = (
     Column("call", 0, lambda one: one.call),
     Column("arguments", 18, lambda one: call_arguments(one.arguments, one.place, one.form)),
-    Column("state", 12, lambda one: _state(one)),
+    Column("state", 12, lambda one: f"needs {one.missing:,} results" if one.missing else one.state),
     Column("asks for", 12, lambda one: one.request),
     Column("tried", 6, lambda one: len(one.history), "{:,}".format),
     Column("submitted", 9, lambda one: one.since_seconds, lambda ago: f"{seconds(ago)} ago"),
 )
-
-
-def _state(one: CallStatus) -> str:
-    return f"needs {one.missing:,} results" if one.missing else one.state
 
 
 CAUSE_COLUMNS = (
@@ -86,7 +81,7 @@ def window(source: Source, view: View, most: int) -> Window:
         columns, found = view.columns, rows_of(answer, view)
     first = _first(view, most, len(found))
     rows = [_row(one, columns) for one in found[first : first + most]]
-    note = _NOTES[view.name](answer.status) if view.name in _NOTES else ""
+    note = _note(view.name, answer.status)
     return Window(_headings(columns), rows, first, len(found), note)
 
 
@@ -123,25 +118,18 @@ def _row(one: Any, columns: Sequence[Column]) -> Row:
     return Row(key, [column.show(column.value(one)) for column in columns])
 
 
-def _of_workers(status: Status) -> str:
-    told, there = len(status.workers), status.worker_count
-    return f"an even sample of {told:,} of {there:,} workers" if told < there else ""
-
-
-def _of_calls(status: Status) -> str:
+def _note(view: str, status: Status) -> str:
+    """Return which rows a table leaves out; empty where it leaves out none."""
+    if view == "workers" and len(status.workers) < status.worker_count:
+        return f"an even sample of {len(status.workers):,} of {status.worker_count:,} workers"
+    if view == "failures" and len(status.failures) < status.failed:
+        return f"the last {len(status.failures):,} of {status.failed:,} calls that have failed"
+    if view != "calls":
+        return ""
     waits = f"{status.waiting:,} calls wait; calls that ended with a value are only counted"
-    told, there = len(status.runs), status.running
-    return f"{told:,} of {there:,} calls that run, the oldest; {waits}" if told < there else waits
+    if len(status.runs) == status.running:
+        return waits
+    return f"{len(status.runs):,} of {status.running:,} calls that run, the oldest; {waits}"
 
 
-def _of_failures(status: Status) -> str:
-    told, there = len(status.failures), status.failed
-    return f"the last {told:,} of {there:,} calls that have failed" if told < there else ""
-
-
-_NOTES: Mapping[str, Callable[[Status], str]] = {
-    "workers": _of_workers,
-    "calls": _of_calls,
-    "failures": _of_failures,
-}
 TABLES = (*VIEWS, OPEN_CALLS, CAUSES)

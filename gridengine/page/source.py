@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.errors import GridEngineError
-from gridengine.watching.lookup import connect
-from gridengine.watching.watched import Watched
+from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
 
 SHARED_SECONDS = 0.8
 """For how long an answer, or the error that there is none, is shared by all viewers."""

@@ -31,10 +31,12 @@ from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
-from gridengine.schedulers.worker_command import interpreter_flags, python_command
-from gridengine.wire.channel import socket_pair
-from gridengine.wire.connection_file import KEPT
+from gridengine.schedulers.worker_command import code_command, interpreter_flags
 
+FORK_SERVER = (
+    "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
+)
+"""Garbage is not looked for while modules are imported: they make none."""
 MOST_PROCESSES = 1 << 22
 """More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
 
@@ -173,7 +175,11 @@ class SpawnedForkServer(NamedTuple):
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
-    return {**own, **added, KEPT: "=".join(added)} if added else own
+    if not added:
+        return own
+    from gridengine.worker.environment import KEPT  # here: it takes milliseconds, and few need it
+
+    return {**own, **added, KEPT: "=".join(added)}
 
 
 def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
@@ -281,22 +287,21 @@ class ProcessLauncher(LocalLauncher):
 
 
 def _command(descriptor: str) -> list[str]:
-    return python_command(
-        sys.executable, interpreter_flags(), "gridengine.worker.forkserver_main", descriptor
-    )
+    return code_command(sys.executable, interpreter_flags(), FORK_SERVER, descriptor)
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return two ends of which none has the number of a standard stream, should one of those be
     closed here.
     """
-    pair = socket_pair(socket.SOCK_SEQPACKET)
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         ours, theirs = (
             socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
             for end in pair
         )
-        ours.setblocking(True)
+        for end in (ours, theirs):
+            end.setblocking(True)  # whatever a user's `socket.setdefaulttimeout`
     finally:
         for end in pair:
             end.close()

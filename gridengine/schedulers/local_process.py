@@ -16,8 +16,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from gridengine.errors import GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.detect import this_allocation
@@ -30,8 +28,6 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
-from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
 
 logger = logging.getLogger("gridengine")
 
@@ -125,6 +121,8 @@ class TcpProcessLauncher(LocalLauncher):
 
     def _command(self, demand: Demand) -> list[str]:
         parts, _ = encode_demand(demand)
+        import msgspec  # here: a first fork server starts before this is imported
+
         held = [msgspec.json.encode(parts).decode()] if parts else []
         return worker_command(sys.executable, self._connection, *held)
 
@@ -133,6 +131,9 @@ def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return which variables of this environment say what a login, and not what this machine, is:
     calls have their caller's in the place of those. How many threads a batch job has is the job's.
     """
+    from gridengine.worker.environment import EXPORTED, KEPT
+    from gridengine.worker.process_resources import THREADS
+
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
     return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
+from gridengine.worker.environment import BEGAN, EXPORTED, KEPT, SITE
 
 LIBRARIES = "LD_LIBRARY_PATH"
 NOTE_VARIABLES = """gridengine_env=$(type -P env)  # the prologue may take its folder from PATH

@@ -14,6 +14,7 @@ _HIDING = frozenset({"-I", "-E", "-S", "-s"})
 """The flags that keep an interpreter from importing what the environment, or the user's own folder,
 offers.
 """
+_HIDING_PACKAGE = frozenset({"-I", "-E", "-S"})
 _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
 """Those that change nothing of what calls do."""
 
@@ -31,23 +32,30 @@ def hiding_flags() -> list[str]:
 
 
 def python_command(python: str, flags: Sequence[str], module: str, *arguments: str) -> list[str]:
-    """Return what runs a module of this package; `-P`: it imports nothing from the working
-    directory.
+    """Return the command that runs a module of this package; with `-P` it imports nothing from the
+    working directory.
+    """
+    if not _HIDING_PACKAGE.intersection(flags):
+        return [python, *flags, "-P", "-m", module, *arguments]
+    run = f"import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+    return code_command(python, flags, run, *arguments)
+
+
+def code_command(python: str, flags: Sequence[str], code: str, *arguments: str) -> list[str]:
+    """Return the command that runs code which imports this package. It starts some milliseconds
+    sooner than `python_command`, which needs `runpy`.
 
     Where the flags keep PYTHONPATH from being read, or site-packages from being found, the
     package's own folder is named.
     """
-    if not {"-I", "-E", "-S"}.intersection(flags):
-        return [python, *flags, "-P", "-m", module, *arguments]
+    if not _HIDING_PACKAGE.intersection(flags):
+        return [python, *flags, "-P", "-c", code, *arguments]
     path = (
         os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute())
         if "-S" in flags
         else python_path("")
     )
-    run = f"runpy.run_module({module!r}, None, '__main__', True)"
-    code = (
-        f"import runpy, sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {run}"
-    )
+    code = f"import sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {code}"
     return [python, *flags, "-P", "-c", code, path, *arguments]
 
 

@@ -245,9 +245,9 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return the definition that fills a class's skeleton, with its version."""
     relatives = virtual_relatives(cls, is_by_value)
     parts = classes.attributes(cls), classes.member_attributes(cls), relatives
-    import hashlib
+    from _blake2 import blake2b  # not `hashlib`: see `pickling`
 
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     file = io.BytesIO()
     pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
     pickler.recipes = recipes

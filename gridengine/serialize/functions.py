@@ -16,10 +16,10 @@ import builtins
 import functools
 import importlib
 import linecache
+import os
 import sys
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.serialize.byte_code import (
@@ -260,7 +260,9 @@ def source_of(code: types.CodeType) -> Source | None:
 def note_source(filename: str, first: int, lines: list[str]) -> None:
     """Make these lines available to tracebacks, unless the file exists on this machine."""
     entry = linecache.cache.get(filename)
-    if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
+    if os.access(filename, os.F_OK):
+        return
+    if entry is not None and (len(entry) < 4 or entry[1] is not None):
         return
     known = list(entry[2]) if entry is not None else []
     known += ["\n"] * (first - 1 + len(lines) - len(known))

@@ -120,7 +120,7 @@ def dump_function(
     Raises:
         PicklingError: the function cannot be pickled; the text names the variable.
     """
-    import hashlib  # here: a runner does not need it, and starts earlier without it
+    from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL: 2 ms of a start
 
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
@@ -130,7 +130,7 @@ def dump_function(
 
     what = f"the function {name_of(function)}"
     payload = or_explain(lambda: with_dill(encode_with), whole, what)
-    digest, digested = hashlib.blake2b(digest_size=16), payload
+    digest, digested = blake2b(digest_size=16), payload
     if isinstance(payload, StoredPayload):
         digested = [payload.digest or os.urandom(16), *payload.others()]
     for buffer in digested:

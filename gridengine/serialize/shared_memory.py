@@ -11,15 +11,13 @@ import contextlib
 import fcntl
 import functools
 import itertools
-import logging
 import math
 import mmap
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
@@ -27,8 +25,8 @@ from gridengine.serialize.references import NOTHING, Awaited
 
 if TYPE_CHECKING:
     import hashlib
+    from pathlib import Path
 
-log = logging.getLogger("gridengine")
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block. To send a smaller one to each process costs
@@ -135,11 +133,8 @@ class BlockWriter:
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
-        import hashlib
-
-        # The digest of large buffers takes most of the time, and processors have instructions for
-        # SHA-256.
-        self._digest: hashlib._Hash | None = hashlib.sha256()
+        self._digest: hashlib._Hash | None = None
+        self._is_digested = True
 
     def put(self, index: int, buffer: Buffer) -> bool:
         """Copy the buffer that gets this index in the payload into the block. Return whether that
@@ -147,18 +142,22 @@ class BlockWriter:
         """
         view = memoryview(buffer).cast("B")
         try:
-            if self._digest is None or self._size + view.nbytes > self._most_digested:
+            if not self._is_digested or self._size + view.nbytes > self._most_digested:
                 self._copy(view)
-                self._digest = None
+                self._is_digested = False
             else:
-                self._digest = self._copy_and_digest(view, self._digest.copy())
+                self._digest = self._copy_and_digest(view)
         except OSError:  # no descriptor is left, or files may not be so large
             return False
         self._places.append((index, self._size, view.nbytes))
         self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
         return True
 
-    def _copy_and_digest(self, view: memoryview, digest: hashlib._Hash) -> hashlib._Hash:
+    def _copy_and_digest(self, view: memoryview) -> hashlib._Hash:
+        import hashlib  # here: it loads OpenSSL, and most functions have no large buffers
+
+        # The digest takes most of the time, and processors have instructions for SHA-256.
+        digest = hashlib.sha256() if self._digest is None else self._digest.copy()
         # Both release the interpreter's lock: on two processors this takes half the time.
         digesting = threading.Thread(target=digest.update, args=(view,))
         try:
@@ -190,7 +189,10 @@ class BlockWriter:
         block.own(self._fd)
         self._fd = -1
         return StoredPayload(
-            payload, block, self._places, b"" if self._digest is None else self._digest.digest()
+            payload,
+            block,
+            self._places,
+            self._digest.digest() if self._digest is not None and self._is_digested else b"",
         )
 
     def close(self) -> None:
@@ -272,7 +274,7 @@ def adopt(fd: int, size: int) -> memoryview:
         OSError: the block cannot be mapped.
         ValueError: the descriptor is of no block, or of one of another size.
     """
-    if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+    if os.fstat(fd).st_size != size or not _is_sealed(fd):
         raise ValueError("this is no block, or of another size")
     block = _private(fd, size)
     block.own(fd)
@@ -320,6 +322,32 @@ def writable(buffer: Buffer) -> Buffer:
     return bytearray(view) if block is None else memoryview(_private(block.fd, len(block)))
 
 
+@contextlib.contextmanager
+def sealed_block(buffer: Buffer) -> Iterator[int]:
+    """Yield a descriptor of a sealed block with a buffer, for as long as the context lasts: the
+    block that the buffer is, or else a copy.
+
+    Raises:
+        OSError: see `new_block`.
+    """
+    block = block_of(buffer)
+    if block is not None and _is_sealed(block.fd):
+        yield block.fd
+        return
+    fd = new_block(buffer)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _is_sealed(fd: int) -> bool:
+    """Return whether nobody can change a block. A block that was moved to a file has no seals."""
+    with contextlib.suppress(OSError):
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    return False
+
+
 class KeptBlocks:
     """Blocks that other processes may need. They stay open as long as they live, up to
     `MOST_BLOCKS`, since a process may have only so many descriptors.
@@ -329,9 +357,11 @@ class KeptBlocks:
         folder: the folder where the oldest blocks go, as files, if they have more.
     """
 
-    def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
+    def __init__(self, most_bytes: float = math.inf, folder: Path | None = None) -> None:
+        from pathlib import Path
+
         self.most_bytes = most_bytes
-        self.folder = folder
+        self.folder = folder or Path()
         self._blocks: dict[int, weakref.ref[Block]] = {}
         self._open: set[int] = set()
         self._in_memory: dict[int, int] = {}
@@ -385,7 +415,9 @@ class KeptBlocks:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                log.warning(
+                import logging  # here: a runner does without, and starts the sooner
+
+                logging.getLogger("gridengine").warning(
                     "results that calls need fill %.0f bytes of memory of this process, and %s "
                     "takes no more (%s): more of them stay in memory",
                     self.most_bytes,
@@ -467,5 +499,7 @@ def _check_openness() -> None:
     Raises:
         OSError: they may not (proc(5): the folder then belongs to root).
     """
+    from pathlib import Path
+
     if Path(f"/proc/{os.getpid()}/fd").stat().st_uid != os.geteuid():
         raise PermissionError("other processes may not open this one's descriptors")

@@ -12,13 +12,11 @@ them: nobody expects them to change meanwhile.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -99,8 +97,6 @@ def _has_unforked_children() -> bool:
     return bool(methods - {"fork"}) or multiprocessing.context.get_spawning_popen() is not None
 
 
-logger = logging.getLogger("gridengine")
-
 CHECK_SECONDS = 0.05
 MAINS = frozenset({"__main__", "__mp_main__"})
 SITE, DISTRIBUTION = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
@@ -161,7 +157,9 @@ class OwnModules:
         # Before `_seen` changes: another thread finds either the change or the new number.
         self.generation += bool(changed)
         if changed:
-            logger.info(
+            import logging  # here, as below: a runner does without, and starts the sooner
+
+            logging.getLogger("gridengine").info(
                 "edited or reloaded: %s; calls from now on import the module%s anew",
                 ", ".join(changed),
                 "s" * (len(changed) > 1),
@@ -207,9 +205,12 @@ class OwnModules:
             parts = parts_of(module)
             path = parts.get("__file__")
             if isinstance(path, str) and is_own(path):
-                whole = str(Path.cwd() / path)
-                stamp = _stamp(whole)
-                self._own[name] = _Own(module, parts.get("__spec__"), whole, stamp)
+                if not path.startswith(os.sep):
+                    from pathlib import Path
+
+                    path = str(Path.cwd() / path)
+                stamp = _stamp(path)
+                self._own[name] = _Own(module, parts.get("__spec__"), path, stamp)
                 self.newest = max(self.newest, stamp[0] if stamp else 0)
                 return
         self._own.pop(name, None)
@@ -263,7 +264,9 @@ def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         try:
             spec = finder.find_spec(name, path)
         except Exception as error:  # the finder may be anybody's
-            logger.debug("%r has not found %s: %s", finder, name, error)
+            import logging
+
+            logging.getLogger("gridengine").debug("%r has not found %s: %s", finder, name, error)
             continue
         if spec is not None:
             return spec
@@ -273,7 +276,8 @@ def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 @functools.cache
 def _others() -> tuple[str, ...]:
     return tuple(
-        f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[1])
+        f"{folder}{os.sep}"
+        for folder in (os.__file__.rpartition(os.sep)[0], __file__.rsplit(os.sep, 2)[0])
     )
 
 

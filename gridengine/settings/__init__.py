@@ -3,10 +3,10 @@
     defaults < the user's settings.toml < the project's gridengine.toml < GRIDENGINE_* variables
 
 The later source wins. The result is one frozen `Settings` for the process, made at its first use.
-Read `schema` first, then `values`. `files` finds and reads the files, `trusted_files` decides which
-are trusted, `locations` says where they are.
+Read `schema` first, then `values`. `locations` says where the files are; `files` reads those that
+are trusted.
 
-Keep in step: a field of `schema.Settings`, its line in the docstring there, and docs/settings.md.
+Keep in step: a field of `schema.Settings`, and its row in docs/settings.md, where its meaning is.
 
 Rejected:
 

@@ -133,7 +133,7 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
     for keys, value in _flat(content):
         name, place = ".".join(keys), f"{path}{_at(lines, keys)}"
         if name not in kinds:
-            raise _unknown(place, name)
+            raise _unknown(place, name, value)
         try:
             said[name] = Setting(convert(value, kinds[name]), place)
         except ValueError as error:
@@ -177,19 +177,23 @@ def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield (name,), value
 
 
-def _unknown(place: str, name: str) -> ConfigurationError:
+def _unknown(place: str, name: str, value: Any) -> ConfigurationError:
     if name in TABLES:
-        return ConfigurationError(
-            f"{place}: {name} is a table", hint=f"write [{name}], and its settings in lines below"
-        )
-    return ConfigurationError(
-        f"{place}: there is no setting {name!r}",
-        hint=suggestion(
-            name,
-            [*setting_types(), *TABLES],
-            lambda name: f"[{name}]" if name in TABLES else repr(name),
-        ),
-    )
+        hint = f"write [{name}], and its settings in lines below"
+        return ConfigurationError(f"{place}: {name} is a table", hint=hint)
+    known = [*setting_types(), *TABLES]
+    table, _, key = name.rpartition(".")
+    if table in TABLES and all(one.rpartition(".")[2] != key for one in known):
+        import difflib
+
+        # A short name of an option resembles many settings a little.
+        near = difflib.get_close_matches(key, TABLES[table].__struct_fields__, cutoff=0.7)
+        option = f'native = "--{key}={value}"' if table == "slurm" else "native, as it is"
+        hint = f"an option of the batch system's own goes into {option}"
+        hint = f"{f'{table}.{near[0]}'!r} is one" if near else hint
+    else:
+        hint = suggestion(name, known, lambda one: f"[{one}]" if one in TABLES else repr(one))
+    return ConfigurationError(f"{place}: there is no setting {name!r}", hint=hint)
 
 
 def suggestion(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:

@@ -1,4 +1,6 @@
-"""Define every setting (name, type, default), and convert and check given values."""
+"""Define every setting (name, type, default), and convert and check given values. docs/settings.md
+says what each means; a test checks that it names all.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +58,7 @@ def is_interactive() -> bool:
 
 
 class GridEngineSite(Struct, frozen=True):
-    """The names at a Grid Engine site, in the table `[grid_engine]`.
-
-    queue: where workers run when the scheduler does not say (default: the batch system decides).
-    parallel_environment: the parallel environment for `Cores(n)` (default: the first of `qconf
-        -spl` whose allocation_rule is $pe_slots).
-    memory: the resource, or resources with commas between, that `Memory(m)` requests (default
-        `h_vmem`).
-    memory_per_slot: whether memory is counted for each slot, as Grid Engine does except for
-        consumables of the kind JOB (default yes).
-    gpus: the options that request GPUs; {n} is their number, {per_slot} the number for each slot
-        (default `-l gpu={n}`).
-    native: options for every submission.
-    tokens: for each name of a `Token`, the options that request it, as `big = "-q big.q"`.
-    """
+    """The names at a Grid Engine site: the table `[grid_engine]`."""
 
     queue: Line = ""
     parallel_environment: Line = ""
@@ -81,13 +70,7 @@ class GridEngineSite(Struct, frozen=True):
 
 
 class BatchSite(Struct, frozen=True):
-    """The names of a site whose batch system is used by its commands; a table for each system.
-
-    account: for workers when the scheduler does not say (default: the batch system's own).
-    gpus: the options that request GPUs; {n} is their number (default: the system's usual ones).
-    native: options for every submission.
-    tokens: for each name of a `Token`, the options that request it.
-    """
+    """The names at the site of a batch system with commands; a table for each system."""
 
     account: Line = ""
     gpus: Line = ""
@@ -96,24 +79,13 @@ class BatchSite(Struct, frozen=True):
 
 
 class QueueSite(BatchSite, frozen=True):
-    """The names of a site with queues.
-
-    queue: for workers when the scheduler does not say (default: the batch system's own).
-    """
+    """The names at a site with queues."""
 
     queue: Line = ""
 
 
 class SlurmSite(BatchSite, frozen=True):
-    """A Slurm site's names, the table `[slurm]`.
-
-    partition, qos: for workers when the scheduler does not say (default: Slurm's own).
-    gpus: the options that request GPUs (default `--gres=gpu:{n}`).
-    srun: whether the first workers are started by `srun`, at once, where there is room (default
-        yes).
-    tokens: for each name of a `Token`, the options that request it (default for any name:
-        `--constraint=` and the name).
-    """
+    """The names at a Slurm site: the table `[slurm]`."""
 
     partition: Line = ""
     qos: Line = ""
@@ -122,66 +94,9 @@ class SlurmSite(BatchSite, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """How this process uses `gridengine`. Each field is also an environment variable:
-    `GRIDENGINE_RUN_DIRECTORY`, ...
+    """How this process uses `gridengine`. docs/settings.md says what each field means.
 
-    scheduler: where calls run when nobody says `scheduler=`: "processes", "grid_engine", "slurm" or
-        "inline" (default: the best that is here).
-    run_directory: folder, on a file system that the cluster's nodes share, below which each
-        dispatcher makes one of its own (default `~/.gridengine/runs`).
-    host: the address or name at which workers reach this machine (default: they try all of its
-        addresses).
-    ports: the first and the last port that dispatchers may listen at, as 42000-42099 (default: any
-        free port).
-    max_workers: the most cluster tasks at a time for one scheduler (default 1000).
-    progress: show the progress of maps and executors that take over two seconds: bars on a terminal
-        and in a notebook, else lines on standard error; see docs/watching.md (default yes).
-    forward_logging: pass log records and warnings of calls on to their caller's own loggers; see
-        docs/watching.md (default no).
-    output_bytes: how much of a job's standard output, and of its standard error, is recorded
-        (default 1,000,000).
-    log_bytes: about how large a worker's log may become; the middle of a larger one is cut out
-        (default 10,000,000).
-    kept_bytes: how much memory a worker may have for large results that other calls need, and the
-        dispatcher for those that have come to it; when there are more, the oldest go to files in
-        the run directory (0, the default: a quarter of the machine's memory).
-    keep_runs: after how many days the folder of an ended run is deleted, if there are logs in it;
-        after four times as many if the run failed (default 14).
-    keep_reports: of how many runs that took over ten seconds, or in which a call failed, a report
-        is stored, for `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0
-        stores none).
-    metrics_file: file for a dispatcher's metrics, as OpenMetrics text, written every ten seconds;
-        `{pid}` in it is the process's id (default: none).
-    watch_directory: folder of this user alone (mode 0700) on this machine, with the sockets by
-        which runs are watched (default: `gridengine` in XDG_RUNTIME_DIR, else a folder in /tmp).
-    idle_seconds: how long a cluster's idle worker stays (default 5; 60 in an interactive session,
-        such as a notebook).
-    beat_seconds: the time between two signs of life of a worker (default 2).
-    lease_seconds: how long a worker works on without a word from its dispatcher, and after how long
-        a silence the dispatcher takes the worker for lost (default 60).
-    start_seconds: within which a cluster task must connect once the batch system says that it runs
-        (default 30).
-    start_timeout: how long calls may wait for their first worker before they fail (default: for
-        ever).
-    client_grace: after how long a stand-alone dispatcher ends the calls of a client that is known
-        to be gone (default 60).
-    client_lease: after how long a silence a client and its stand-alone dispatcher take each other
-        for gone, where neither can look whether the other's process exists (default 900).
-    retention: for how many days a stand-alone dispatcher stores the calls of a named run, and their
-        outcomes, when nobody has the run any more (default 30).
-    max_nesting: how many calls of one worker at a time may wait for their nested calls (default
-        100).
-    grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
-    poll_seconds: the time between two questions to the batch system (default 2).
-    command_timeout: how long one command of a batch system may take (default 20).
-    check: after each event a dispatcher checks that its tables agree, and fails when they do not:
-        for who looks for a fault of this package. It takes the longer the more calls wait (default
-        no).
-    drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
-        DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code, so it may be set in the
-        environment or the user's own file, never in a project's.
-    grid_engine, slurm, htcondor, oar, pbs, lsf, flux: the names that a site's batch system has for
-        things.
+    Times are in seconds, except `keep_runs` and `retention`, which are in days.
     """
 
     scheduler: SchedulerName = ""

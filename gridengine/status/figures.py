@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
 from gridengine.wire.messages import RunnerFigures
+from gridengine.wire.records import record
 
 QUICK_SECONDS = 1e-3
 """Of calls that take less it is not noted how long each took, which would cost as much as they."""
@@ -21,7 +21,7 @@ _BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
 """Up to how many seconds each of them is; the last is of all that take longer, too."""
 
 
-@dataclass(slots=True, eq=False)
+@record
 class FunctionCounts:
     """What became of the calls of functions of one name since the dispatcher began.
 

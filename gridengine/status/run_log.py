@@ -46,6 +46,8 @@ class RunLog(Struct):
     busy_seconds: float = 0.0
     connected_workers: int = 0
     lost_workers: int = 0
+    warned_of_killed: bool = False
+    """Whether there was a warning that a call runs again because its process was killed."""
     events: EventRecorder | None = None
     """What takes in what happens, while somebody follows."""
 
@@ -85,10 +87,9 @@ class RunLog(Struct):
         left = f"{plural(calls, 'call')} had not ended on it"
         return self._line("lost worker", f"lost {_where(hello, job)}, which {reason}; {left}", now)
 
-    def retried(self, call: str, calls: int, how: str, now: float) -> list[str]:
-        """Say that calls run again; `call`: the first of them, `how`: by which attempt, and why."""
-        others = f" and {calls - 1} more" if calls > 1 else ""
-        return self._line("repeated call", f"{call}{others} is run again {how}", now)
+    def retried(self, text: str, now: float) -> list[str]:
+        """Say that calls run again."""
+        return self._line("repeated call", text, now)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
         """Return how many lines were left out, and figures when all calls have ended."""

@@ -1,26 +1,32 @@
 """Watch dispatchers from other processes, and put what they report into words.
 
-    dispatcher --Answer (JSON)--> Watched (a Unix socket) or RemoteWatched (TCP, the watcher's key)
-                                     |
-    names, lookup: which dispatcher  v
-    a word names               explanation: why calls wait; frames: `top`; report: a page of HTML
+    a word --names, dispatcher_lookup, run_lookup--> a dispatcher, or the file of a named run
+                                                         |
+         connections (a Unix socket), remote_connections (TCP)
+                                                         | Answer (JSON)
+                                                         v
+         explanation: why calls wait; top_tables: `top`; report: a page of HTML
 
-Read `dispatchers` first; the messages are `dispatcher/watch_messages`. `names` has the one rule by
-which a word names a dispatcher or run; `lookup` and `run_lookup` list what there is. `explanation`,
-`oddities` and `next_steps` make sentences of a status. `frames` makes the tables of `top` and of
-the page, `timeline` the bars of the report and the page.
+Read `connections` first; the messages are `dispatcher/watch_messages`.
+
+- Which dispatcher or run? `names` has the one rule by which a word names something;
+  `dispatcher_lookup` and `run_lookup` apply it. `runs_on_disk` reads what runs leave on disk.
+- Which words? `explanation` says why calls wait and what is odd, `call_explanation` what is known
+  of one call or worker, `next_steps` what to do. `call_descriptions` describes arguments and
+  failures; `phrases` formats times, sizes and places. `top_tables` has the tables of `top` and of
+  the page, `worker_logs` finds logs, `report` makes the page of a run and its timeline.
 
 Everything that makes words is pure: it takes a status, and can be tested on played cores.
 
-Keep in step: `frames.VIEWS` with the fields of `core/status`, and the dispatcher's `Answer` with
-older versions, because another version may answer.
+Keep in step: `top_tables.VIEWS` with the fields of `core/status`, and the dispatcher's `Answer`
+with older versions, because another version may answer.
 
 Rejected:
 
 - Words made by the dispatcher. It reports facts (a job, its state, the batch system's reason), and
-  the watcher makes sentences of them, at no cost to the run. The exception are hints: an error that
-  the dispatcher knows has its hint from whoever raised it, such as the schedulers' tables of
-  refusals; a second table here was worse.
+  the watcher makes sentences of them, at no cost to the run. Hints are the exception: an error that
+  the dispatcher knows brings its hint along, for example from the schedulers' tables of refusals; a
+  second table here would repeat it.
 - Unpickling what is shown. Arguments are read with a stand-in for every class that is not one of a
   few plain ones, exceptions by the texts at the beginning of their pickle.
 - Another protocol for watchers on other machines. They use the messages of clients, with the
@@ -28,4 +34,8 @@ Rejected:
 - A slope as the sign of a memory leak. Reported is a process whose last five calls all had half as
   much memory again as any of its first five: calls that need much now and then are no leak, nor are
   the imports of the first calls.
+- A report every few seconds, so that a killed process leaves one. The folder of reports may be on a
+  slow file server, and the I/O thread, on which all calls depend, would wait for it. A process
+  leaves a record beside its socket, which says who it was: without that, the report of an older run
+  of the same name would be shown in its place.
 """

@@ -1,4 +1,6 @@
-"""Explain why calls wait, and what can be done, from a dispatcher's status alone."""
+"""Explain why calls wait, what is odd about those that run, and what can be done, from a
+dispatcher's status alone.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,42 @@ from msgspec.structs import replace
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.display import plural
 from gridengine.resources.units import format_seconds
-from gridengine.status.rows import CallStatus, LaunchStatus, QueueStatus, RunStatus, Status
-from gridengine.watching.causes import Cause, cause_of, causes
+from gridengine.status.rows import (
+    FunctionStatus,
+    LaunchStatus,
+    QueueStatus,
+    RunStatus,
+    Status,
+    WorkerStatus,
+)
+from gridengine.watching.call_descriptions import Cause, causes
 from gridengine.watching.next_steps import failure_step, next_step
-from gridengine.watching.oddities import oddities, silence
-from gridengine.watching.phrases import Explanation, ago, are, clock, names_of, ordinal, were, where
+from gridengine.watching.phrases import (
+    RESUME,
+    Explanation,
+    ago,
+    are,
+    memory_to_ask_for,
+    on,
+    seconds,
+    size,
+    then,
+    where,
+)
 
 NAME = re.compile(r"(?<=gridengine )([a-z]+ (?:[a-z]+ )?)NAME\b")
 """The place of the dispatcher's name in a command line of this package."""
 MOST_CAUSES = 5
 """How many causes of failures are told, the most frequent first."""
+STRAGGLING, LEAST_STRAGGLING_SECONDS = 4.0, 10.0
+"""A call is reported that takes this many times as long as 95 % of its function's calls, and at
+least so many seconds.
+"""
+NEAR_END_SECONDS = 120.0
+WASTEFUL = 4
+"""Calls are reported that request over this many times as much memory as they use."""
+SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
+"""Calls shorter than this, and at least this many, spend most of their time on the way."""
 
 
 def explain(answer: Answer) -> list[Explanation]:
@@ -40,7 +68,7 @@ def explain(answer: Answer) -> list[Explanation]:
 def _killed(who: Identity) -> Explanation:
     return Explanation(
         "killed",
-        f"The process {who.pid} was killed before it could keep how its calls were",
+        f"The process {who.pid} was killed before it could write a report on its calls",
         "was it `kill -9`, too little memory (`dmesg`), or a batch job's limit? "
         + (f"The workers' logs are below {who.folder}" if who.folder else "Nothing else is kept"),
         who.host,
@@ -52,9 +80,9 @@ def _unwritable(status: Status) -> Iterator[Explanation]:
         yield Explanation(
             "disk",
             f"{one.path} cannot be written: {one.error}; {one.loss}",
-            f"make room there (`df -h {one.path}`, or `quota`), or see that it may be written, "
-            "and it goes on by itself; GRIDENGINE_RUN_DIRECTORY names another folder for the next "
-            "run",
+            f"make room there (`df -h {one.path}`, or `quota`), or allow this user to write "
+            "it; the run then goes on by itself. GRIDENGINE_RUN_DIRECTORY names another folder for "
+            "the next run",
             one.path,
         )
 
@@ -78,7 +106,7 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
 
 
 def _room(status: Status, who: Identity) -> str:
-    """Return what can be done about max_workers where no script has said it; else nothing."""
+    """Return how to get more workers if no script set max_workers; else an empty text."""
     if who.home and not status.local:
         return "`gridengine scale NAME N` has N workers there, if there is room; or wait"
     if who.home:
@@ -126,9 +154,10 @@ def _of_start(status: Status, one: LaunchStatus, calls: str) -> Explanation | No
             "machine that the nodes reach",
             one.job,
         )
+    job = f"cluster job {one.job}" if one.log else f"process {one.job}"
     return Explanation(
         "starting",
-        f"{calls}: {_job(one)} has begun, and its worker has not connected yet: it imports and "
+        f"{calls}: {job} has begun, and its worker has not connected yet: it imports and "
         f"connects, on a slow file system it takes longer ({ago(one.job_seconds)} by now)",
         f"wait; its log is {one.log}" if one.log else "wait",
         one.job,
@@ -147,7 +176,7 @@ def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | N
         f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
         f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}"
         f"{held}",
-        _then(
+        then(
             next_step(reason),
             f"without a scheduler= calls run on {ours}" if ours else "",
         ),
@@ -192,7 +221,8 @@ def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | 
 
 def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
     running = plural(queue.running, "call") if queue.running else "none"
-    text = f"{calls} for a free slot: {running} {are(queue.running)} at {_slots(queue)}"
+    slots = f" with {plural(queue.slots, 'slot')}" if queue.slots else ""
+    text = f"{calls} for a free slot: {running} {are(queue.running)} at workers{slots}"
     if status.submitters > 1:
         text += f"; {status.submitters} submitters take turns, by how much each has at workers"
     if status.left_seconds is not None:
@@ -219,105 +249,144 @@ def _failing(status: Status) -> Iterator[Explanation]:
     rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
     others = f"; {plural(rest, 'other call')} failed too" if rest else ""
     if cancelled:
-        others += f"; {plural(cancelled, 'call')} {were(cancelled)} cancelled"
+        were = "was" if cancelled == 1 else "were"
+        others += f"; {plural(cancelled, 'call')} {were} cancelled"
     logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
     where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
         one.log for one in status.failures
     )
     yield from told[:-1]
     last = told[-1]
-    step = _then(last.next_step, where_to_look)
+    step = then(last.next_step, where_to_look)
     yield replace(last, text=last.text + others, next_step=step)
 
 
 def _of_cause(cause: Cause) -> Explanation:
     """Return how many calls failed for one cause, and the last of them."""
     one = cause.last
-    place = f" on {where(one.host, one.job)}" if one.host else ""
+    place = on(one.host, one.job)
     text = f"{one.call} failed{place}: {cause.words}"
     if cause.count > 1:
         text = f"{cause.count:,} calls failed, the last, {one.call},{place}: {cause.words}"
     return Explanation("failures", text, failure_step(cause.words, one.hint), one.host)
 
 
-def _then(*steps: str) -> str:
-    """Join steps that can be taken one after the other."""
-    return "; ".join(filter(None, steps))
-
-
 def _repeated(run: RunStatus) -> Explanation:
     return Explanation(
         "retried",
-        f"{run.call} runs for the {ordinal(run.attempt)} time of {run.attempts} at most, now on "
-        f"{where(run.host, run.job)}; before it was {run.history[-1]}",
+        f"{run.call} is at attempt {run.attempt} of {run.attempts}, now on "
+        f"{where(run.host, run.job)}; the attempt before was {run.history[-1]}",
         "find out whether the call or its node is at fault: `gridengine calls NAME --running`",
         run.host,
     )
 
 
-def explain_call(answer: Answer, call: str) -> list[Explanation]:
-    """Return what is known of a call. It may be named by a job's name, a call's id, its number or
-    its label.
-    """
-    found: list[Explanation] = []
-    status = answer.status
+def oddities(status: Status) -> Iterator[Explanation]:
+    """Yield what is odd, the most urgent first."""
+    told = silence(status)
+    if told is not None:
+        yield told
+    yield from _stragglers(status)
+    ends = [(one.left_seconds, one) for one in status.workers if one.left_seconds is not None]
+    left, first = min(ends, key=lambda end: end[0], default=(NEAR_END_SECONDS, None))
+    if first is not None and left < NEAR_END_SECONDS:
+        yield _ending(first, left)
+    if status.running and not status.waiting:
+        yield _last_calls(status)
+    for one in status.functions:
+        yield from _of_function(status, one)
+
+
+def silence(status: Status) -> Explanation | None:
+    """Return which workers are silent, and why; None when none is."""
+    silent = status.statuses.get("silent", 0)
+    if not silent:
+        return None
+    first = max(
+        (one for one in status.workers if one.phase == "silent"),
+        key=lambda one: (not one.suspended, one.heard_seconds),
+        default=None,
+    )
+    place = where(first.host, first.job) if first is not None else ""
+    which = f"{silent:,} of {plural(status.worker_count, 'worker')} {are(silent)}"
+    if first is not None and first.suspended:
+        return Explanation("silent", f"{which} suspended, the first on {place}", RESUME, first.host)
+    on = f", the longest on {place}, for {ago(first.heard_seconds)}" if first else ""
+    return Explanation(
+        "silent",
+        f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
+        "cut",
+        "look at the jobs' states with the batch system's own command, and at that machine; "
+        "their calls run again elsewhere if they stay silent",
+        first.host if first is not None else "",
+    )
+
+
+def _stragglers(status: Status) -> Iterator[Explanation]:
+    p95 = {one.name: one.p95_seconds for one in status.functions}
     for run in status.runs:
-        if call in (run.id, *names_of(run.call)):
-            state = "waits there for calls that it has made" if run.waits else "runs"
-            text = (
-                f"{run.call} {state} on {where(run.host, run.job)}, for {ago(run.seconds)} by "
-                f"now, attempt {run.attempt} of {run.attempts}"
+        usual = p95.get(run.function)
+        limit = max(STRAGGLING * (usual or 0.0), LEAST_STRAGGLING_SECONDS)
+        if usual is not None and run.seconds > limit:
+            yield Explanation(
+                "straggler",
+                f"{run.call} has run for {ago(run.seconds)} on {where(run.host, run.job)}, where "
+                f"95 % of the calls of {run.function} took {seconds(usual)} at most",
+                "look at its output and at its node; timeout= ends such calls",
+                run.host,
             )
-            before = f"; before: {'; '.join(run.history)}" if run.history else ""
-            found.append(Explanation("running", text + before, "", run.host))
-    for one in status.failures:
-        if call in (one.id, *names_of(one.call)):
-            place = f" on {where(one.host, one.job)}" if one.host else ""
-            text = f"{one.call} failed{place} at {clock(answer, one.seconds_ago)}: {cause_of(one)}"
-            before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
-            log = f"its worker's log is {one.log}" if one.log else ""
-            step = _then(failure_step(cause_of(one), one.hint), log)
-            found.append(Explanation("failed", text + before, step, one.host))
-    return found
+            return
 
 
-def explain_worker(status: Status, name: str) -> list[Explanation]:
-    """Return what is known of the workers with this id, process, cluster job or host."""
-    found = []
-    for one in status.workers:
-        if name not in (one.id, str(one.pid), one.job, one.host):
-            continue
-        text = (
-            f"The worker of process {one.pid} on {where(one.host, one.job)} is {one.phase}, with "
-            f"{one.running} of {plural(one.slots, 'slot')} in use; it connected "
-            f"{ago(one.since_seconds)} ago and was heard {one.heard_seconds:.0f} s ago"
+def _ending(worker: WorkerStatus, left: float) -> Explanation:
+    return Explanation(
+        "walltime",
+        f"The worker on {where(worker.host, worker.job)} leaves in {ago(left)}"
+        ", when its walltime is nearly over; calls that have not ended by then run again elsewhere",
+        "give calls that take longer more time, by WTime or the scheduler's h_rt= or time=",
+        worker.host,
+    )
+
+
+def _last_calls(status: Status) -> Explanation:
+    idle, step = status.statuses.get("idle", 0), ""
+    text = f"Nothing waits: {plural(status.running, 'call')} {are(status.running)} running"
+    if status.runs:
+        first = status.runs[0]
+        text += f", the first, {first.call}, on {where(first.host, first.job)} for "
+        text += ago(first.seconds)
+    if idle:
+        text += f"; {plural(idle, 'worker')} {are(idle)} idle, and end when they are not needed"
+        step = "wait; next time hand in the longest calls first, or divide them into more calls"
+    return Explanation("running", text, step, status.runs[0].host if status.runs else "")
+
+
+def _of_function(status: Status, one: FunctionStatus) -> Iterator[Explanation]:
+    if one.asked_memory > WASTEFUL * one.peak_memory > 0:
+        yield Explanation(
+            "memory",
+            f"Calls of {one.name} ask for {size(one.asked_memory)} of memory, and were seen to use "
+            f"{size(one.peak_memory)} at most",
+            f"ask for {memory_to_ask_for(one.peak_memory)}: more run at a time, and start sooner",
+            one.name,
         )
-        if one.request:
-            text += f"; it holds {one.request}"
-        if one.left_seconds is not None:
-            text += f"; it leaves in {ago(one.left_seconds)}"
-        found.append(Explanation(one.phase, text, f"its log is {one.log}" if one.log else "", name))
-    return found
-
-
-def explain_waiting(one: CallStatus) -> Explanation:
-    """Return why a call has not begun."""
-    since = f"{one.call} was submitted {ago(one.since_seconds)} ago"
-    before = f"; before: {'; '.join(one.history)}" if one.history else ""
-    if one.missing:
-        return Explanation(
-            "missing_inputs",
-            f"{since}, and waits for {plural(one.missing, 'result')} of other calls{before}",
-            "see what the other calls wait for, or whether they have failed",
+    if one.grown_memory:
+        yield Explanation(
+            "leak",
+            f"Processes that run {one.name} have more memory from call to call: one has grown by "
+            f"{size(one.grown_memory)}, to {size(one.peak_memory)} at most",
+            f"see what {one.name} keeps, in global variables, caches or a library; a process that "
+            "makes one call at a time and is replaced helps: "
+            "Executor(max_tasks_per_child=) or Pool(maxtasksperchild=)",
+            one.name,
         )
-    asks = f" that ask for {one.request}" if one.request else ""
-    text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"
-    return Explanation("waiting", text)
-
-
-def _job(one: LaunchStatus) -> str:
-    return f"cluster job {one.job}" if one.log else f"process {one.job}"
-
-
-def _slots(queue: QueueStatus) -> str:
-    return "workers" if not queue.slots else f"workers with {plural(queue.slots, 'slot')}"
+    ended, mean = one.done + one.failed, one.mean_seconds
+    small = ended >= MANY_CALLS and mean is not None and mean < SMALL_SECONDS
+    if small and (status.running or status.waiting):
+        yield Explanation(
+            "small_calls",
+            f"{ended:,} calls of {one.name} took {seconds(mean)} on average: to send them and "
+            "their results takes as long as they do",
+            "let each call do more, as for a hundred items at a time; and leave chunksize= out",
+            one.name,
+        )

@@ -5,7 +5,7 @@ are tried in order, and the first rule by which the word names anything decides:
 before the name of a script, for example. If several things are named, none is taken; the error has
 for each a word that names it alone.
 
-Pure: `lookup` and `run_lookup` supply what there is.
+Pure: `dispatcher_lookup` and `run_lookup` supply what there is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gridengine.dispatcher.named_calls import client_words
 from gridengine.dispatcher.watch_messages import Answer
@@ -109,33 +109,26 @@ def of_answer(answer: Answer, thing: T) -> Known[T]:
     )
 
 
-def _is_title(word: Word, one: Known[T]) -> bool:
-    return word.text == one.title or word.text in one.own
-
-
-def _is_place(word: Word, one: Known[T]) -> bool:
-    return any(word.place == path or word.place.startswith(f"{path}/") for path in one.paths)
-
-
-def _is_other(word: Word, one: Known[T]) -> bool:
-    return word.text in one.other or (bool(word.place) and word.place in one.other)
-
-
 def _calls_of(word: Word, one: Known[T]) -> str:
-    """Return whose calls a word names: the name of the run, or the client as it was given."""
+    """Return the named run, or the client, whose calls a word names; empty if it names none."""
     for text in (word.text, Path(word.place).name):
         if text in one.calls:
             return text
     return next((name for name, file in one.calls.items() if file and file == word.place), "")
 
 
-def _begins(word: Word, one: Known[T]) -> bool:
-    """Return whether the word begins the id. A word that can be a process id is only that."""
-    return one.id.startswith(word.text) and not PROCESS_ID.fullmatch(word.text)
-
-
-RULES: Sequence[Callable[[Word, Known[object]], bool]] = (
-    *(_is_title, _is_place, _is_other, lambda word, one: bool(_calls_of(word, one)), _begins),
+Rule = Callable[[Word, Known[Any]], bool]
+ITSELF: Sequence[Rule] = (
+    lambda word, one: word.text == one.title or word.text in one.own,
+    lambda word, one: any(f"{word.place}/".startswith(f"{path}/") for path in one.paths),
+    lambda word, one: word.text in one.other or (bool(word.place) and word.place in one.other),
+)
+"""The rules by which a word names a thing itself: its name, its place, what it belongs to."""
+RULES: Sequence[Rule] = (
+    *ITSELF,
+    lambda word, one: bool(_calls_of(word, one)),
+    # A word that can be a process id is only that, and no beginning of a run's id.
+    lambda word, one: one.id.startswith(word.text) and not PROCESS_ID.fullmatch(word.text),
 )
 """The rules in order. The first by which a word names anything decides."""
 
@@ -145,16 +138,15 @@ def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
     if not word.text:
         return list(known)
     for rule in RULES:
-        found = [one for one in known if rule(word, one)]  # type: ignore[arg-type]
+        found = [one for one in known if rule(word, one)]
         if found:
             return found
     return []
 
 
 def calls_meant(word: Word, one: Known[T]) -> str:
-    """Return the named run or the client if the word names this only by that; else empty."""
-    by_itself = any(rule(word, one) for rule in (_is_title, _is_place, _is_other))
-    return "" if by_itself else _calls_of(word, one)
+    """Return the named run or client that the word is, if nothing else about the thing fits."""
+    return "" if any(rule(word, one) for rule in ITSELF) else _calls_of(word, one)
 
 
 def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
@@ -166,20 +158,16 @@ def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
 
 
 def listed(word: str, known: Sequence[Known[T]]) -> str:
-    """Return a list of what there is, nearest first, each by a word that names it alone."""
+    """Return what there is as a list for people, the most similar first, by unambiguous words."""
 
     def nearness(one: Known[T]) -> float:
         return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()
 
     nearest = sorted(known, key=nearness, reverse=True) if word else list(known)
-    shown = [_told(one, known) for one in nearest[:MOST_LISTED]]
+    words = [(word_for(one, known), one.title) for one in nearest[:MOST_LISTED]]
+    shown = [one if one == title else f"{one} ({title})" for one, title in words]
     more = len(known) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _told(one: Known[T], known: Sequence[Known[T]]) -> str:
-    word = word_for(one, known)
-    return word if word == one.title else f"{word} ({one.title})"
 
 
 def only(word: Word, known: Sequence[Known[T]], kind: str) -> Known[T] | None:

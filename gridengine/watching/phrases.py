@@ -1,4 +1,4 @@
-"""`Explanation`, and phrases that explanations share."""
+"""Format times, sizes, places and numbers for people; and `Explanation`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ def where(host: str, job: str) -> str:
     return f"{host} (cluster job {job})" if job else host
 
 
+def on(host: str, job: str) -> str:
+    """Return ` on` and a place; empty where none is known."""
+    return f" on {where(host, job)}" if host else ""
+
+
+def then(*steps: str) -> str:
+    """Join steps that can be taken one after the other."""
+    return "; ".join(filter(None, steps))
+
+
 def ago(seconds: float) -> str:
     """Format a time. A time below zero, as of a worker that should have left, counts as zero."""
     seconds = max(seconds, 0.0)
@@ -43,8 +53,8 @@ def ago(seconds: float) -> str:
 
 
 def clock(answer: Answer, seconds_ago: float) -> str:
-    """Return when something happened that an answer tells as so many seconds ago: the time of day,
-    and of another day than today its date too.
+    """Return when something happened, from how many seconds before an answer it was: the time of
+    day, with the date unless it is today.
     """
     told_at = answer.identity.since + answer.status.elapsed_seconds
     then = time.localtime(told_at - seconds_ago)
@@ -53,9 +63,7 @@ def clock(answer: Answer, seconds_ago: float) -> str:
 
 
 def names_of(call: str) -> tuple[str, ...]:
-    """Return by which names users may call a call: `call 7 of f` by that, and by 7; `job x` by
-    x.
-    """
+    """Return the names of a call: `call 7 of f` is also 7, and `job x` also x."""
     kind, _, rest = call.partition(" ")
     if kind == "job":
         return call, rest
@@ -67,13 +75,39 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def were(count: int) -> str:
-    """Return `was` or `were`."""
-    return "was" if count == 1 else "were"
+KILO = 1024.0
 
 
-def ordinal(number: int) -> str:
-    """Return `1st`, `2nd`, and so on."""
-    last = number % 100
-    suffix = {1: "st", 2: "nd", 3: "rd"}.get(last if last < 20 else last % 10, "th")
-    return f"{number}{suffix}"
+def seconds(value: float | None) -> str:
+    """Format a time: `120.0 ms`, `48.0 s`, `02:03`, `1-01:02:03`; `-` when it is unknown. A time
+    below zero, from clocks that differ, counts as zero.
+    """
+    if value is None:
+        return "-"
+    value = max(value, 0.0)
+    if value < 0.1:
+        return f"{value * 1000:.1f} ms"
+    if value < 60:
+        return f"{value:.1f} s"
+    return format_seconds(value).removeprefix("00:")
+
+
+def size(value: float | None) -> str:
+    """Format a number of bytes: `640 MB`, `1.2 GB`; `-` when it is unknown."""
+    if not value:
+        return "-"
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= KILO
+    return f"{value:.1f} GB"
+
+
+def memory_to_ask_for(used: int) -> str:
+    """Return the request for calls that were seen to use this many bytes, with a quarter to spare;
+    empty when unknown.
+    """
+    if not used:
+        return ""
+    gigabytes = 1.25 * used / KILO**3
+    return f"Memory({gigabytes:.0f})" if gigabytes >= 10 else f"Memory({max(gigabytes, 0.01):.2g})"

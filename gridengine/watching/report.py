@@ -1,22 +1,23 @@
-"""A run as a self-contained page of HTML: timeline, durations, memory, failures, reasons,
-settings.
+"""A run as a self-contained page of HTML; and its timeline: which worker ran which call when. The
+page of `gridengine page` draws the same timeline.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.display import plural
 from gridengine.status.rows import FunctionStatus
-from gridengine.watching.causes import causes
+from gridengine.watching.call_descriptions import causes
 from gridengine.watching.explanation import explain
-from gridengine.watching.formats import memory_to_ask_for, seconds, size
-from gridengine.watching.phrases import clock
-from gridengine.watching.timeline import Bar, Timeline, timeline_of
+from gridengine.watching.phrases import clock, memory_to_ask_for, seconds, size
 
 LABEL, WIDTH, ROW = 200, 1000, 14
 MOST_LABEL = 40
@@ -45,6 +46,7 @@ def page(answer: Answer) -> str:
     who, status = answer.identity, answer.status
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
     title = f"{who.name}, {began}"
+    functions = [[told(one) for told in FUNCTIONS.values()] for one in status.functions]
     parts = [
         f"<h1>{escape(title)}</h1>",
         _paragraph(
@@ -55,7 +57,7 @@ def page(answer: Answer) -> str:
         ),
         *_section("Findings", _list(map(str, explain(answer)))),
         *_section("Timeline", _timeline(answer)),
-        *_section("Functions", _functions(status.functions)),
+        *_section("Functions", _table(list(FUNCTIONS), functions)),
         *_section("Failures, by cause", _failures(answer)),
         *_section(
             "Log",
@@ -107,12 +109,9 @@ def _wide(content: str) -> str:
     return f'<div class="wide" tabindex="0">{content}</div>'
 
 
-# ------------------------------------------------------------------ the timeline
-
-
 def _timeline(answer: Answer) -> str:
-    """Return the chart: for each worker as many rows as it ran calls at a time, and a bar for each
-    call of the sample.
+    """Return the chart. A worker has as many rows as it ran calls at a time; each call of the
+    sample is a bar.
     """
     drawn = timeline_of(answer)
     if not drawn.bars:
@@ -169,30 +168,18 @@ def _axis(total: float, rows: int) -> str:
     )
 
 
-# ------------------------------------------------------------------ tables
-
-
-def _functions(functions: Sequence[FunctionStatus]) -> str:
-    titles = (
-        *("function", ">done", ">failed", ">retried", ">mean", ">p95", ">memory used"),
-        *(">memory asked for", "suggestion", "durations"),
-    )
-    rows = [
-        (
-            one.name,
-            f"{one.done:,}",
-            f"{one.failed:,}",
-            f"{one.retried:,}",
-            seconds(one.mean_seconds),
-            seconds(one.p95_seconds),
-            size(one.peak_memory),
-            size(one.asked_memory),
-            memory_to_ask_for(one.peak_memory),
-            "; ".join(_durations(one)),
-        )
-        for one in functions
-    ]
-    return _table(titles, rows)
+FUNCTIONS: Mapping[str, Callable[[FunctionStatus], object]] = {
+    "function": lambda one: one.name,
+    ">done": lambda one: f"{one.done:,}",
+    ">failed": lambda one: f"{one.failed:,}",
+    ">retried": lambda one: f"{one.retried:,}",
+    ">mean": lambda one: seconds(one.mean_seconds),
+    ">p95": lambda one: seconds(one.p95_seconds),
+    ">memory used": lambda one: size(one.peak_memory),
+    ">memory asked for": lambda one: size(one.asked_memory),
+    "suggestion": lambda one: memory_to_ask_for(one.peak_memory),
+    "durations": lambda one: "; ".join(_durations(one)),
+}
 
 
 def _durations(one: FunctionStatus) -> Iterator[str]:
@@ -229,3 +216,75 @@ def _settings(answer: Answer) -> str:
         *((f"setting {name}", value) for name, value in answer.settings.items() if value),
     ]
     return _table(("what", "value"), rows)
+
+
+MOST_ROWS = 100
+SLACK = 0.05
+"""Calls that overlap by at most this many seconds are drawn in one row."""
+
+
+class Bar(Struct, frozen=True):
+    """One call, or several in a row: the row, the start in seconds after the dispatcher's, the
+    duration so far, the function, and the state.
+    """
+
+    row: int
+    start: float
+    seconds: float
+    function: str
+    state: str = "done"
+    """`done`, `failed` or `running`."""
+
+
+class Timeline(Struct, frozen=True):
+    """The drawing of a run of this many `seconds`. Each worker has as many rows as it ran calls at
+    a time, the first with its name. `left_out` calls of the sample have no row.
+    """
+
+    seconds: float
+    rows: Sequence[str] = ()
+    bars: Sequence[Bar] = ()
+    left_out: int = 0
+
+
+def timeline_of(answer: Answer) -> Timeline:
+    """Return the timeline of a run from its dispatcher's answer for a report."""
+    total = max(answer.status.elapsed_seconds, 1e-3)
+    calls = sorted(_calls(answer, total), key=lambda one: one[1].start)
+    lanes = _lanes(calls)
+    rows = {lane: row for row, lane in enumerate(sorted(set(lanes))[:MOST_ROWS])}
+    bars = [
+        replace(one, row=rows[lane])
+        for (_, one), lane in zip(calls, lanes, strict=True)
+        if lane in rows
+    ]
+    names = [worker if not lane else "" for worker, lane in rows]
+    return Timeline(total, names, bars, len(calls) - len(bars))
+
+
+def _calls(answer: Answer, total: float) -> Iterator[tuple[str, Bar]]:
+    """Yield the ended calls of the sample, and those that run, each with its worker; rows come
+    later.
+    """
+    for one in answer.timeline:
+        begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"
+        yield one.worker, Bar(0, max(0.0, begun), one.seconds, one.function, state)
+    workers = {one.id: f"{one.host} {one.job or one.pid}" for one in answer.status.workers}
+    for run in answer.status.runs:
+        worker = workers.get(run.worker, f"{run.host} {run.job}")
+        yield worker, Bar(0, max(0.0, total - run.seconds), run.seconds, run.function, "running")
+
+
+def _lanes(calls: Sequence[tuple[str, Bar]]) -> list[tuple[str, int]]:
+    """Return for each call, sorted by start, its worker and a lane: a number that no overlapping
+    call of that worker has.
+    """
+    lanes: list[tuple[str, int]] = []
+    ends: dict[str, list[float]] = {}
+    for worker, one in calls:
+        taken = ends.setdefault(worker, [])
+        free = (place for place, end in enumerate(taken) if end <= one.start + SLACK)
+        lane = next(free, len(taken))
+        taken[lane : lane + 1] = [one.start + one.seconds]
+        lanes.append((worker, lane))
+    return lanes

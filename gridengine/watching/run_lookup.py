@@ -12,15 +12,14 @@ from typing import Any
 from gridengine.errors import GridEngineError, JournalError
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
-from gridengine.watching.known_runs import known_runs
-from gridengine.watching.lookup import connect
+from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
-from gridengine.watching.run_answers import ended_answer
+from gridengine.watching.runs_on_disk import ended_answer, known_runs
 
 
 def run_file(text: str, journal: Any = None) -> Path:
-    """Return the file of the named run that a word names; with `journal`, the run of this name
-    there.
+    """Return the file of the named run that a word names. With a folder `journal`, the word is the
+    name of a run there.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.

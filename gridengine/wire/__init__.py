@@ -6,6 +6,7 @@ Read `messages` first, then `framing`, which turns messages into frames and back
     message + buffers -> framing.encode -> frames
     frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
+    large buffers beside a session -> block_socket -> Unix socket            clients on this machine
 
 There is one state machine: `session.Session`, one at each end of a ZeroMQ connection. It numbers
 every message, keeps each until the other end acknowledges it, drops duplicates, and asks for
@@ -17,6 +18,8 @@ Keep in step:
   change. Then run `tools/protocol_vectors.py`.
 - `Server.hold_acknowledgements` and the journal: with a journal, a message is acknowledged only
   when its effects are durable.
+- A client connects to `block_socket` before each greeting, because the server accepts when it is
+  greeted. A buffer is sent before its message, so the receiver never waits for it.
 - `PolledSocket.pending` is asked before every wait, because ZeroMQ's descriptor signals an edge,
   not a level.
 
@@ -41,10 +44,10 @@ Rejected:
   the place of 56 and 77.
 - pyzmq before 27.3. Those wheels carry a libsodium that encrypts 30 MB for each second of processor
   time; the wheel of 27.3 encrypts 400 MB. A build from source may be either, so
-  `gridengine doctor` measures it (`encryption_speed`).
+  `gridengine doctor` measures it (`sockets`).
 
-Other modules: `server` (a dispatcher's end), `dispatcher_connection` (the end of a worker or
-client), `sockets` (options and polling that both ends share), `connection_file` (addresses and
-keys), `keys`, `addresses`, `clock`, `open_files` (limits of this process), `processes`,
-`socket_pairs`, `runtime_folder`.
+Other modules: `server` (a dispatcher's end, and the addresses of this machine),
+`dispatcher_connection` (the end of a worker or client), `sockets` (options, polling and keys that
+both ends share), `connection_file` (how others find a dispatcher), `clock`, `processes` (whether
+others still run; the limits of this one).
 """

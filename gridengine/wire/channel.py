@@ -1,9 +1,8 @@
-"""A stream socket between an agent and one of its runners, cut into messages (see `framing`).
+"""A stream socket between an agent and one of its runners, cut into messages (see `framing`), and
+the socket pairs for it.
 
 Both ends use the same class. The agent's end never waits (`send`, `flush`, `poll`); the runner's
 end does (`deliver`, `wait`).
-
-Socket pairs between processes of this machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`Connection`: a dispatcher's addresses and keys, in a private file (mode 0600 whatever the
-umask).
+"""How others find a dispatcher: its addresses and keys, in a private file (mode 0600 whatever the
+umask), and the private folder with the sockets by which this user's dispatchers on this machine are
+watched.
 
 Secrets are stored in such files only: never in arguments or environment variables, which batch
 systems print.
@@ -11,6 +12,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -20,21 +22,6 @@ from gridengine.errors import UNREACHABLE, ConfigurationError
 from gridengine.wire.processes import has_ended
 
 T = TypeVar("T")
-
-BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The environment variable that holds the start time of a worker's cluster job, in seconds of
-/proc/uptime.
-"""
-JOB_END = "GRIDENGINE_JOB_END"
-"""The environment variable with the command that ends a worker's own job. It is set where the job
-would go on after a worker that leaves because its dispatcher is gone.
-"""
-KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
-"""Two environment variables with names of variables, joined by "=". The first lists variables that
-the launch script set for calls; the second lists variables that the submitting process had.
-"""
-SITE = "*"
-"""As the value of `GRIDENGINE_JOB_KEPT`: calls get none of the caller's environment variables."""
 
 
 class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -262,3 +249,56 @@ def _open_to_all(folder: Path) -> Path | None:
         if one.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
     )
     return next(open_to_all, None)
+
+
+SOCKET = ".sock"
+"""The suffix of the sockets' names; the process id and a unique text stand before it."""
+RECORD = ".json"
+"""The suffix of the file beside a socket that tells whose it is; it outlives a killed process."""
+
+
+def runtime_folders(environment: Mapping[str, str], given: Path) -> Iterator[Path]:
+    """Yield the places where the folder may be, best first. A watcher may have another environment
+    than the script, as in a cron job, and therefore looks in all of them. A folder `given` in the
+    settings is the only one.
+    """
+    if given != Path():
+        yield given.expanduser()
+        return
+    user, said = os.getuid(), environment.get("XDG_RUNTIME_DIR", "")
+    places = [Path(said)] if said.startswith("/") else []
+    for place in dict.fromkeys((*places, Path(f"/run/user/{user}"))):
+        if is_private(place):
+            yield place / "gridengine"
+    yield Path(f"/tmp/gridengine-{user}")
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether this is a folder, not a link, that belongs to this user and that nobody else
+    may enter.
+    """
+    try:
+        facts = folder.lstat()
+    except OSError:
+        return False
+    mine = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+    return mine and not stat.S_IMODE(facts.st_mode) & 0o077
+
+
+def make_runtime_folder(environment: Mapping[str, str], given: Path) -> Path:
+    """Return the folder; make it if it is missing.
+
+    Raises:
+        OSError: no private folder exists, and none can be made.
+    """
+    for folder in runtime_folders(environment, given):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        except OSError:
+            continue
+        if is_private(folder):
+            return folder
+    whose = "nor any other" if given == Path() else "and the setting watch_directory names it"
+    raise OSError(f"{folder} cannot be a folder of this user's alone (mode 0700), {whose}")

@@ -16,6 +16,7 @@ import zmq
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
+from gridengine.wire.block_socket import BlockSocket, connect
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
@@ -75,7 +76,12 @@ class DispatcherConnection:
         self._send_frames = self._polled.send
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
-        self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
+        self._server_key = connection.server_key
+        self._identity = worker_id or secrets.token_bytes(16)
+        self._has_blocks = connection.role == "client"
+        self._blocks: BlockSocket | None = None
+        self._connect_blocks()
+        self.socket.setsockopt(zmq.IDENTITY, self._identity)
         self.socket.connect(self._address)
 
     def _dealer(self, connection: Connection | ClientConnection) -> PolledSocket:
@@ -84,6 +90,15 @@ class DispatcherConnection:
         keys = map(str.encode, connection.pair)
         polled.socket.curve_publickey, polled.socket.curve_secretkey = keys
         return polled
+
+    def _connect_blocks(self) -> None:
+        """Connect for large buffers, if the dispatcher is here. Before each first message, by which
+        the dispatcher notices it.
+        """
+        if self._blocks is not None:
+            self._blocks.close()
+        if self._has_blocks:
+            self._blocks = connect(self._server_key, self._identity)
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -125,7 +140,8 @@ class DispatcherConnection:
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
-        for frames in self._session.number(encode(message, buffers)):
+        put = None if self._blocks is None else self._blocks.put
+        for frames in self._session.number(encode(message, buffers, put)):
             self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
@@ -141,7 +157,8 @@ class DispatcherConnection:
             for answer in answers:
                 self._send_frames(answer)
             if content is not None:
-                message, buffers = decode(content)
+                take = None if self._blocks is None else self._blocks.take
+                message, buffers = decode(content, take)
                 if not isinstance(message, Beat):
                     messages.append((message, buffers))
         return messages
@@ -168,6 +185,7 @@ class DispatcherConnection:
     def begin_again(self) -> None:
         """Begin a new, empty session."""
         self._session = Session(PIECE)
+        self._connect_blocks()
 
     def send_again(self) -> None:
         """Send all unacknowledged messages of this session again; the receiver drops duplicates."""
@@ -219,6 +237,8 @@ class DispatcherConnection:
         try:
             return self._deliver(patience_seconds)
         finally:
+            if self._blocks is not None:
+                self._blocks.close()
             self.socket.close(linger=0)
             self._context.term()
 

@@ -1,9 +1,8 @@
-"""A dispatcher's end of its connections: a ROUTER socket of ZeroMQ.
+"""A dispatcher's end of its connections, a ROUTER socket of ZeroMQ, and the addresses and ports at
+which it listens.
 
 Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's
 key). CURVE without the check of the client's key would encrypt for anybody.
-
-The addresses and ports of this machine; whether a host's name resolves.
 """
 
 from __future__ import annotations
@@ -24,10 +23,20 @@ import zmq
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
+from gridengine.wire.block_socket import BlockListener, BlockSocket
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
-from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
+from gridengine.wire.messages import (
+    VERSION,
+    Beat,
+    ClientHello,
+    Goodbye,
+    Hello,
+    Message,
+    Refuse,
+    Rejoin,
+)
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames, Session
 from gridengine.wire.sockets import PIECE, PeersKeys, PolledSocket, buffers_of, new_keys
@@ -98,9 +107,14 @@ class Server:
         self.watchers: set[bytes] = set()
         """The peers that connected with the watchers' key and may only look."""
         self.keys = keys or new_keys()
+        self._listener: BlockListener | None = None
+        self._blocks: dict[bytes, BlockSocket] = {}
+        """Where large buffers of clients on this machine go, by peer."""
         try:
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
+            if greeting is ClientHello:  # after the port: an earlier process had both
+                self._listener = BlockListener(self.keys.public)
         except BaseException:
             self.close()
             raise
@@ -174,7 +188,9 @@ class Server:
         """
         session = self._sessions.get(peer)
         if session is not None:
-            for frames in session.number(encode(message, buffers)):
+            blocks = self._blocks.get(peer)
+            put = None if blocks is None else blocks.put
+            for frames in session.number(encode(message, buffers, put)):
                 self._send_frames(peer, frames)
 
     def beat(self, peer: bytes) -> None:
@@ -195,6 +211,7 @@ class Server:
         """Drop a peer's session; if the peer comes back it is refused."""
         self._sessions.pop(peer, None)
         self.watchers.discard(peer)
+        self._close_blocks(peer)
 
     def hold_acknowledgements(self) -> None:
         """Acknowledge from now on only what is passed to `acknowledge`."""
@@ -248,7 +265,9 @@ class Server:
                 self.watchers.add(peer)
             return greeting
         content, answers = session.receive(frames)
-        message = decode(content) if content is not None else (Beat(), [])
+        blocks = self._blocks.get(peer)
+        take = None if blocks is None else blocks.take
+        message = decode(content, take) if content is not None else (Beat(), [])
         if self._holds and content is not None and session.received > session.told:
             self._receipts[peer] = session.received
         if isinstance(message[0], Goodbye):  # a leaving peer waits for the acknowledgement
@@ -265,6 +284,7 @@ class Server:
         wait for them.
         """
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
+        self._close_blocks(peer)
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
@@ -289,6 +309,7 @@ class Server:
             answer = self._refusal(content or ())
         else:
             if isinstance(message, self._greeting):
+                self._accept_blocks()
                 self._sessions[peer] = session
                 session.holds = self._holds
                 if self._holds:
@@ -305,6 +326,16 @@ class Server:
             answer = self._refusal(content or ())
         self._send_frames(peer, Session(PIECE).unnumbered(answer))
         return None
+
+    def _accept_blocks(self) -> None:
+        """Take in the sockets for large buffers of clients, which connect before they greet."""
+        for peer, blocks in self._listener.accept() if self._listener is not None else ():
+            self._close_blocks(peer)
+            self._blocks[peer] = blocks
+
+    def _close_blocks(self, peer: bytes) -> None:
+        if (blocks := self._blocks.pop(peer, None)) is not None:
+            blocks.close()
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
         """Return the answer to a first message that is no greeting."""
@@ -326,6 +357,10 @@ class Server:
         """Close the socket, and give messages that are under way a moment. May be called twice."""
         if self._authenticator is not None and self._authenticator.is_alive():
             self._authenticator.stop()
+        if self._listener is not None:
+            self._listener.close()
+        for peer in list(self._blocks):
+            self._close_blocks(peer)
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
 

@@ -19,7 +19,7 @@ State machines:
 - A runner, as its agent sees it (`runner_handle`): idle, busy, given a second batch ahead, waiting
   for nested calls, ending (signalled; killed at a deadline), dead. The fields `given`, `ahead`,
   `waits_in`, `ending` and `dead` hold this state.
-- A run at a worker: queued (`batch_queue`), in a runner's `backlog`, given, begun, answered in
+- A run at a worker: queued (`BatchQueue`), in a runner's `backlog`, given, begun, answered in
   part, ended. Only runs that have not begun can be taken back.
 - The status block (`status_block`): words of shared memory, each with one writer, by which agent
   and runner agree without a lock whether a call may begin.
@@ -32,8 +32,25 @@ Keep in step:
   exactly this.
 - A runner's `defined` with the definitions that its `LoadedFunctions` has.
 
+Start: on its own machine a caller starts the fork server first (`schedulers/local`), and imports
+messages, client and dispatcher while the fork server imports `runner`. Both take as long, so the
+first result comes at the end of the longer of two paths:
+
+    caller       import gridengine, map | import client, dispatcher | agent, Assign
+    fork server                         | import runner             | fork -> runner: first call
+
+What the caller imports up to the bar delays both. Hence no messages and no msgspec there. In the
+fork server each module delays the first result and takes memory in each runner, hence none that
+only some calls need: `logging`, `pathlib`, OpenSSL (`hashlib`). Neither process looks for garbage
+while it imports. `tests/integration/worker/test_start.py` counts the modules of each.
+
 Rejected:
 
+- Forking the fork server from the caller, which would save the start of an interpreter. Calls would
+  find the caller's modules in the state that the caller has left them in, its open files and, where
+  it has threads, their locks.
+- Forking a first runner before the dispatcher asks for one. It saves 2 of 90 ms, and an agent would
+  have to exist before its fork server has shown that it can start.
 - Forking runners from the agent. Forking a process with ZeroMQ's threads is not safe; so the fork
   server is forked first, before the worker has a socket or thread. Starting each runner afresh
   would cost tens of milliseconds more.

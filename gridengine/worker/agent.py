@@ -43,13 +43,12 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import agent_requests
-from gridengine.worker.affinity import Processors, threads_of_call
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_calls import NestedCalls
-from gridengine.worker.output import OutputReaders
-from gridengine.worker.output_relay import Relay
+from gridengine.worker.output import OutputReaders, Relay
 from gridengine.worker.poller import Poller
+from gridengine.worker.process_resources import Processors, threads_of_call
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_messages import RunnerMessages
 from gridengine.worker.runner_pool import RunnerPool
@@ -75,6 +74,7 @@ class Agent:
         answer: answers the requests of runners.
         result_blocks: stores large results that other calls need, in memory or in files.
         holds_results: large results that were made here stay here until they are fetched.
+        sent_blocks: keeps descriptors of large results that no other call needs; None closes them.
         clock: the clock of the loop that calls `tick`.
     """
 
@@ -92,6 +92,7 @@ class Agent:
         answer: Callable[[bytes], agent_requests.Answer] = agent_requests.answer_on_any_machine,
         result_blocks: KeptBlocks | None = None,
         holds_results: bool = False,
+        sent_blocks: KeptBlocks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -128,6 +129,7 @@ class Agent:
             self._result_blocks,
             self._definitions,
             holds_results=holds_results,
+            sent_blocks=sent_blocks,
             clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)

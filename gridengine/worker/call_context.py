@@ -1,7 +1,7 @@
-"""The facts that a call can read about itself while it runs: `GVAR.res`, its resources, and
-`current_job()`.
+"""The facts that code can read about where it runs: in which call (`GVAR.res`, `current_job()`), in
+which runner process, in which event loop.
 
-The runner process, as seen by a call that submits nested calls.
+Imports little: a caller imports this before it starts its first fork server.
 """
 
 from __future__ import annotations
@@ -9,34 +9,54 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
-from typing import Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gridengine.resources.base import ZERO, Resource
-from gridengine.serialize.payload import Payload
-from gridengine.wire.channel import Channel
-from gridengine.wire.messages import Allocate
-from gridengine.worker import agent_requests
 from gridengine.worker.status_block import RUN
 
+if TYPE_CHECKING:
+    from gridengine.serialize.payload import Payload
+    from gridengine.wire.channel import Channel
+    from gridengine.wire.messages import Allocate
 
-class CurrentJob(Struct, eq=False):
+
+def in_trio() -> bool:
+    """Return whether this code runs in a task of trio."""
+    trio: Any = sys.modules.get("trio")
+    if trio is not None:
+        with contextlib.suppress(RuntimeError):
+            trio.lowlevel.current_task()
+            return True
+    return False
+
+
+def in_event_loop() -> bool:
+    """Return whether this code runs in a task of asyncio or trio."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return in_trio() or (asyncio is not None and asyncio._get_running_loop() is not None)
+
+
+class CurrentJob:
     """The job that this code runs in.
 
     `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are the
     resources that it was given: ZERO when it requested none.
     """
 
-    id: int
-    attempt: int
-    resources: Resource
-    _index: Callable[[], int]
+    __slots__ = "_index", "attempt", "id", "resources"
+
+    def __init__(
+        self, id: int, attempt: int, resources: Resource, index: Callable[[], int]
+    ) -> None:
+        self.id = id
+        self.attempt = attempt
+        self.resources = resources
+        self._index = index
 
     @property
     def index(self) -> int:
@@ -168,7 +188,7 @@ def current_job() -> CurrentJob | None:
     return GVAR.job
 
 
-class CallingProcess(Struct, frozen=True, eq=False):
+class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
@@ -191,6 +211,11 @@ class CallingProcess(Struct, frozen=True, eq=False):
         Raises:
             LookupError: the agent gives none; the text says why.
         """
+        import socket
+
+        from gridengine.wire.channel import Channel
+        from gridengine.worker import agent_requests
+
         request = agent_requests.NESTED + b"%d" % self.number
         return Channel(socket.socket(fileno=agent_requests.ask(request)[1]))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from gridengine.serialize.byte_code import codes
-from gridengine.worker.running_loop import in_trio
+from gridengine.worker.call_context import in_trio
 
 ASYNCIO, TRIO = "asyncio", "trio"
 COROUTINE, ASYNC_GENERATOR = 0x80, 0x200

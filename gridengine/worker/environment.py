@@ -18,13 +18,27 @@ from msgspec import Struct
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
-from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
 from gridengine.wire.messages import CallerState
-from gridengine.worker.affinity import default_threads
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.process_resources import default_threads
 
 Variables: TypeAlias = Mapping[bytes, bytes]
 NONE_GIVEN: Variables = MappingProxyType({})
+
+BEGAN = "GRIDENGINE_JOB_BEGAN"
+"""The environment variable that holds the start time of a worker's cluster job, in seconds of
+/proc/uptime.
+"""
+JOB_END = "GRIDENGINE_JOB_END"
+"""The environment variable with the command that ends a worker's own job. It is set where the job
+would go on after a worker that leaves because its dispatcher is gone.
+"""
+KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
+"""Two environment variables with names of variables, joined by "=". The first lists variables that
+the launch script set for calls; the second lists variables that the submitting process had.
+"""
+SITE = "*"
+"""As the value of `GRIDENGINE_JOB_KEPT`: calls get none of the caller's environment variables."""
 
 PLACE = (
     rb"HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|TMPDIR|TMP|TEMP|TEMPDIR"  # a machine's

@@ -21,8 +21,7 @@ from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
 
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.running_loop import in_event_loop
+from gridengine.worker.call_context import GVAR, in_event_loop
 
 Outcome: TypeAlias = list[tuple[Any, BaseException | None]]
 """The result or the exception of a coroutine. It is a list so that `_settle` can empty it: a

@@ -30,7 +30,7 @@ from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
+from gridengine.wire.connection_file import Connection, why_unreachable
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -44,20 +44,19 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
-from gridengine.worker.environment import Site
-from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.held_runs import HeldRuns
-from gridengine.worker.memory_limit import memory_here
-from gridengine.worker.meter import Meter, signs_of_life
-from gridengine.worker.output_limits import LogLimit
-from gridengine.worker.output_relay import Relay
-from gridengine.worker.process_tree import (
+from gridengine.worker.environment import BEGAN, JOB_END, Site
+from gridengine.worker.forkserver import (
+    ForkServer,
     adopt_orphans,
     end_children,
     restore_dispositions,
     unblock,
 )
-from gridengine.worker.stream_writer import StandardStreams
+from gridengine.worker.held_runs import HeldRuns
+from gridengine.worker.meter import Meter, signs_of_life
+from gridengine.worker.output import Relay
+from gridengine.worker.process_resources import memory_here
+from gridengine.worker.stream_writer import LogLimit, StandardStreams
 
 if TYPE_CHECKING:
     from gridengine.wire.dispatcher_connection import DispatcherConnection

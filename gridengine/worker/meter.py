@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Measured, RunnerFigures
-from gridengine.worker.memory_limit import resident_bytes
+from gridengine.worker.process_resources import resident_bytes
 from gridengine.worker.runner_handle import RunnerHandle
 
 MOST_RUNNERS = 256

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import replaced
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Allocate, Assignment
-from gridengine.worker.affinity import bind_process
 from gridengine.worker.environment import NONE_GIVEN, Variables
+from gridengine.worker.process_resources import bind_process
 
 if TYPE_CHECKING:
-    from gridengine.worker.forkserver_process import RunnerDescriptors
+    from gridengine.worker.forkserver import RunnerDescriptors
 
 
 class AllocatedResources:
@@ -63,6 +62,8 @@ class AllocatedResources:
         if self.present is None:
             if self._message.failed:
                 raise pickling.load_exception(self._payload)
+            from gridengine.resources.demand import replaced
+
             cores, gpus = self._message.cores or (), self._message.gpus or ()
             given = replaced(
                 pickling.load(self._payload), Cores, lambda part: Cores(len(cores), cores)

@@ -19,7 +19,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.unpicklable import reason
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
-from gridengine.worker import memory_limit
+from gridengine.worker import process_resources
 
 _HOLD_SECONDS = 0.01
 """How long an outcome may wait for others, and the time between two looks of the backstop thread:
@@ -277,7 +277,7 @@ class ResultBuffer:
     ) -> None:
         """Add the outcome of the next `calls` calls, the last of which ended at this time."""
         if self._measured:
-            peak_memory = max(peak_memory, memory_limit.peak_memory())
+            peak_memory = max(peak_memory, process_resources.peak_memory())
         if self._run in self.passed_on and status == VALUES:
             # The call that gets the value may write to it, so copy its buffers.
             self.passed_on[self._run] = [payload[0], *map(bytearray, payload[1:])]

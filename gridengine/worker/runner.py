@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import socket
 import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,10 +49,20 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
-from gridengine.worker.environment import Site
-from gridengine.worker.forkserver_process import RunnerDescriptors
-from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
-from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
+from gridengine.worker.environment import KEPT, Site
+from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
+from gridengine.worker.loaded_functions import (
+    LoadedFunctions,
+    arguments_text,
+    modules_before_fork,
+    taking_item,
+)
+from gridengine.worker.process_resources import (
+    MemoryLimit,
+    data_bytes,
+    peak_memory,
+    reset_peak_memory,
+)
 from gridengine.worker.process_setup import (
     AllocatedResources,
     exit_forked,
@@ -113,6 +125,19 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     except EOFError:
         multiprocessing_state.finish()
         exit_process(0)
+
+
+def fork_server() -> NoReturn:
+    """Run as a fork server in a fresh process that was started for it with a disabled garbage
+    collector; the last argument is the descriptor of the socket to its agent.
+
+    Used for an agent in a dispatcher's own process, which may have threads and sockets, or be a
+    notebook. So its fork server is not forked from it.
+    """
+    site = Site.here(local=True) if KEPT in os.environ else None
+    modules_before_fork()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    be_fork_server(sock, partial(main, site=site), gc.enable)
 
 
 class Runner:

@@ -1,4 +1,6 @@
-"""The agent's side of one runner: its channel, its output, its status block, and the runs that it
+"""Queues of batches that wait for a runner.
+
+The agent's side of one runner: its channel, its output, its status block, and the runs that it
 was given.
 """
 
@@ -10,7 +12,7 @@ import math
 import os
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -20,13 +22,39 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
-from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
-from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.forkserver_process import RunnerDescriptors
+from gridengine.worker.forkserver import ForkServer, RunnerDescriptors
 from gridengine.worker.output import CallersSink, OutputReader
-from gridengine.worker.output_limits import OutputExcerpt
 from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words
-from gridengine.worker.stream_writer import StandardStreams
+from gridengine.worker.stream_writer import OutputExcerpt, StandardStreams
+
+AssignedRun: TypeAlias = tuple[Assignment, Payload]
+Batch: TypeAlias = deque[AssignedRun]
+
+
+class BatchQueue(deque[Batch]):
+    """Batches in the order in which they begin. A batch whose runs were all taken out
+    disappears.
+    """
+
+    def take_out(self, runs: Set[int]) -> list[int]:
+        """Take out these runs; return those that were in the queue."""
+        taken = [run for batch in self for run in take_out(batch, runs)]
+        if taken:
+            left = [batch for batch in self if batch]
+            self.clear()
+            self.extend(left)
+        return taken
+
+
+def take_out(batch: Batch, runs: Set[int]) -> list[int]:
+    """Take these runs out of a batch; return those that were in it."""
+    taken = [assignment.run for assignment, _ in batch if assignment.run in runs]
+    if taken:
+        left = [work for work in batch if work[0].run not in runs]
+        batch.clear()
+        batch.extend(left)
+    return taken
+
 
 Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 """The machine's own numbers of processors and GPUs."""
@@ -125,34 +153,8 @@ class RunnerHandle:
         """A call, as (run, beginning), and the seconds that do not count against its time limit."""
         self.stalled = False
         """Whether the channel has more to send than it takes now."""
-        ours: list[int] = []
-        theirs: list[int] = []
-        try:
-            for _ in range(2):
-                reading, writing = os.pipe()
-                ours.append(reading)
-                theirs.append(writing)
-            mine, its = socket_pair()
-            theirs += [its.detach(), os.memfd_create("gridengine-runner")]
-            os.ftruncate(theirs[3], WORDS_SIZE)
-            self.status = RunnerStatus(map_words(theirs[3]))
-            fork_server.fork(
-                id,
-                RunnerDescriptors(
-                    stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3]
-                ),
-            )
-        except BaseException:
-            for fd in ours:
-                os.close(fd)
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        self.channel = Channel(mine, takes_blocks=True)
-        self.outputs = tuple(
-            OutputReader(fd, stream) for fd, stream in zip(ours, streams, strict=True)
-        )
+        self.status, self.channel, pipes = _fork(id, fork_server)
+        self.outputs = tuple(map(OutputReader, pipes, streams))
 
     def extend_time_limit(self, seconds: float) -> None:
         """Do not count this many seconds against the time limit of the call in progress: this
@@ -424,3 +426,33 @@ class RunnerHandle:
         self.channel.close()
         for output in self.outputs:
             output.close()
+
+
+def _fork(id: int, fork_server: ForkServer) -> tuple[RunnerStatus, Channel, list[int]]:
+    """Have a runner forked. Return its status block, the agent's end of its channel, and the read
+    ends of its output pipes.
+
+    Raises:
+        OSError: no descriptors are left, or the fork server is gone.
+    """
+    ours: list[int] = []
+    theirs: list[int] = []
+    try:
+        for _ in range(2):
+            reading, writing = os.pipe()
+            ours.append(reading)
+            theirs.append(writing)
+        mine, its = socket_pair()
+        theirs += [its.detach(), os.memfd_create("gridengine-runner")]
+        os.ftruncate(theirs[3], WORDS_SIZE)
+        status = RunnerStatus(map_words(theirs[3]))
+        stdout, stderr, channel, words = theirs
+        fork_server.fork(id, RunnerDescriptors(channel, stdout, stderr, words))
+    except BaseException:
+        for fd in ours:
+            os.close(fd)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    return status, Channel(mine, takes_blocks=True), ours

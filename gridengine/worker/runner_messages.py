@@ -38,7 +38,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import Exited, Forked, Refused
-from gridengine.worker.memory_limit import KillCounter, killed_for_memory
+from gridengine.worker.process_resources import KillCounter, killed_for_memory
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
@@ -60,6 +60,7 @@ class RunnerMessages:
             has the runner's output.
         result_blocks: stores large results that other calls need.
         definitions: holds such results if `holds_results`; else they are sent on at once.
+        sent_blocks: keeps descriptors of all other large results; None closes them.
         clock: the agent's.
     """
 
@@ -72,6 +73,7 @@ class RunnerMessages:
         definitions: DefinitionStore,
         *,
         holds_results: bool,
+        sent_blocks: KeptBlocks | None,
         clock: Clock,
     ) -> None:
         self._clock = clock
@@ -80,6 +82,7 @@ class RunnerMessages:
         self._flush_log = flush_log
         self._definitions = definitions
         self.holds_results = holds_results
+        self._note_sent = disown if sent_blocks is None else sent_blocks.keep
         self._failed_starts = 0
         self.kills = KillCounter()
         self._result_blocks = result_blocks
@@ -129,7 +132,7 @@ class RunnerMessages:
         if wanted:
             message, buffers = self._store_wanted(message, buffers, wanted)
         elif max(map(len, buffers), default=0) >= LARGE:
-            disown(buffers)
+            self._note_sent(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 

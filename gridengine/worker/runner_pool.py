@@ -26,18 +26,20 @@ from gridengine.wire.messages import (
     large_inputs,
 )
 from gridengine.wire.processes import allow_one_more_runner
-from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.memory_limit import data_bytes
-from gridengine.worker.output import OutputReaders
-from gridengine.worker.output_relay import Relay, RunOutput
+from gridengine.worker.output import OutputReaders, Relay, RunOutput
 from gridengine.worker.poller import Poller
+from gridengine.worker.process_resources import data_bytes
 from gridengine.worker.runner_handle import (
     ANYWHERE,
+    AssignedRun,
+    Batch,
+    BatchQueue,
     Place,
     RunnerAllocation,
     RunnerHandle,
+    take_out,
 )
 
 log = logging.getLogger("gridengine")

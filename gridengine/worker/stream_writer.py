@@ -1,4 +1,5 @@
-"""Write the runners' output to this process's own standard output and error.
+"""Write the runners' output to this process's own standard output and error, and bound how much of
+it is stored: in memory (`OutputExcerpt`), or in the log of a cluster worker (`LogLimit`).
 
 Nothing is dropped when the reader is slow. The agent stops reading the runner's pipe, and the
 runner blocks in its `write`, like a process that writes to the reader itself. The agent never
@@ -13,17 +14,111 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import functools
 import io
 import logging
+import os
 import select
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
-from gridengine.worker.output_limits import OutputExcerpt
-from gridengine.worker.terminal_line import write_above
+_SLACK = 64 * 1024
+"""By how much the end may grow before it is cut."""
+
+
+class OutputExcerpt:
+    """The first and the last bytes of a stream, `limit` in all, and the number of bytes left out
+    between.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit = limit - limit // 2
+        self._tail_limit = limit // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    def add(self, data: bytes) -> None:
+        """Add the next bytes of the stream."""
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_limit + _SLACK:
+            self._trim()
+
+    def _trim(self) -> None:
+        excess = len(self._tail) - self._tail_limit
+        if excess > 0:
+            del self._tail[:excess]
+            self._left_out += excess
+
+    def content(self) -> bytes:
+        """Return the excerpt, with a line in place of the gap that says how many bytes were left
+        out.
+        """
+        self._trim()
+        gap = f"\n[... {self._left_out} bytes left out ...]\n".encode() if self._left_out else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+
+class LogLimit:
+    """Cuts the middle out of the file of a descriptor whenever the file is larger than `limit`
+    bytes. A descriptor that is not a regular file is left alone.
+
+    Data that is written during a cut may be lost.
+    """
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._limit = limit
+        self._left_out = 0
+        # Where the first gap began, and where the line that describes the gap ends now.
+        self._gap = self._gap_end = 0
+        self._descriptor = descriptor
+        try:
+            self._bounded = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            if self._bounded:
+                # Without O_APPEND, a process that shares the descriptor would write on at the old
+                # end, and leave a hole.
+                flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+                fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
+        except OSError:  # the descriptor is closed
+            self._bounded = False
+
+    def check(self) -> None:
+        """Cut the file if it is too long."""
+        if not self._bounded:
+            return
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if size > self._limit:
+                self._cut(size)
+        except OSError:  # the file is gone, such as on a lost file system
+            self._bounded = False
+
+    def _cut(self, size: int) -> None:
+        part = self._limit // 4
+        # Open the file anew: the descriptor itself cannot be read, and writes only at the end.
+        file = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not self._gap_end:
+                self._gap = self._gap_end = os.pread(file, part, 0).rfind(b"\n") + 1
+            tail = os.pread(file, part, size - part)
+            tail = tail[tail.find(b"\n", 0, -1) + 1 :]  # whole lines, or the end of one long line
+            self._left_out += size - self._gap_end - len(tail)
+            gap = f"[... {self._left_out} bytes left out, by the setting log_bytes ...]\n".encode()
+            os.pwrite(file, gap + tail, self._gap)
+            self._gap_end = self._gap + len(gap)
+            os.ftruncate(file, self._gap_end + len(tail))
+        finally:
+            os.close(file)
+
 
 log = logging.getLogger("gridengine")
 
@@ -36,6 +131,18 @@ PATIENCE_SECONDS = 5.0
 """At the end, a reader that takes nothing for so long is not waited for any more."""
 _WRITE_SECONDS = 1.0
 """How long a write may take for which the descriptor had room."""
+
+
+class Writing:
+    """How this process writes to descriptors; progress bars replace it while they are shown."""
+
+    write: Callable[[int, memoryview], int] = staticmethod(os.write)
+
+
+@functools.cache
+def writing() -> Writing:
+    """Return how this process writes to descriptors."""
+    return Writing()
 
 
 class StreamWriter:
@@ -203,7 +310,7 @@ class StreamWriter:
                 room.poll()
                 if not self._begin_write():
                     return
-                count = write_above(self._fd, piece)
+                count = writing().write(self._fd, piece)
             except BlockingIOError:  # another process made the descriptor non-blocking, and full
                 count = 0
             except OSError as error:  # closed, full or gone; later writes may succeed again

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import psutil
 from call_log import JOB, TASK, first_of
 
+from gridengine.schedulers.local import FORK_SERVER
+
 
 class Proxy:
     """TCP connections through us, which can be cut, or be down for a while: what is under way is
@@ -117,7 +119,7 @@ def _local(dispatcher: psutil.Process) -> list[Worker]:
     found = []
     for fork_server in dispatcher.children():
         with contextlib.suppress(psutil.Error):
-            if "gridengine.worker.forkserver_main" in fork_server.cmdline():
+            if FORK_SERVER in fork_server.cmdline():
                 found.append(Worker(None, fork_server, fork_server.children()))
     return found
 

@@ -9,7 +9,7 @@ import itertools
 import pickle
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,26 +23,16 @@ from hypothesis import strategies as st
 from gridengine.calls import remote
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.requesting import Question
-from gridengine.dispatcher.core.events import (
-    Continue,
-    Event,
-    Lost,
-    Rebalance,
-    Received,
-    ResultExpected,
-    ResultMissing,
-    Send,
-    Tick,
-)
+from gridengine.dispatcher.core.events import Continue, Event, Lost, Rebalance, Received, Send, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.dispatcher.interface import UnsettledTasks
-from gridengine.dispatcher.serving import client_record, client_requests
+from gridengine.dispatcher.serving import client_record
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import ClientListener
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter
@@ -59,6 +49,7 @@ from gridengine.wire.messages import (
     Message,
     Rejoin,
     Results,
+    WantAnswer,
 )
 from tests.support.core_play import SQUARE
 from tests.support.hypothesis_profiles import examples
@@ -76,22 +67,10 @@ class Writer(JournalWriter):
     def __init__(self, tables: sqlite3.Connection) -> None:
         self.tables = tables
         self.asked: deque[Change] = deque()
-        self.later: dict[Change, None] = {}
         self.failure = None
 
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
         self.asked.append(Change(act, on_durable))
-
-    def do_later(self, act: Act, on_durable: Callable[[], object], size: int) -> Change:
-        change = Change(act, on_durable)
-        self.later[change] = None
-        return change
-
-    def withdraw(self, change: Change) -> bool:
-        return change in self.later and self.later.pop(change) is None
-
-    def write_now(self, changes: Iterable[Change]) -> None:
-        self.asked += [one for one in changes if self.withdraw(one)]
 
     def commit(self, most: int) -> None:
         for _ in range(0 if self.failure else min(most, len(self.asked))):
@@ -99,12 +78,6 @@ class Writer(JournalWriter):
             change.act(self.tables)
             if change.on_durable is not None:
                 change.on_durable()
-
-    def have_later(self, most: int) -> None:
-        """Have some of what is to be written later be due."""
-        for change in list(self.later)[:most]:
-            del self.later[change]
-            self.asked.append(change)
 
 
 class File(DispatcherFile):
@@ -114,6 +87,7 @@ class File(DispatcherFile):
 
     def __init__(self, tables: sqlite3.Connection) -> None:
         self._reader = tables
+        self._clock = ManualClock()
         self.writer = Writer(tables)
         self._begin(self.writer)
         self.epoch = self.counted("epoch", 1) + 1
@@ -121,6 +95,10 @@ class File(DispatcherFile):
     def read(self, statement: str, *values: Any) -> Any:
         cursor = super().read(statement, *values)
         return cursor if "value" in statement or "ifnull" in statement else iter(cursor.fetchall())
+
+    def have_later(self, most: int) -> None:
+        """Have some of the deferred writes be due."""
+        self.write_now(list(self._deferred)[:most])
 
 
 class Connection:
@@ -273,8 +251,8 @@ class World:
                 self.recorded.forget(effect.worker)
             elif isinstance(effect, CallsFinished):
                 self.unsettled.settle(effect)
-            elif isinstance(effect, ResultMissing | ResultExpected):
-                self.clients.tell(effect.reference, missing=isinstance(effect, ResultMissing))
+            elif isinstance(effect, WantAnswer):
+                self.clients.answer_want(effect)
         self.clients.flush()
         if self.core.state.deferred:
             self.play(Continue())
@@ -322,7 +300,7 @@ class World:
         self.file.writer.commit(choice % 30)
 
     def write_what_was_for_later(self, choice: int) -> None:
-        self.file.writer.have_later(choice % 5)
+        self.file.have_later(choice % 5)
 
     def kill(self, choice: int) -> None:
         self.connection.up.clear()
@@ -612,8 +590,6 @@ def play(
     """Have so many things happen, and then all end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
-        least = random.choice([0, client_requests.LEAST_OTHERS])
-        patch.setattr(client_requests, "LEAST_OTHERS", least)
         patch.setattr(remote, "DispatcherConnection", lambda connection, **_: Connection())
         patch.setattr(
             remote,

@@ -12,21 +12,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     Closing,
     Continue,
     Event,
     Launched,
     Polled,
     Rebalance,
-    RecallRequested,
     Received,
-    Submitted,
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import ProtocolError
 from gridengine.resources import Cores, Memory, Token, WTime
 from gridengine.resources.demand import ANY, Demand
@@ -41,6 +38,8 @@ from gridengine.wire.messages import (
     VERSION,
     Assign,
     Beat,
+    ClientCancel,
+    ClientRecall,
     Crashed,
     Goodbye,
     Hello,
@@ -185,10 +184,10 @@ class Core:
     def cancels(self, back: int, start: int) -> None:
         task = len(self.left) - back
         whole = [task] * (start == 0)
-        self.play(CancelRequested(whole, 15, [(task, start, start + 2)]))
+        self.play(ClientCancel(0, whole, 15, [(task, start, start + 2)]))
 
     def recalls(self, back: int, start: int) -> None:
-        self.play(RecallRequested([(len(self.left) - back, start, start + 2)]))
+        self.play(ClientRecall(0, [(len(self.left) - back, start, start + 2)]))
 
     def polls(self, number: int, status: WorkerStatus) -> None:
         self.play(Polled({Handle(str(number), "/a/b.log" if number == 1 else ""): Report(status)}))

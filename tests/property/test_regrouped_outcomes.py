@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Finished, FinishedItem
 

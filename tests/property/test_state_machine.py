@@ -21,7 +21,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gridengine.dispatcher.core import assigner, objects
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     ClientJoined,
     ClientLeft,
     Closing,
@@ -34,20 +33,13 @@ from gridengine.dispatcher.core.events import (
     Lost,
     Polled,
     Rebalance,
-    RecallRequested,
     Received,
-    ReferencesReleased,
-    Released,
     ResultAsked,
     ResultFetched,
     ResultKept,
-    ResultMissing,
-    ResultWanted,
     Scaled,
     Send,
-    Submitted,
     SubmittedAlike,
-    Supplied,
     Tick,
     Withdraw,
 )
@@ -55,7 +47,15 @@ from gridengine.dispatcher.core.model import TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    CallsFinished,
+    Function,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+)
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
@@ -78,6 +78,9 @@ from gridengine.wire.messages import (
     Assignment,
     Beat,
     Cancel,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
     Crashed,
     Define,
     Fetch,
@@ -100,6 +103,8 @@ from gridengine.wire.messages import (
     Started,
     Stop,
     Waits,
+    Want,
+    WantAnswer,
     Welcome,
     input_name,
     large_inputs,
@@ -667,7 +672,7 @@ class Play(RuleBasedStateMachine):
         for effect in self.core.handle(event, self.now):
             if isinstance(effect, CallsFinished):
                 self.settle(effect)
-            elif isinstance(effect, ResultMissing):
+            elif isinstance(effect, WantAnswer) and effect.missing:
                 self.unmade.add(effect.reference)
             elif isinstance(effect, ResultKept):
                 self.told.add(effect.payload.reference)
@@ -850,7 +855,7 @@ class Play(RuleBasedStateMachine):
             )
         )
         for name in sorted(names & self.released):
-            self.play(Released(name))
+            self.play(ClientForget(0, shared=[name]))
 
     @rule(count=st.integers(1, 12), who=WHO, options=st.fixed_dictionaries(OPTIONS))
     def submit_alike(self, count: int, who: tuple[int, int], options: dict[str, Any]) -> None:
@@ -935,7 +940,7 @@ class Play(RuleBasedStateMachine):
 
     def drop(self, references: list[int]) -> None:
         self.held -= set(references)
-        self.play(ReferencesReleased(references))
+        self.play(ClientForget(0, references=references))
 
     @precondition(lambda self: self.held)
     @rule(place=st.integers(0, 9))
@@ -1006,7 +1011,7 @@ class Play(RuleBasedStateMachine):
     def let_go(self, references: list[int]) -> None:
         self.told -= set(references)
         self.asking -= set(references)
-        self.play(ReferencesReleased(references))
+        self.play(ClientForget(0, references=references))
 
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
@@ -1015,7 +1020,7 @@ class Play(RuleBasedStateMachine):
             reference, ended = self.new_reference(), index not in self.left[task]
             if not ended:
                 self.keep(task, index, reference)
-            self.play(ResultWanted([(task, index, reference)]))
+            self.play(Want(0, task, index, reference))
             assert ended == (reference in self.unmade)
 
     @precondition(lambda self: self.unmade)
@@ -1041,11 +1046,11 @@ class Play(RuleBasedStateMachine):
     @rule(which=st.sampled_from(SHARED))
     def release(self, which: SharedObject) -> None:
         self.released.add(which.name)
-        self.play(Released(which.name))
+        self.play(ClientForget(0, shared=[which.name]))
 
     @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
     def cancel(self, which: int, number: int) -> None:
-        self.play(CancelRequested([self.last_task - which, self.last_task - which - 1], number))
+        self.play(ClientCancel(0, [self.last_task - which, self.last_task - which - 1], number))
 
     def some_calls(self, which: int, start: int, count: int, both: bool) -> list[Calls]:
         calls = []
@@ -1089,7 +1094,7 @@ class Play(RuleBasedStateMachine):
         for task, first, stop in calls:
             self.recalled.setdefault(task, set()).update(range(first, stop))
         waiting = self.waiting(1)
-        self.play(RecallRequested(calls))
+        self.play(ClientRecall(0, calls))
         self.check_settled(calls, waiting)
 
     @rule(
@@ -1102,7 +1107,7 @@ class Play(RuleBasedStateMachine):
     def cancel_calls(self, which: int, start: int, count: int, both: bool, number: int) -> None:
         calls = self.some_calls(which, start, count, both)
         waiting = self.waiting(math.inf)
-        self.play(CancelRequested([], number, calls))
+        self.play(ClientCancel(0, [], number, calls))
         self.check_settled(calls, waiting)
 
     @rule()
@@ -1369,7 +1374,7 @@ class Play(RuleBasedStateMachine):
         self.books_agree()
         assert not self.core.state.unmatched
         for one in SHARED:
-            self.play(Released(one.name))
+            self.play(ClientForget(0, shared=[one.name]))
         while self.unmade:  # what was taken back only now
             self.make(0, "value")
         self.drop(sorted(self.held))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from gridengine.calls.posting import PostingDispatcher
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.values import settings
@@ -24,5 +24,5 @@ def clocked(scheduler: S, clock: Clock) -> S:
         scheduler._share(lambda: remote)
         scheduler.max_workers = remote.slots
     else:
-        scheduler._share(lambda: DispatcherThread(scheduler, settings(), clock=clock))
+        scheduler._share(lambda: PostingDispatcher(scheduler, settings(), clock=clock))
     return scheduler

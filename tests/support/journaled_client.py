@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Sequence
@@ -81,8 +82,9 @@ class Process:
         self.file.close()
 
     def sync(self) -> None:
-        """Wait until all is on disk, and settle that."""
+        """Wait until all is on disk, also what was deferred, and settle that."""
         done: list[bool] = []
+        self.file.write_due(math.inf)
         self.file.write("DELETE FROM ended WHERE 0", [], lambda: done.append(True))
         self.file._writer.flush()
         self.journal.settle()

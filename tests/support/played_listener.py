@@ -9,11 +9,15 @@ import msgspec
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core.events import ClientJoined, Event
-from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
-from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, ClientListener
+from gridengine.dispatcher.serving.client_listener import (
+    LOOK_SECONDS,
+    Action,
+    ClientListener,
+    RemoteFollower,
+)
 from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.settings.schema import Settings
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (

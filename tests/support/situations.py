@@ -112,20 +112,6 @@ gridengine.map(
         "make room on that disk",
         place="host",
     ),
-    "skew": Situation(
-        """
-def call(index):
-    if index == 39:
-        return hold(index)
-    time.sleep(3 if index % 13 == 12 else 0.02)
-
-gridengine.map(call, range(40), scheduler=CLUSTER(max_workers=2), chunksize=1)
-""",
-        "skew",
-        "Calls of call take very different times: ",
-        "hand in the long calls first",
-        place="call",
-    ),
     "a leaking function": Situation(
         """
 kept = []

@@ -16,7 +16,7 @@ from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.wire.connection_file import EXPORTED, KEPT
+from gridengine.worker.environment import EXPORTED, KEPT
 
 
 class TcpScheduler(ProcessScheduler):

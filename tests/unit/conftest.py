@@ -1,14 +1,16 @@
-"""Executors on dispatchers of the tests."""
+"""Executors on dispatchers of the tests, and named runs in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import gridengine
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
+from tests.support.named_calls import Notes
 from tests.support.played_listener import Played
 
 
@@ -37,3 +39,9 @@ def executor() -> Iterator[gridengine.Executor]:
 def played() -> Played:
     """A dispatcher's end for clients."""
     return Played()
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
+    """The calls that a named run has made."""
+    return Notes(tmp_path, monkeypatch)

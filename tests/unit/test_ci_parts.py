@@ -28,7 +28,7 @@ def test_each_row_names_tests_that_are_there() -> None:
         (["docs/runs.md", "tests/unit/test_docs.py"], ["tests/integration/command_line"]),
         (["tests/integration/map/test_map.py"], ["tests/integration/map"]),
         (
-            ["gridengine/journal/writer.py", "gridengine/page/server.py"],
+            ["gridengine/journal/writer.py", "gridengine/page/web_server.py"],
             [f"tests/integration/{name}" for name in ("dispatcher", "runs", "watching")],
         ),
         (["docs/runs.md", "setup.cfg"], ["all"]),

@@ -2,24 +2,25 @@
 of a call.
 
 An object that is made for each call is a `Struct`, which is made quickly. An object that changes
-with each call is a dataclass with slots: setting its attributes takes a tenth of the time.
+with each call is a record with slots: setting its attributes takes a tenth of the time.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Received
-from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
 from gridengine.status.figures import FunctionCounts
+from gridengine.wire.messages import Attempt
+from gridengine.wire.records import field, record
 
 T = TypeVar("T")
 Ranges: TypeAlias = Sequence[tuple[int, int]]
@@ -45,7 +46,7 @@ def without(many: Collection[T], one: T) -> Collection[T]:
     return tuple(other for other in many if other is not one and other != one)
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Pace:
     """The recent mean duration of calls in seconds; None while it is not known."""
 
@@ -62,7 +63,7 @@ class Pace:
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
-@dataclass(slots=True, eq=False)
+@record
 class RemoteObject:
     """An object that workers hold: a function, a shared object, or a large result.
 
@@ -86,7 +87,7 @@ class RemoteObject:
     counts: FunctionCounts = field(default_factory=FunctionCounts)
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Client:
     """A process that submits calls, with the calls that its calls make. Number 0 is the
     dispatcher's own process. `share`: the load of its batches divided by its weight. `last_turn`:
@@ -107,7 +108,7 @@ class Client:
     left: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Submitter:
     """One source of calls within a client, with its open tasks and its batches at workers.
 

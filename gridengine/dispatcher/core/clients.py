@@ -18,16 +18,16 @@ from gridengine.dispatcher.core.calls import (
     Submitter,
     Unwanted,
 )
-from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
+from gridengine.dispatcher.core.events import Rebalance, Send
 from gridengine.dispatcher.core.fair_queue import TaskBundle
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.resources.demand import ANY
 from gridengine.status.watch_events import WAITING
-from gridengine.wire.messages import NUMBER_BITS, Cancel, Recall
+from gridengine.wire.messages import NUMBER_BITS, Cancel, ClientCancel, ClientRecall, Recall
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -49,7 +49,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         state.open_bundles_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
+        cancel_requested(state, ClientCancel(0, tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -69,7 +69,7 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
                 return
 
 
-def submitted(state: CoreState, event: events.Submitted) -> None:
+def submitted(state: CoreState, event: Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign calls."""
     if not event.tasks:
         return
@@ -216,7 +216,7 @@ MOST_SEARCHED = 200
 """How many runs are searched for workers that have too much."""
 
 
-def cancel_requested(state: CoreState, event: CancelRequested) -> None:
+def cancel_requested(state: CoreState, event: ClientCancel) -> None:
     """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
@@ -227,7 +227,7 @@ def cancel_requested(state: CoreState, event: CancelRequested) -> None:
     state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: RecallRequested) -> None:
+def recall_requested(state: CoreState, event: ClientRecall) -> None:
     """Settle the calls that wait; have workers return the calls that have not begun. A worker
     returns all unbegun calls, since a runner lets go of its whole batch.
     """

@@ -11,12 +11,21 @@ from gridengine.dispatcher.core import events, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
 from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Supplied
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.serialize.references import can_go_on
-from gridengine.wire.messages import Fetched, Forget, Keep, Result, input_name
+from gridengine.wire.messages import (
+    ClientForget,
+    Fetched,
+    Forget,
+    Keep,
+    Result,
+    Want,
+    WantAnswer,
+    input_name,
+)
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -81,26 +90,26 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
     return awaited
 
 
-def wanted(state: CoreState, event: events.ResultWanted) -> None:
-    """Keep the results of unsettled calls. Ask the client for the results of settled calls."""
-    state.open(task for task, _, _ in event.calls)
-    for task, index, reference in event.calls:
-        one = state.open_tasks.get(task)
-        if one is None or one.is_settled(index):
-            state.effects.append(events.ResultMissing(reference))
-            continue
-        _keep(one, index, _to_be_made(state, reference))
-        if one.runs:
-            one.wanted_late = {*one.wanted_late, index}
-            for run in map(state.runs.__getitem__, one.runs):
-                if run.done <= index < run.span.stop:
-                    keep = Keep(run.number, index, reference)
-                    state.effects.append(events.Send(run.worker.id, keep))
-        else:
-            state.effects.append(events.ResultExpected(reference))
+def wanted(state: CoreState, event: Want) -> None:
+    """Keep the result of an unsettled call; ask the client for the result of a settled one."""
+    index, reference = event.index, event.reference
+    state.open((event.task,))
+    one = state.open_tasks.get(event.task)
+    if one is None or one.is_settled(index):
+        state.effects.append(WantAnswer(0, reference, missing=True))
+        return
+    _keep(one, index, _to_be_made(state, reference))
+    if one.runs:
+        one.wanted_late = {*one.wanted_late, index}
+        for run in map(state.runs.__getitem__, one.runs):
+            if run.done <= index < run.span.stop:
+                keep = Keep(run.number, index, reference)
+                state.effects.append(events.Send(run.worker.id, keep))
+    else:
+        state.effects.append(WantAnswer(0, reference, missing=False))
 
 
-def supplied(state: CoreState, event: events.Supplied) -> None:
+def supplied(state: CoreState, event: Supplied) -> None:
     """Take in a result that the client has."""
     if event.reference in state.awaited or event.reference not in state.released_early:
         _arrive(state, _to_be_made(state, event.reference), event.data)
@@ -108,8 +117,10 @@ def supplied(state: CoreState, event: events.Supplied) -> None:
         state.released_early.discard(event.reference)
 
 
-def released(state: CoreState, event: events.ReferencesReleased) -> None:
-    """Forget results to which no new call can refer, once no call needs them."""
+def forgotten(state: CoreState, event: ClientForget) -> None:
+    """Forget shared objects and results to which no new call can refer, once no call needs them."""
+    for name in event.shared:
+        objects.released(state, name)
     for reference in event.references:
         awaited = state.awaited.get(reference)
         if awaited is None:
@@ -171,9 +182,9 @@ def _settle_kept(
             and type(payload) is not KeptPayload
             and not can_go_on(payload, values)
         ):
-            state.effects.append(events.ResultMissing(awaited.reference))
+            state.effects.append(WantAnswer(0, awaited.reference, missing=True))
             return
-        state.effects.append(events.ResultExpected(awaited.reference))
+        state.effects.append(WantAnswer(0, awaited.reference, missing=False))
     if finished.recalled and not finished.path:
         return
     if type(payload) is KeptPayload:

@@ -1,12 +1,22 @@
-"""Events, which go into the core, and effects, which come out of it: plain frozen data."""
+"""What goes into the core (each an `Event`) and comes out of it (each an `Effect`): plain frozen
+data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import AlikeTasks, Effect, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    EffectBase,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+)
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -15,11 +25,11 @@ from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.wire.messages import Hello, Message
 
 
-class Event(Struct, frozen=True):
-    """A fact that the core is told."""
+class EventBase(Struct, frozen=True):
+    """An event that is no client's request."""
 
 
-class ClientJoined(Event, frozen=True):
+class ClientJoined(EventBase, frozen=True):
     """A client has come, or is back, with turns by its `weight` above 0. Its tasks and submitters
     have the numbers `number << NUMBER_BITS | n`. Number 0 is the dispatcher's own process, which is
     always there.
@@ -29,78 +39,20 @@ class ClientJoined(Event, frozen=True):
     weight: float = 1.0
 
 
-class ClientLeft(Event, frozen=True):
+class ClientLeft(EventBase, frozen=True):
     """A client is gone, and its tasks end."""
 
     number: int
 
 
-class Submitted(Event, frozen=True):
-    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
-    `generation`. With `parent` a call of that run has made them, and they end with it unless they
-    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
-    """
-
-    function: Function
-    tasks: Sequence[Task]
-    generation: int = 0
-    parent: int = 0
-    detached: bool = False
-
-
-class SubmittedAlike(Event, frozen=True):
+class SubmittedAlike(EventBase, frozen=True):
     """Tasks that are alike; no call is their parent."""
 
     function: Function
     alike: AlikeTasks
 
 
-class CancelRequested(Event, frozen=True):
-    """End these tasks, and these `calls` of other tasks (task, start, stop). Calls that have not
-    begun never run; calls that run are sent `signal`.
-
-    Other calls in the same batches run again, uncharged.
-    """
-
-    tasks: Sequence[int]
-    signal: int
-    calls: Sequence[tuple[int, int, int]] = ()
-
-
-class RecallRequested(Event, frozen=True):
-    """Take back those of these calls (task, start, stop) that have not begun. They are settled as
-    `recalled`: waiting calls at once, assigned calls when their workers have returned them.
-    """
-
-    calls: Sequence[tuple[int, int, int]]
-
-
-class Released(Event, frozen=True):
-    """Nobody can use this shared object in a new task any more."""
-
-    name: bytes
-
-
-class ResultWanted(Event, frozen=True):
-    """Calls need the results of earlier calls (task, call, reference)."""
-
-    calls: Sequence[tuple[int, int, int]]
-
-
-class Supplied(Event, frozen=True):
-    """The client supplies the result of a reference."""
-
-    reference: int
-    data: ResultData
-
-
-class ReferencesReleased(Event, frozen=True):
-    """No new task can refer to these results."""
-
-    references: Sequence[int]
-
-
-class ResultAsked(Event, frozen=True):
+class ResultAsked(EventBase, frozen=True):
     """The caller asks for a result that a worker has."""
 
     reference: int
@@ -124,27 +76,26 @@ class RestoredWorker(Struct, frozen=True):
     hello: Hello
 
 
-class Restored(Event, frozen=True):
-    """The state that an earlier process of this dispatcher has left; handled before any worker
-    connects.
+class Restored(EventBase, frozen=True):
+    """What a dispatcher before this one has left; handled before any worker connects.
 
-    It may come in two events, around the events that submit its tasks again (in the place of
-    `submitted`): first `launched` and `workers`, so that no other workers are launched; then
-    `settled` and `runs`.
+    It may come in two events around those that submit its tasks again (`submitted` being another
+    way to do that): `launched` and `workers` first, lest others are launched; `settled` and `runs`
+    behind them.
 
-    submitted: tasks with unsettled calls, as they were handed in.
-    settled: the settled calls of such tasks, by the number of the task: ranges from one call to
-        before another, in order.
-    runs: the runs of workers that are not known to have ended, in any order. Where a call was
-        assigned more than once, the highest number counts. Of calls that may run only once, each
-        assignment must be listed: calls that are not listed are assigned at once.
-    workers: the workers that were connected, and not lost since.
-    launched: the workers that the scheduler has started and that were not seen to end.
+    submitted: tasks that have calls which are not settled, as they were handed in.
+    settled: of such tasks the calls that are, as ranges from one to before another, in order, by
+        the number of the task.
+    runs: what workers were assigned and not known to have ended, in any order; where calls were
+        assigned more than once, the highest number counts. Of calls that may run only once each
+        assignment must be among them: others are assigned at once.
+    workers: those that were connected, and not lost since.
+    launched: the workers that the scheduler has started and was not seen to have ended.
 
-    A worker of `runs` that is not among `workers` has ended with that process, as the workers of
-    its own machine do. Calls of other `runs` are assigned to nobody else until their worker is
-    back, is reported dead by the scheduler, or has been silent for its lease. Then the worker is
-    lost as any other worker is.
+    A worker of `runs` that is not among `workers` has ended with that dispatcher, as those of its
+    own process do. Calls of other `runs` are assigned to nobody else until their worker is back, is
+    reported dead by the scheduler, or has been silent for its lease: then as with every worker that
+    is lost.
     """
 
     submitted: Sequence[Submitted] = ()
@@ -154,13 +105,13 @@ class Restored(Event, frozen=True):
     launched: Sequence[Launched] = ()
 
 
-class DrainHosts(Event, frozen=True):
+class DrainHosts(EventBase, frozen=True):
     """The workers on these hosts are to leave when their calls have ended."""
 
     hosts: Set[str]
 
 
-class Received(Event, frozen=True, gc=False):
+class Received(EventBase, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
@@ -168,7 +119,7 @@ class Received(Event, frozen=True, gc=False):
     buffers: Sequence[bytes | bytearray | memoryview] = ()
 
 
-class Scaled(Event, frozen=True):
+class Scaled(EventBase, frozen=True):
     """The number of workers is to stay within these bounds; None is the initial bound. Of too many,
     idle ones leave first, busy ones when their calls have ended.
     """
@@ -177,15 +128,15 @@ class Scaled(Event, frozen=True):
     maximum: int | None = None
 
 
-class Launched(Event, frozen=True):
-    """The scheduler has started workers. `asked`: for which resources, in its own words."""
+class Launched(EventBase, frozen=True):
+    """The scheduler has started workers; `asked` says for what, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
     asked: str = ""
 
 
-class LaunchFailed(Event, frozen=True):
+class LaunchFailed(EventBase, frozen=True):
     """The scheduler has started none; `for_now`: it may later."""
 
     error: GridEngineError
@@ -193,15 +144,15 @@ class LaunchFailed(Event, frozen=True):
     demand: Demand = ANY
 
 
-class Polled(Event, frozen=True):
+class Polled(EventBase, frozen=True):
     """The scheduler's reports of workers."""
 
     reports: Mapping[Handle, Report]
 
 
-class Explained(Event, frozen=True):
-    """Why a queued worker waits, in the words of the batch system. Or, with `running`: which
-    addresses do not answer a running worker, in its own words.
+class Explained(EventBase, frozen=True):
+    """What a queued worker waits for, by the batch system; or which addresses do not answer a
+    `running` one, by itself.
     """
 
     handle: Handle
@@ -209,31 +160,31 @@ class Explained(Event, frozen=True):
     running: bool = False
 
 
-class Tick(Event, frozen=True):
+class Tick(EventBase, frozen=True):
     """Time has passed."""
 
 
-class Rebalance(Event, frozen=True):
+class Rebalance(EventBase, frozen=True):
     """Workers that are at slow calls are to return unbegun ones."""
 
 
-class Continue(Event, frozen=True):
+class Continue(EventBase, frozen=True):
     """More of the deferred calls may be assigned: one event assigns a limited number, so that
     others are not kept waiting.
     """
 
 
-class Closing(Event, frozen=True):
+class Closing(EventBase, frozen=True):
     """Everything ends; `for_good`: nobody will ask for a result any more."""
 
     for_good: bool = False
 
 
-class Draining(Event, frozen=True):
-    """No call may begin, except calls that running calls need. `Drained` says when none runs."""
+class Draining(EventBase, frozen=True):
+    """No call may begin but those that running calls need. `Drained` tells when none runs."""
 
 
-class Send(Effect, frozen=True, gc=False):
+class Send(EffectBase, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes
@@ -241,8 +192,10 @@ class Send(Effect, frozen=True, gc=False):
     buffers: Payload = ()
 
 
-class Grant(Effect, frozen=True):
-    """Tell a worker the resources of an allocation. `takes`: how many of its cores are booked."""
+class Grant(EffectBase, frozen=True):
+    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
+    booked.
+    """
 
     worker: bytes
     allocation: int
@@ -250,56 +203,44 @@ class Grant(Effect, frozen=True):
     takes: int
 
 
-class Launch(Effect, frozen=True):
-    """Ask the scheduler for workers. `label`: the name of the calls that they are for."""
+class Launch(EffectBase, frozen=True):
+    """Ask the scheduler for workers; `label`: what their calls are called."""
 
     count: int
     demand: Demand = ANY
     label: str = ""
 
 
-class Withdraw(Effect, frozen=True):
+class Withdraw(EffectBase, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-class Lost(Effect, frozen=True):
+class Lost(EffectBase, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-class ResultMissing(Effect, frozen=True):
-    """A wanted result was told before: the client has it and is to supply it."""
-
-    reference: int
-
-
-class ResultExpected(Effect, frozen=True):
-    """A wanted result will be kept when it is here."""
-
-    reference: int
-
-
-class ResultKept(Effect, frozen=True):
+class ResultKept(EffectBase, frozen=True):
     """A result stays at its worker, and is about to be told. When nobody has it any more,
-    `ReferencesReleased` names it once more than other results.
+    `ClientForget` names it once more than other results.
     """
 
     payload: KeptPayload
 
 
-class ResultFetched(Effect, frozen=True):
+class ResultFetched(EffectBase, frozen=True):
     """A result that stayed at a worker is here, or is lost for good."""
 
     reference: int
     data: ResultData
 
 
-class Explain(Effect, frozen=True):
-    """Tell the user why these queued workers wait or, with `running`, why the first one has not
-    connected.
+class Explain(EffectBase, frozen=True):
+    """Tell the user what these queued workers wait for, or what keeps the first `running` one from
+    connecting.
     """
 
     handles: Sequence[Handle]
@@ -307,17 +248,21 @@ class Explain(Effect, frozen=True):
     running: bool = False
 
 
-class Drained(Effect, frozen=True):
+class Drained(EffectBase, frozen=True):
     """No call runs any more, and none begins, as `Draining` asked."""
 
 
-class Warn(Effect, frozen=True):
+class Warn(EffectBase, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str
 
 
-class Inform(Effect, frozen=True):
-    """Write a line about the run to the log."""
+class Inform(EffectBase, frozen=True):
+    """Tell who reads the log how the run goes."""
 
     text: str
+
+
+Event: TypeAlias = EventBase | Request
+"""Something that the core is told."""

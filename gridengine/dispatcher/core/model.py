@@ -6,7 +6,6 @@ import enum
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
 from gridengine.status.figures import Growth
 from gridengine.wire.messages import Hello, Measured
+from gridengine.wire.records import field, record
 
 BATCH_SECONDS = 0.1
 LEAST_SECONDS = 0.001
@@ -72,7 +72,7 @@ class Batch(Struct, gc=False):
     waiting: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@record
 class SlotGroup:
     """Slots of a worker that belong to a queue: room for `slots` batches at a time.
 
@@ -124,7 +124,7 @@ class Run(Struct):
         return replace(self.span, start=self.done)
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Worker:
     """A worker that is connected; or `absent`: known from an earlier dispatcher process, and not
     back yet.

@@ -13,7 +13,7 @@ import signal
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, books, clients
-from gridengine.dispatcher.core.events import CancelRequested, Send
+from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
@@ -21,7 +21,7 @@ from gridengine.display import plural
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import Resumed, Resumes, Waits
+from gridengine.wire.messages import ClientCancel, Resumed, Resumes, Waits
 
 
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
@@ -72,7 +72,7 @@ def work_off(state: CoreState) -> None:
             _resume(state, worker)
     orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
-        clients.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM))
+        clients.cancel_requested(state, ClientCancel(0, orphans, signal.SIGTERM))
 
 
 def _resume(state: CoreState, worker: Worker) -> None:

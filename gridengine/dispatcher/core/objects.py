@@ -19,7 +19,7 @@ from gridengine.dispatcher.core.calls import (
     Span,
     added,
 )
-from gridengine.dispatcher.core.events import Released, Send
+from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Function, Task
@@ -178,9 +178,9 @@ def clear(state: CoreState) -> None:
     state.idle_results.clear()
 
 
-def released(state: CoreState, event: Released) -> None:
+def released(state: CoreState, name: bytes) -> None:
     """Note that the last handle of a shared object is gone."""
-    known = state.objects.get(event.name)
+    known = state.objects.get(name)
     if known is not None:
         known.held = False
         _forget_shared(state, known)

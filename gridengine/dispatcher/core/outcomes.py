@@ -26,7 +26,7 @@ from gridengine.dispatcher.core.events import ResultKept, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import (
     CallError,
     Cancelled,
@@ -45,7 +45,7 @@ from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Report
 from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
-from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
+from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
 
 
 def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
@@ -226,12 +226,20 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
 
 
 def _say_retried(state: CoreState, span: Span) -> None:
-    """Say that calls run again: their last attempt was just recorded."""
+    """Say that calls run again: their last attempt was just recorded. Warn of the first call whose
+    process was killed, since such a call does again all that it had done.
+    """
     one, name = span.open_task, name_of(span, span.start)
     last = (one.attempts or {})[span.start][-1]
     note_calls(state, RETRIED, span, last.host, last.job, reason=str(last))
     which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
-    state.say(state.log.retried(name, span.calls, f"({which}): {last}", last.ended))
+    others = f" and {span.calls - 1} more" if span.calls > 1 else ""
+    text = f"{name}{others} is run again ({which}): {last}"
+    if (last.exitcode or 0) < 0 and not state.log.warned_of_killed:
+        state.log.warned_of_killed = True
+        state.effects.append(Warn(text))
+    else:
+        state.say(state.log.retried(text, last.ended))
 
 
 def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **more: Any) -> None:

@@ -17,7 +17,6 @@ from gridengine.dispatcher.core import (
     dependencies,
     events,
     nested,
-    objects,
     outcomes,
     scaling,
     worker_lifecycle,
@@ -29,9 +28,9 @@ from gridengine.dispatcher.core.events import Event, Warn
 from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Effect, Task
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied, Task
 from gridengine.display import plural
-from gridengine.wire.messages import Hello
+from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
 
 LONG_WAIT_SECONDS = 10.0
 MOST_NAMED = 5
@@ -254,14 +253,13 @@ def _continue(state: CoreState, event: events.Continue) -> None:
 _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientJoined: clients.joined,
     events.ClientLeft: clients.left,
-    events.Submitted: clients.submitted,
+    Submitted: clients.submitted,
     events.SubmittedAlike: clients.submitted_alike,
-    events.CancelRequested: clients.cancel_requested,
-    events.RecallRequested: clients.recall_requested,
-    events.Released: objects.released,
-    events.ResultWanted: dependencies.wanted,
-    events.Supplied: dependencies.supplied,
-    events.ReferencesReleased: dependencies.released,
+    ClientCancel: clients.cancel_requested,
+    ClientRecall: clients.recall_requested,
+    Want: dependencies.wanted,
+    Supplied: dependencies.supplied,
+    ClientForget: dependencies.forgotten,
     events.ResultAsked: dependencies.asked,
     events.Restored: _restored,
     events.DrainHosts: worker_lifecycle.drain,

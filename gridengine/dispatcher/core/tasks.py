@@ -1,8 +1,9 @@
-"""Tasks as clients hand them in, and the outcomes that clients are told: plain frozen data."""
+"""Tasks, the requests of clients, and what clients are told of their calls: plain frozen data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,16 @@ from gridengine.errors import UNNUMBERED, GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import CallerState
+from gridengine.wire.messages import (
+    Attempt,
+    CallerState,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    TaskBegan,
+    Want,
+    WantAnswer,
+)
 
 MOST_PRIORITY = 1 << 31
 """The highest priority, and negated the lowest."""
@@ -40,19 +50,15 @@ class Function(Struct, frozen=True):
 class Task(Struct, frozen=True, gc=False):
     """The unit of submission: `count` calls of a function, pickled as one list.
 
-    form: what the list holds (`payload.SINGLE`, `STAR`, `FULL`).
-    retries: how often a call runs again that ended without its own fault.
-    timeout: the seconds that each call may take.
-    watched: its output is kept, its start is told, its pushed values are forwarded, and its process
-        has its `name`. controlled: it gets a controller.
-    first: the index of its first call among all calls of the submission, or `UNNUMBERED`.
-    escalate_memory: the factor by which memory grows when a call ran out of memory.
-    needs: the shared objects that the calls refer to.
-    submitter: the number of its submitter, with the client's number above `NUMBER_BITS`; all jobs
-        have one submitter.
-    after: the references of results that its one call needs. kept: (index, reference) of the calls
-        whose results other calls need.
-    priority: of one client's calls, those of a higher priority begin first.
+    `form` says what the list holds (`payload.SINGLE`, `STAR`, `FULL`). `retries`: how often a call
+    that its surroundings killed runs again. `timeout`: the seconds that each call may take. A
+    `watched` task has its output kept, its start told and its pushed values forwarded, and its
+    process has its `name`; a `controlled` one gets a controller. `first`: the index of its first
+    call among all that the user asked for, or `UNNUMBERED`. `escalate_memory`: the factor by which
+    memory grows when a call ran out of it. `needs`: shared objects that the calls refer to.
+    `submitter`: whose turn it uses; a client's have its number above `NUMBER_BITS`, and jobs share
+    one. `after`: references of results that its one call needs. `kept`: (index, reference) of calls
+    whose results others need. Of one client's calls those of a higher `priority` begin first.
     """
 
     id: int
@@ -115,53 +121,46 @@ class ResultData(Struct, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class Attempt(Struct, frozen=True):
-    """One attempt at a call, and how it ended.
-
-    host: the machine. job: the batch system's id of the cluster task, empty where there is none.
-    started, ended: seconds of a clock that never jumps and has no meaningful zero (`time.monotonic`
-        of the dispatcher's process). `started`: when the call was assigned or, for a job, when it
-        began.
-    outcome: in words. log: the path of the worker's log, or empty.
-    exitcode: as that of a `multiprocessing.Process`; None if unknown, since the worker is lost.
-    peak_memory: the most memory that its process had, in bytes; 0 if unknown.
+class Submitted(Struct, frozen=True):
+    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
+    `generation`. With `parent` a call of that run has made them, and they end with it unless they
+    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
     """
 
-    host: str
-    job: str
-    started: float
-    ended: float
-    outcome: str
-    log: str = ""
-    exitcode: int | None = None
-    peak_memory: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.ended - self.started
-
-    def __str__(self) -> str:
-        where = f"{self.host} (cluster job {self.job})" if self.job else self.host
-        return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
+    function: Function
+    tasks: Sequence[Task]
+    generation: int = 0
+    parent: int = 0
+    detached: bool = False
 
 
-class Effect(Struct, frozen=True):
-    """An action for the shell around the core: see `events`."""
+class Supplied(Struct, frozen=True):
+    """The client supplies the result of a reference."""
+
+    reference: int
+    data: ResultData
 
 
-class CallsFinished(Effect, frozen=True, gc=False):
-    """The outcome of calls of a task, `start` to before `stop`. Each call is settled exactly once.
+Request: TypeAlias = Submitted | Supplied | ClientCancel | ClientRecall | ClientForget | Want
+"""A request of a client. In the dispatcher's own process it is the event; to another process it
+travels as a message, beside its payload.
+"""
 
-    payload: the pickled list of values or, with `raised`, the pickled exception of the one call. If
-        it is None, `error` says why.
-    exitcode: as that of a `multiprocessing.Process`. last: no call of the task is left.
-    recalled: the calls were taken back before they began or, with a `path`, a call that they need
-        was cancelled.
-    seconds: how long they took together; None if unknown.
-    path: of a call that did not run because an input failed: the name of the call that failed
-        first, then the functions through which the failure came, up to this one. Of a long path,
-        the first and the last names.
+
+class EffectBase(Struct, frozen=True):
+    """An effect that is no message to a client; most are in `events`."""
+
+
+class CallsFinished(EffectBase, frozen=True, gc=False):
+    """The outcome of calls, `start` to before `stop`, of a task. Each call is settled exactly once.
+
+    `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
+    if it is None, `error` says why. `exitcode` is as that of a `multiprocessing.Process`. `last`:
+    no call of the task is left. `recalled`: they were taken back before they began, or, with a
+    `path`, a call that they need was cancelled. `seconds`: how long they took together, None if
+    unknown. `path`: of a call that did not run because an input failed, the name of the call that
+    failed first, and the functions through which its failure came, up to this one; of many the
+    first and the last.
     """
 
     task: int
@@ -180,18 +179,13 @@ class CallsFinished(Effect, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class TaskStarted(Effect, frozen=True):
-    """A watched task has begun to run."""
-
-    task: int
-    pid: int
-    host: str
-    attempt: int
-
-
-class TaskMessage(Effect, frozen=True):
+class TaskMessage(EffectBase, frozen=True):
     """A watched task has pushed a value, or, with `log`, calls have logged something."""
 
     task: int
     payload: Payload
     log: bool = False
+
+
+Effect: TypeAlias = EffectBase | TaskBegan | WantAnswer
+"""Something that the core decides, and that the dispatcher performs."""

@@ -13,7 +13,7 @@ from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import TaskMessage
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
@@ -214,7 +214,9 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
     if run is not None:
         run.since = state.now
         task = run.span.open_task.task.id
-        state.effects.append(TaskStarted(task, message.pid, worker.hello.host, run.span.attempt))
+        state.effects.append(
+            messages.TaskBegan(0, task, message.pid, worker.hello.host, run.span.attempt)
+        )
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:

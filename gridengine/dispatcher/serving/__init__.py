@@ -5,11 +5,14 @@ submit nested calls, whose messages their worker passes on.
     runner --by its worker (io_loop)--.         |      (only with a journal)
                                       v         v
                                      clients: request -> events for the core
-    core --CallsFinished--> client_process.settled -> clients.flush
+    core --CallsFinished--> ServedClient.settled -> clients.flush
                                       |
                                       v
               RemoteClient.finish -> client_record.finish -> message to the program
               NestedClient.finish ---------------------------> message to the runner
+
+Most requests are events of the core already; `clients` only takes out the tasks and calls that are
+not the client's own. `task_decoder` makes tasks of a submission.
 
 Read `clients` first (the table of requests), then `client_process` (one client), `client_listener`
 (who is connected) and `client_record` (one client's part of the journal). Nothing that a client
@@ -30,15 +33,16 @@ State machines:
 
 Keep in step:
 
-- `Client.references` is a part of `Client.claims`, and `Clients._claimed` has an entry for each
-  claim.
+- `ServedClient.references` is a part of `ServedClient.claims`, and `Clients._claimed` has an entry
+  for each claim.
 - `ClientRecord.seen` with `taken` in the client's welcome: both ends count the same requests
   (`JOURNALED`).
 - `ClientRecord._outcomes` with the table `outcomes`, and `ClientRequests` with the tables
   `requests` and `ended`. The rows that make a call ended and the deletion of its outcome are one
   transaction.
-- A row about calls is deleted together with the rows that it forgets, after the requests that it is
-  about. Whatever prefix of the writes survives a kill, the next process comes to the same state.
+- A row about calls is deleted together with the last of the requests that it is about, and the
+  definitions of a name together with the last row that uses it. Whatever prefix of the writes
+  survives a kill, the next process comes to the same state.
 - The restored core is told of settled calls before it is told of cancellations
   (`ClientListener.restore`).
 
@@ -55,9 +59,17 @@ Rejected:
   everything behind it, and it is lost only if the dispatcher is killed before the client has it. An
   error stands in its place.
 - Deleting a row about calls only when no older request is left. Beside a call of a week,
-  cancellations and references would stay for a week. Counters for each name would cost every
-  message something; `ClientRequests.collect` instead looks at all rows when a thousand more have
-  gathered.
+  cancellations and references would stay for a week.
+- Tables of what each row uses, and one `DELETE ... WHERE NOT EXISTS` when the dispatcher is idle. A
+  graph would insert and delete three more rows for each call, and rows that are not needed would
+  come back after a kill. `ClientRequests` counts instead who holds each row: no row more on disk,
+  and each goes at once. Also rejected: looking at all rows when a thousand more have gathered.
+- The session's acknowledgements in the place of `Durable` and `OutcomesTaken`. A session counts the
+  messages of one connection to one process, in their order, and workers' sessions suffice because a
+  returning worker says anew what it holds. A client's requests are counted over all processes of
+  the dispatcher, so that none is handled twice. Outcomes are acknowledged in any order: one that
+  waits for the file of its named run must not hold back others. Each end would need a table from
+  the one count to the other, no shorter than the two messages.
 - Letting the core record assignments. The message `Assign` has everything that the journal needs,
   so `worker_record` wraps the link to workers, and dispatchers without a journal pay nothing.
 - Joining calls that an earlier client left to those of its successor. They may be grouped

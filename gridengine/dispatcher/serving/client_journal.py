@@ -18,6 +18,7 @@ from gridengine.errors import VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, size_of
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ClientHello, FinishedItem, Message, TaskItem
 
@@ -92,14 +93,15 @@ def _last(file: DispatcherFile, table: str, column: str) -> int:
     return found
 
 
-def open_file(path: Path) -> DispatcherFile:
-    """Open a dispatcher's journal, and check that this Python can run its calls.
+def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
+    """Open a dispatcher's journal, and check that this Python can run its calls. `clock` is that of
+    the loop that uses it.
 
     Raises:
         ConfigurationError: see `DispatcherFile`.
         VersionMismatch: the journal has functions of another version of Python.
     """
-    file = DispatcherFile(path)
+    file = DispatcherFile(path, clock)
     try:
         for (hello,) in file.read("SELECT hello FROM clients"):
             message, _ = decode([hello])

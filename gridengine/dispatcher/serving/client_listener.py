@@ -1,4 +1,5 @@
-"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread.
+"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread; and
+the actions, besides submitting calls, that a client can ask of the dispatcher.
 
 A client that ends says goodbye. When a client is silent, the listener checks whether its process
 still exists, where this machine can tell. A client is gone when its process has ended, or when it
@@ -11,11 +12,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
-from gridengine.dispatcher.nested_encoding import dump_error_by
-from gridengine.dispatcher.serving.client_actions import Action, answered
+from gridengine.dispatcher.serving.client_process import dump_error_by
 from gridengine.dispatcher.serving.client_record import ClientRecord
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
 from gridengine.dispatcher.serving.remote_client import (
@@ -26,7 +29,7 @@ from gridengine.dispatcher.serving.remote_client import (
 )
 from gridengine.dispatcher.serving.worker_record import read_runs, read_workers
 from gridengine.display import plural
-from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
+from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
@@ -37,6 +40,7 @@ from gridengine.wire.messages import (
     ClientHello,
     ClientRecall,
     Control,
+    Controlled,
     Goodbye,
     Message,
     NestedEnded,
@@ -46,6 +50,9 @@ from gridengine.wire.messages import (
     Refuse,
 )
 from gridengine.wire.server import Server
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.watch_server import Told
 
 log = logging.getLogger("gridengine")
 
@@ -62,6 +69,67 @@ longer. It loses nothing by that.
 """
 LOOK_SECONDS = 2.0
 """How often the listener checks whether clients are still there."""
+MOST_UNREAD = 8
+"""A follower gets nothing more while it has more than this many unacknowledged pieces of messages.
+"""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An action that a client can ask for. `act` is called with the client's arguments, by name,
+    and returns a value that JSON can encode. With `looks`, watchers may ask for it too. With
+    `follows`, `act` also gets a `follower`, to which further answers can be sent.
+    """
+
+    act: Callable[..., Any]
+    looks: bool = False
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class RemoteFollower:
+    """A client that follows the status: the question with this number is answered again and again,
+    except while the client has many unacknowledged pieces.
+    """
+
+    peer: bytes
+    number: int
+    server: Server = field(compare=False)
+
+    def tell(self, told: Told) -> bool:
+        """See `Follower`. Raises an error if the client was forgotten."""
+        if self.server.unacknowledged(self.peer) > MOST_UNREAD:
+            return False
+        self.server.send(self.peer, Controlled(self.number, told.line))
+        return True
+
+    def drop(self) -> None:
+        self.server.send(
+            self.peer, Controlled(self.number, b"the answers were not read in time", failed=True)
+        )
+
+    def end(self) -> None:
+        """Do nothing, see `Follower`: the client is told of the end, or follows the dispatcher's
+        next process.
+        """
+
+
+def answered(
+    actions: Mapping[str, Action], peer: bytes, message: Control, server: Server
+) -> Controlled:
+    """Perform the action that a client asks for, and return the answer."""
+    failed, answer = False, b""
+    try:
+        action = actions[message.action]
+        if peer in server.watchers and not action.looks:
+            raise PermissionError(f"a watcher may not {message.action}")
+        arguments = msgspec.json.decode(message.arguments)
+        if action.follows:
+            arguments["follower"] = RemoteFollower(peer, message.number, server)
+        answer = msgspec.json.encode(action.act(**arguments))
+    except Exception as error:  # the client may have asked for anything
+        text = str(error) if isinstance(error, GridEngineError) else safe_repr(error)
+        failed, answer = True, text.encode()
+    return Controlled(message.number, answer, failed)
 
 
 class ClientListener:
@@ -96,13 +164,18 @@ class ClientListener:
         """Whether the dispatcher ends for good when this is closed. Then clients are told that
         nobody will continue their calls.
         """
-        self.deadline = math.inf
-        """The monotonic time at which `look` must be called."""
+        self._look_at = math.inf
         self._looked_at = 0.0
         self._awake = 0.0
         """How many seconds, in total, this dispatcher was awake to hear its clients. The monotonic
         clock would also count the time for which the machine was suspended.
         """
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic time at which `look` must be called."""
+        journal = self._table.journal
+        return self._look_at if journal is None else min(self._look_at, journal.file.deadline)
 
     @property
     def pending(self) -> bool:
@@ -140,7 +213,7 @@ class ClientListener:
         for peer, message in endings:
             yield from self._table.events(peer, message, ())
         if found:
-            self.deadline = 0.0  # perhaps none of them comes back
+            self._look_at = 0.0  # perhaps none of them comes back
             who = plural(len(found), "client")
             log.info("the calls of %s are taken up again from %s", who, journal.file.path)
 
@@ -158,8 +231,8 @@ class ClientListener:
                     yield from self._request(client, message, buffers)
             elif kind in HANDLERS:
                 yield from HANDLERS[kind](self, peer, message, buffers)
-            if self.deadline == math.inf and self._clients:
-                self.deadline, self._looked_at = now + LOOK_SECONDS, now
+            if self._look_at == math.inf and self._clients:
+                self._look_at, self._looked_at = now + LOOK_SECONDS, now
 
     def _request(self, client: RemoteClient, message: Any, buffers: Payload) -> Iterator[Event]:
         """Yield the events that follow from a client's request. A client that breaks the protocol
@@ -182,12 +255,14 @@ class ClientListener:
 
     def look(self, now: float) -> Iterator[Event]:
         """Yield the events for clients whose grace time is over. Drop silent watchers, and absent
-        clients whose retention is over.
+        clients whose retention is over. Write deferred results that can wait no longer.
         """
+        if self._table.journal is not None:
+            self._table.journal.file.write_due(now)
         # If much more time has passed than between two looks, this machine was suspended.
         self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
         self._looked_at = now
-        self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
+        self._look_at = now + LOOK_SECONDS if self._clients or self._absent else math.inf
         for client in self._absent.take_old(self._is_present):
             log.warning(
                 "the calls that %s has left are deleted, their retention is over: %s",

@@ -1,14 +1,21 @@
-"""One client in another process, as the dispatcher sees it. The client is the listener of its
-tasks, and turns their outcomes into messages.
+"""One client in another process, as the dispatcher sees it (`ServedClient`). The client is the
+listener of its tasks, and turns their outcomes into messages. Everything here is for the I/O
+thread.
+
+The output of a client's jobs comes from their workers by way of `ClientsOutput`. A worker sends at
+most a window of a job's output before somebody has taken it (`worker/output`). The client
+reports how much its streams have taken, so only a slow client makes a job wait. The output of a
+client that is gone counts as taken; it is then in the worker's log only.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol, TypeAlias
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
@@ -16,19 +23,20 @@ from gridengine.dispatcher.core.tasks import (
     Function,
     ResultData,
     TaskMessage,
-    TaskStarted,
 )
-from gridengine.dispatcher.nested_encoding import DumpError, FailureNumbers
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Buffer, KeptPayload, Payload
+from gridengine.serialize.codecs import CODECS, PICKLE
+from gridengine.serialize.payload import Buffer, KeptPayload, Payload, size_of
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
+    MOST_FAILURES,
     NUMBER_BITS,
-    AttemptItem,
     Finished,
     FinishedItem,
     Message,
+    Output,
+    OutputTaken,
     Submit,
     TaskBegan,
     TaskPushed,
@@ -41,12 +49,44 @@ ENDED = -1
 """The number of no run. Calls whose parent it is are cancelled at once."""
 
 
+DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
+"""Returns the payload of an error."""
+
+
+def dump_error_by(codec: str) -> DumpError:
+    """Return the function that makes payloads of errors for a client with this codec."""
+    return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
+
+
+class FailureNumbers:
+    """Numbers failures, from `first` on, so that the other end recognises calls that failed for the
+    same reason.
+    """
+
+    def __init__(self, first: int = 1) -> None:
+        self._known: dict[int, tuple[object, int]] = {}
+        self._numbers = count(first)
+
+    def number_of(self, event: CallsFinished) -> int:
+        """Return the number of the failure of a call."""
+        # A worker may have sent an exception without any buffer.
+        failure = event.payload[0] if event.payload else event.error or event
+        # By identity: the core gives all calls that failed for one reason the same object. It is
+        # stored too, so that its `id` is not used again.
+        known = self._known.get(id(failure))
+        if known is None:
+            known = self._known[id(failure)] = failure, next(self._numbers)
+            if len(self._known) > MOST_FAILURES:
+                del self._known[next(iter(self._known))]
+        return known[1]
+
+
 class ClientTable(Protocol):
     """The part of `Clients` that a client uses."""
 
     first_failure: int
     """The first number for failures that no earlier process has used."""
-    finished: defaultdict[Client, list[CallsFinished]]
+    finished: defaultdict[ServedClient, list[CallsFinished]]
     """The outcomes to be sent, by client."""
 
     @property
@@ -54,7 +94,7 @@ class ClientTable(Protocol):
         """Whether the dispatcher is about to end."""
 
 
-class Client:
+class ServedClient:
     """A client in another process, the listener of its tasks.
 
     Args:
@@ -63,7 +103,7 @@ class Client:
         send: sends the peer a message.
     """
 
-    daemon = True
+    daemon = connected = True
     taken = -1
     """How many of its requests are in the journal; -1 without a journal."""
     owed = ready = 0
@@ -82,7 +122,7 @@ class Client:
         self.functions: dict[bytes, Function] = {}
         self.shared: dict[bytes, SharedObject] = {}
         self.references: set[int] = set()
-        """The references of its that stand for a result and are not released."""
+        """The references of this client that stand for a result and are not released."""
         self.claims: set[int] = set()
         """`references`, and the references that the client has named but that may stand for nothing
         yet. No other client may supply or use them.
@@ -113,7 +153,7 @@ class Client:
             error is not None,
             event.exitcode,
             output,
-            [AttemptItem(*astuple(one)) for one in event.attempts],
+            event.attempts,
             event.last,
             event.recalled,
             event.seconds,
@@ -159,9 +199,9 @@ class Client:
         """Send the client outcomes."""
         self.send(Finished(self.runner, items), buffers)
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         """Tell the client that a task has begun."""
-        self.send(TaskBegan(self.runner, event.task, event.pid, event.host, event.attempt))
+        self.send(replace(event, runner=self.runner))
 
     def abandoned(self) -> None:
         """Do nothing: the client knows by itself when its calls end."""
@@ -171,7 +211,7 @@ class Client:
         self.send(TaskPushed(self.runner, event.task, len(event.payload), event.log), event.payload)
 
 
-class NestedClient(Client):
+class NestedClient(ServedClient):
     """A runner whose calls submit nested calls. Nested calls end with the call that submits them;
     detached calls end with that call's client.
     """
@@ -198,3 +238,73 @@ def _with(event: CallsFinished, data: ResultData) -> CallsFinished:
         error=data.error,
         exitcode=int(failed) or event.exitcode,
     )
+
+
+class ClientsOutput:
+    """Passes the output of jobs to their clients, and tells the workers how much was taken.
+
+    Args:
+        state: the core's, only read.
+        send: sends a worker a message.
+    """
+
+    def __init__(self, state: CoreState, send: Send) -> None:
+        self._state = state
+        self._send = send
+        self._clients: dict[int, ServedClient] = {}
+        self._under_way: dict[ServedClient, dict[int, tuple[bytes, int]]] = {}
+        """For each client and run: the run's worker, and how many bytes the client has not taken.
+        """
+        self._waiting: dict[ServedClient, list[tuple[Output, Payload]]] = {}
+        """Output for clients that were connected to the previous process and have not come back
+        yet.
+        """
+
+    def add(self, client: ServedClient) -> None:
+        """Add a client that is connected, or that was connected to the previous process and may
+        come back.
+        """
+        self._clients[client.number] = client
+
+    def resume(self, client: ServedClient) -> None:
+        """Send a client that has come back the output that waits for it."""
+        for message, buffers in self._waiting.pop(client, ()):
+            client.send(message, buffers)
+
+    def remove(self, client: ServedClient) -> None:
+        """Forget a client. Its output counts as taken."""
+        if self._clients.get(client.number) is client:
+            del self._clients[client.number]
+        self._waiting.pop(client, None)
+        for run, (worker, size) in self._under_way.pop(client, {}).items():
+            self._send(worker, OutputTaken(size, run), ())
+
+    def pass_on(self, worker: bytes, message: Output, buffers: Payload) -> None:
+        """Send output of a run to its client. If a call submitted the job, this is the client of
+        that call.
+        """
+        run = self._state.runs.get(message.run)
+        client = None
+        if run is not None:
+            client = self._clients.get(run.span.open_task.submitter.client.number)
+        count = size_of(buffers)
+        if client is None:
+            self._send(worker, OutputTaken(count, message.run), ())
+            return
+        under_way = self._under_way.setdefault(client, {})
+        under_way[message.run] = worker, under_way.get(message.run, (worker, 0))[1] + count
+        if client.connected:
+            client.send(message, buffers)
+        else:
+            self._waiting.setdefault(client, []).append((message, buffers))
+
+    def taken(self, client: ServedClient, message: OutputTaken) -> None:
+        """Tell a worker how much of a run's output a client has taken. Ignore runs that this
+        process has sent no output of: the client answers the previous process.
+        """
+        under_way = self._under_way.get(client, {})
+        if message.run in under_way:
+            worker, left = under_way.pop(message.run)
+            if left > message.size:
+                under_way[message.run] = worker, left - message.size
+            self._send(worker, OutputTaken(min(left, message.size), message.run), ())

@@ -13,12 +13,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.nested_encoding import dump_error_by
 from gridengine.dispatcher.serving.client_journal import (
     LARGE,
     Journal,
@@ -27,8 +26,8 @@ from gridengine.dispatcher.serving.client_journal import (
     ranges_of,
     read_content,
 )
+from gridengine.dispatcher.serving.client_process import dump_error_by
 from gridengine.dispatcher.serving.client_requests import ClientRequests, Request, is_taken_back
-from gridengine.journal.dispatcher_file import DeferredWrite
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import (
@@ -42,6 +41,10 @@ from gridengine.wire.messages import (
 
 log = logging.getLogger("gridengine")
 
+ROWS_OF_REQUESTS = ("ended WHERE request", "requests WHERE id")
+"""The rows of a request, by table and column."""
+Change: TypeAlias = tuple[str, Sequence[Sequence[Any]]]
+"""A statement, and the values of each of its executions."""
 MOST_FLYING = 64
 """How many messages with outcomes a client is sent before it acknowledges the first of them."""
 
@@ -95,7 +98,7 @@ class ClientRecord:
         self._dump_error = dump_error_by(hello.codec)
         self._held: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
         """The contents of waiting messages that are not durable yet."""
-        self._later: dict[int, tuple[DeferredWrite, Finished, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[int, Finished, Sequence[Buffer]]] = {}
         """Messages that were sent and whose write is deferred because they are large: the client
         may acknowledge them in a moment, and then they need not be written. What the calls' workers
         sent is acknowledged to them when the write is done or is no longer needed.
@@ -123,16 +126,22 @@ class ClientRecord:
             ("UPDATE clients SET seen = ? WHERE number = ?", [(seen, self._number)]),
             lambda: self._note_durable(seen),
         )
-        self._collect()
         if refusal is not None:
             raise refusal
 
-    def _write_inserted(
-        self, change: tuple[str, Sequence[Sequence[Any]]], then: Callable[[], object]
-    ) -> None:
-        """Write the rows of new requests and one other change, all or none."""
+    def _write_inserted(self, change: Change, then: Callable[[], object]) -> None:
+        """Write the rows of new requests and one other change, and delete the rows that are no
+        longer needed, all or none.
+        """
         insert = "INSERT INTO requests VALUES (?, ?, ?, ?)", self._requests.take_rows()
-        self._journal.file.write_together(insert, change, then=then)
+        self._journal.file.write_together(insert, change, *self._deletions(), then=then)
+
+    def _deletions(self) -> list[Change]:
+        """Return the changes that delete the requests whose calls have ended, and what only these
+        held.
+        """
+        gone = [(id,) for id in self._requests.take_gone()]
+        return [(f"DELETE FROM {which} = ?", gone) for which in ROWS_OF_REQUESTS] if gone else []
 
     def _note_durable(self, seen: int) -> None:
         self._durable = seen
@@ -326,25 +335,17 @@ class ClientRecord:
         for number in gone:
             self._flying.discard(number)
             self._large.pop(number, None)
-        ended, whole = self._requests.end([self._outcomes.pop(number) for number in gone])
+        ended = self._requests.end([self._outcomes.pop(number) for number in gone])
         partly = [(id, calls.tobytes()) for id, calls in ended.items()]
         # All or none: a request that is left, without the outcome of its calls, would seem not to
         # have ended.
         file.write_together(
             ("INSERT INTO ended VALUES (?, ?)", partly),
             ("DELETE FROM outcomes WHERE number = ?", [(number,) for number in gone]),
-            ("DELETE FROM ended WHERE request = ?", [(id,) for id in whole]),
-            ("DELETE FROM requests WHERE id = ?", [(id,) for id in whole]),
+            *self._deletions(),
             then=partial(file.settle_later, withdrawn) if withdrawn else None,
         )
-        if whole:
-            self._collect()
         self.send_waiting()
-
-    def _collect(self) -> None:
-        """Delete the rows that no remaining request needs."""
-        if rows := self._requests.collect():
-            self._delete("requests WHERE id = ?", rows)
 
     def _delete(
         self, where: str, numbers: Iterable[int], then: Callable[[], object] | None = None

@@ -3,14 +3,21 @@ its calls have ended and the client has acknowledged their outcomes.
 
 Most requests are one row, with the message as it came. Of a message with tasks, each function and
 shared object that it defines has a row of its own, because definitions outlive tasks.
+
+All other rows go with the last thing that holds them:
+
+    tasks ---hold---> cancellations, recalls and wants about them
+    tasks, wants, definitions ---hold---> names that they use
+    the client ---holds---> each name, until it forgets the name
+    name ---holds---> its definitions, and the releases by which it was forgotten
+
+The rows that go together are deleted in one transaction.
 """
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
@@ -53,28 +60,44 @@ Name: TypeAlias = bytes | int
 """The name of a function or a shared object, or the number of a reference."""
 Other: TypeAlias = ClientCancel | ClientRecall | ClientForget | Want
 Request: TypeAlias = Submit | Supply | Other
-LEAST_OTHERS = 1000
-"""Look for rows that are no longer needed when at least this many wait for older requests."""
 _FEW_TASKS, _BLOCK_BITS = 16, 10
 """A request of up to `_FEW_TASKS` tasks is found by the number of each task. A larger one is found
 by the blocks of `2 ** _BLOCK_BITS` numbers that its tasks fall into; few requests share a block.
 """
 
 
-class _Request(Struct, eq=False):
-    """Tasks that were handed in together.
-
-    id: of the row. tasks: their numbers, sorted. left, calls: how many of the tasks, and of their
-    calls, have not ended or have unacknowledged outcomes. once: whether some of the calls may run
-    only once. uses: the functions, shared objects and references that the tasks name.
+class _Row(Struct, eq=False):
+    """A row of the file, and how many others hold it, its maker included. `holds` are the rows and
+    names that go when the row goes, if nothing else holds them.
     """
 
     id: int
+    held: int = 1
+    holds: list[_Row] = []
+
+    def hold(self, other: _Row) -> None:
+        self.holds.append(other)
+        other.held += 1
+
+
+class _Name(_Row, eq=False, kw_only=True):
+    """A function, shared object or result that the client has named; `id` is 0, as it is no row."""
+
+    name: Name
+    forgotten: bool = False
+
+
+class _Request(_Row, eq=False, kw_only=True):
+    """Tasks that were handed in together.
+
+    tasks: their numbers, sorted. left, calls: how many of the tasks, and of their calls, have not
+    ended or have unacknowledged outcomes. once: whether some of the calls may run only once.
+    """
+
     tasks: array[int]
     left: int
     calls: int
     once: bool
-    uses: tuple[Name, ...]
 
     def has(self, task: int) -> bool:
         """Return whether a task belongs to this request."""
@@ -83,8 +106,8 @@ class _Request(Struct, eq=False):
 
 
 class ClientRequests:
-    """The requests of one client. This class writes nothing: `take_rows` returns the rows to write,
-    and other methods return the numbers of rows to delete.
+    """The requests of one client. This class writes nothing: `take_rows` and `take_gone` return the
+    rows to write and to delete.
 
     Args:
         number: the client's.
@@ -98,15 +121,9 @@ class ClientRequests:
         self._requests: dict[int, _Request] = {}
         self._small: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
-        self._others: deque[tuple[int, Other]] = deque()
-        """Rows with cancellations, recalls, wants and releases. Such a row can go when no older
-        request is left, or no request that the row is about.
-        """
-        self._most_others = LEAST_OTHERS
-        self._definitions: dict[Name, dict[int, Sequence[Name]]] = {}
-        """The definitions: by name, the numbers of the rows that define it, each with the names
-        that the definition needs.
-        """
+        self._gone: list[int] = []
+        self._names: dict[Name, _Name] = {}
+        """The functions, shared objects and results that rows use, or that the client may use."""
         self.needed: dict[int, dict[tuple[int, int], None]] = {}
         """The calls whose results others need, by task: pairs of the call's index and its
         reference. Only tasks that have not ended.
@@ -149,7 +166,9 @@ class ClientRequests:
         elif isinstance(message, Supply):
             self._insert_supply(message, buffers)
         else:
-            self._add_other(self._insert(OTHER, message, buffers), message)
+            row = self._add_other(self._new_id(), message)
+            if row.held:
+                self._rows.append((row.id, self._number, OTHER, RowContent(message, buffers)))
 
     def _take_definitions(self, message: Submit, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         """Record the definitions of a message, and return the buffers of its tasks."""
@@ -185,14 +204,60 @@ class ClientRequests:
         rows, self._rows = self._rows, []
         return rows
 
-    def _add_other(self, id: int, message: Other) -> None:
-        if type(message) is Want and self._find(message.task) is not None:
-            # A client repeats its question at a restarted dispatcher.
-            self.needed.setdefault(message.task, {})[message.index, message.reference] = None
-        self._others.append((id, message))
+    def take_gone(self) -> list[int]:
+        """Return the numbers of the rows to delete, each once."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def _let_go(self, row: _Row) -> None:
+        """Release a row or name; without a holder it goes, and releases what it holds."""
+        row.held -= 1
+        if row.held:
+            return
+        if not isinstance(row, _Name):
+            self._gone.append(row.id)
+        elif self._names.get(row.name) is row:
+            del self._names[row.name]
+        for one in row.holds:
+            self._let_go(one)
+
+    def _use(self, row: _Row, names: Iterable[Name]) -> None:
+        """Let a row hold names that it uses."""
+        for name in names:
+            row.hold(self._names.get(name) or self._new_name(name))
+
+    def _new_name(self, name: Name) -> _Name:
+        one = self._names[name] = _Name(id=0, name=name)
+        return one
+
+    def _add_other(self, id: int, message: Other) -> _Row:
+        """Record what a message is about. Return its row, which nothing holds if the message has no
+        effect after a restart.
+        """
+        row = _Row(id)
+        if isinstance(message, ClientForget):
+            names: Iterable[Name] = chain(message.functions, message.shared, message.references)
+            for name in names:
+                one = self._names.get(name)
+                if one is not None and not one.forgotten:
+                    one.forgotten = True
+                    one.hold(row)
+                    self._let_go(one)
+        for request in dict.fromkeys(map(self._find, _tasks_of(message))):
+            if request is not None:
+                request.hold(row)
+                if isinstance(message, Want):
+                    self._use(row, (message.reference,))
+                    # A client repeats its question at a restarted dispatcher.
+                    needed = self.needed.setdefault(message.task, {})
+                    needed[message.index, message.reference] = None
+        self._let_go(row)
+        return row
 
     def _define(self, id: int, message: Submit | Supply) -> None:
-        """Record which name a row defines."""
+        """Record which name a row defines. A forgotten function or shared object may be defined
+        again. A forgotten reference stays forgotten: its result may come later.
+        """
         name: Name
         needs: Sequence[Name]
         if isinstance(message, Supply):
@@ -202,7 +267,13 @@ class ClientRequests:
         else:
             [shared] = message.shared
             name, needs = shared.name, shared.needs
-        self._definitions.setdefault(name, {})[id] = needs
+        row = _Row(id)
+        self._use(row, needs)
+        known = self._names.get(name)
+        if known is None or (known.forgotten and not isinstance(message, Supply)):
+            known = self._new_name(name)
+        known.hold(row)
+        self._let_go(row)
 
     def _add(self, id: int, message: Submit) -> _Request:
         """Add the request of a row, and index it by its tasks."""
@@ -213,7 +284,8 @@ class ClientRequests:
             if task.needs or task.after or task.kept:
                 uses.update(task.needs, task.after, (reference for _, reference in task.kept))
         count = sum(task.count for task in tasks)
-        request = _Request(id, task_ids(tasks), len(tasks), count, once, tuple(uses))
+        request = _Request(id=id, tasks=task_ids(tasks), left=len(tasks), calls=count, once=once)
+        self._use(request, uses)
         self._requests[id] = request
         if len(request.tasks) <= _FEW_TASKS:
             self._small.update(dict.fromkeys(request.tasks, request))
@@ -253,13 +325,10 @@ class ClientRequests:
             if one.last:
                 self.needed.pop(one.task, None)
 
-    def end(self, outcomes: Iterable[array[int]]) -> tuple[dict[int, array[int]], list[int]]:
+    def end(self, outcomes: Iterable[array[int]]) -> dict[int, array[int]]:
         """Record that the client has acknowledged the outcomes of these calls, which have the form
-        that `ranges_of` takes.
-
-        Returns:
-            - For each request that has calls left, those of these calls that belong to it.
-            - The numbers of the requests that have no calls left.
+        that `ranges_of` takes. Return, for each request that has calls left, those of these calls
+        that belong to it.
         """
         ended: dict[int, array[int]] = {}
         for calls in outcomes:
@@ -269,11 +338,12 @@ class ClientRequests:
                     ended.setdefault(request.id, array("q")).extend(calls[place : place + 4])
                     request.left -= calls[place + 3]
                     request.calls -= calls[place + 2] - calls[place + 1]
-        whole = [id for id in ended if not self._requests[id].left]
-        for id in whole:
+        for id in [id for id in ended if not self._requests[id].left]:
             del ended[id]
-            self._drop(self._requests.pop(id))
-        return ended, whole
+            request = self._requests.pop(id)
+            self._drop(request)
+            self._let_go(request)
+        return ended
 
     def _drop(self, request: _Request) -> None:
         """Remove a request from the index."""
@@ -287,74 +357,6 @@ class ClientRequests:
             others.remove(request)
             if not others:
                 del self._blocks[block]
-
-    def collect(self) -> list[int]:
-        """Remove the rows that no remaining request needs, and return their numbers. The caller
-        deletes them.
-        """
-        oldest = next(iter(self._requests), math.inf)
-        rows: list[int] = []
-        while self._others and self._others[0][0] < oldest:
-            rows += self._end_other(*self._others.popleft())
-        if len(self._others) > self._most_others:
-            rows += self._compact()
-        return rows
-
-    def _compact(self) -> Iterator[int]:
-        """Remove rows that are about no remaining request although an older request is left, which
-        may take a week; yield their numbers. This looks at everything, so the limit for the next
-        time grows with the work that it took.
-        """
-        tasks = self._tasks_left()
-        uses, left = self._used(tasks), deque[tuple[int, Other]]()
-        for id, message in self._others:
-            about, needed = _about(message), uses if isinstance(message, ClientForget) else tasks
-            if needed.isdisjoint(about):
-                yield from self._end_other(id, message)
-            else:
-                left.append((id, message))
-        self._others = left
-        looked_at = len(left) + len(uses) + sum(len(one.tasks) for one in self._requests.values())
-        self._most_others = len(left) + LEAST_OTHERS * (1 + looked_at // 1000)
-
-    def _tasks_left(self) -> set[Name]:
-        """Return the tasks of remaining requests that rows in `_others` are about."""
-        rows = (message for _, message in self._others if not isinstance(message, ClientForget))
-        tasks = set(chain.from_iterable(map(_about, rows)))
-        return {task for one in self._requests.values() for task in tasks.intersection(one.tasks)}
-
-    def _used(self, tasks: set[Name]) -> set[Name]:
-        """Return all names that are needed: those that remaining requests or wants for these tasks
-        use, and the names that their definitions need in turn.
-        """
-        uses = set(chain.from_iterable(one.uses for one in self._requests.values()))
-        for _, message in self._others:
-            if isinstance(message, Want) and message.task in tasks:
-                uses.add(message.reference)
-        names = list(uses)
-        while names:
-            for needs in self._definitions.get(names.pop(), {}).values():
-                more = set(needs) - uses
-                uses |= more
-                names += more
-        return uses
-
-    def _end_other(self, id: int, message: Other) -> Iterator[int]:
-        """Yield the number of this row, and, if it forgets names, of the rows that define them. Of
-        functions and shared objects only earlier definitions go, because the client may define the
-        name again. Of results later definitions go too, because nothing refers to a released
-        reference again.
-        """
-        yield id
-        if isinstance(message, ClientForget):
-            for name in (*message.functions, *message.shared):
-                rows = self._definitions.pop(name, {})
-                later = {row: needs for row, needs in rows.items() if row > id}
-                if later:
-                    self._definitions[name] = later
-                yield from rows.keys() - later.keys()
-            for reference in message.references:
-                yield from self._definitions.pop(reference, ())
 
     # ---------------------------------------------------------------- after a restart
 
@@ -419,10 +421,10 @@ class ClientRequests:
             yield replace(message, tasks=tasks), its
 
 
-def _about(message: Other) -> Iterable[Name]:
-    """Return the tasks that a message is about, or the names that it forgets."""
+def _tasks_of(message: Other) -> Iterable[int]:
+    """Return the tasks that a message is about."""
     if isinstance(message, ClientForget):
-        return chain(message.functions, message.shared, message.references)
+        return ()
     if isinstance(message, Want):
         return (message.task,)
     tasks = message.tasks if isinstance(message, ClientCancel) else ()

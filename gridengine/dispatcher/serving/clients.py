@@ -14,25 +14,27 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    ClientLeft,
-    Event,
-    RecallRequested,
-    ReferencesReleased,
-    Released,
-    ResultWanted,
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.events import ClientLeft, Event, SubmittedAlike
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    CallsFinished,
+    ResultData,
     Submitted,
-    SubmittedAlike,
     Supplied,
 )
-from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, ResultData
-from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.named_calls import NamedCalls
-from gridengine.dispatcher.serving.client_process import Client, Key, NestedClient, Send
-from gridengine.dispatcher.serving.clients_output import ClientsOutput
+from gridengine.dispatcher.serving.client_process import (
+    ClientsOutput,
+    Key,
+    NestedClient,
+    Send,
+    ServedClient,
+)
 from gridengine.dispatcher.serving.task_decoder import TaskDecoder
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import Buffer, Payload
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gridengine")
 
-C = TypeVar("C", bound="Client")
+C = TypeVar("C", bound="ServedClient")
 
 
 class Clients:
@@ -86,16 +88,16 @@ class Clients:
         self._send = send
         self.output = ClientsOutput(state, send)
         """Passes on what jobs print to the programs that submitted them."""
-        self.finished: defaultdict[Client, list[CallsFinished]] = defaultdict(list)
+        self.finished: defaultdict[ServedClient, list[CallsFinished]] = defaultdict(list)
         """Outcomes that the next `flush` sends, by client."""
         self._state = state
         self._post = post
         self._unsettled = unsettled
         self._decoder = TaskDecoder(state, check, self._claim)
         self._slots = slots
-        self._clients: dict[Key, Client] = {}
-        self._wanted: dict[int, Client] = {}
-        self._claimed: dict[int, Client] = {}
+        self._clients: dict[Key, ServedClient] = {}
+        self._wanted: dict[int, ServedClient] = {}
+        self._claimed: dict[int, ServedClient] = {}
         self._new_number = count(1).__next__
         self.journal: Journal | None = None
         self.named = NamedCalls()
@@ -127,7 +129,7 @@ class Clients:
             if type(message) is not NestedHello:
                 return ()
             client = self.add(NestedClient, key, self._send)
-        handler: Callable[[Clients, Client, Any, Payload], Iterable[Event]]
+        handler: Callable[[Clients, ServedClient, Any, Payload], Iterable[Event]]
         handler = REQUESTS[type(message)]
         return handler(self, client, message, buffers)
 
@@ -156,15 +158,13 @@ class Clients:
                 items.append(client.encode_outcome(event, buffers))
             client.finish(items, buffers)
 
-    def tell(self, reference: int, *, missing: bool) -> None:
-        """Answer a client that wanted a result: the core keeps it, or, if `missing`, the client
-        must supply it.
-        """
-        client = self._wanted.pop(reference, None)
+    def answer_want(self, answer: WantAnswer) -> None:
+        """Pass the core's answer to the client that wanted a result."""
+        client = self._wanted.pop(answer.reference, None)
         if client is not None:
-            if not missing:
-                client.references.add(reference)
-            client.send(WantAnswer(client.runner, reference, missing))
+            if not answer.missing:
+                client.references.add(answer.reference)
+            client.send(replace(answer, runner=client.runner))
 
     def forget(self, peer: bytes) -> None:
         """Forget the runners of a worker that is lost."""
@@ -175,9 +175,9 @@ class Clients:
     # ---------------------------------------------------------------- requests
 
     def welcome(
-        self, client: Client, message: object = None, buffers: Payload = ()
+        self, client: ServedClient, message: object = None, buffers: Payload = ()
     ) -> Iterable[Event]:
-        """Tell a client its number, and what it must know of the dispatcher."""
+        """Send a client its number, and the facts about the dispatcher that it needs."""
         epoch = 0 if self.journal is None else self.journal.epoch
         client.send(
             ClientWelcome(
@@ -193,7 +193,7 @@ class Clients:
         )
         return ()
 
-    def _ended(self, client: Client, message: object, buffers: Payload) -> Iterator[Event]:
+    def _ended(self, client: ServedClient, message: object, buffers: Payload) -> Iterator[Event]:
         """Forget a client that is gone: its calls end, and the shared objects and results that only
         it could refer to are released.
         """
@@ -206,12 +206,10 @@ class Clients:
         for reference in client.claims:
             del self._claimed[reference]
         yield ClientLeft(client.number)
-        for name in client.shared:
-            yield Released(name)
-        if client.references:
-            yield ReferencesReleased(tuple(client.references))
+        if client.shared or client.references:
+            yield ClientForget(0, (), tuple(client.shared), tuple(client.references))
 
-    def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
+    def _submit(self, client: ServedClient, message: Submit, buffers: Payload) -> Iterator[Event]:
         """Return the events of a submission; refuse its tasks if it is not valid."""
         parent = client.parent(self._state, message)
         try:
@@ -230,7 +228,7 @@ class Clients:
                 yield Submitted(function, one, parent=parent, detached=message.detached)
 
     def refuse(
-        self, client: Client, tasks: Iterable[TaskItem], error: Exception
+        self, client: ServedClient, tasks: Iterable[TaskItem], error: Exception
     ) -> Iterator[Event]:
         """Settle tasks that cannot be submitted. Yield the events by which calls that need their
         results fail.
@@ -247,7 +245,7 @@ class Clients:
                     yield Supplied(reference, ResultData(error=error))
         self.flush()
 
-    def _claim(self, client: Client, references: Iterable[int]) -> bool:
+    def _claim(self, client: ServedClient, references: Iterable[int]) -> bool:
         """Record that these references belong to a client. Return False if another client has one
         of them.
         """
@@ -258,37 +256,42 @@ class Clients:
             client.claims.add(reference)
         return True
 
-    def _cancel(self, client: Client, message: ClientCancel, buffers: Payload) -> Iterator[Event]:
+    def _cancel(
+        self, client: ServedClient, message: ClientCancel, buffers: Payload
+    ) -> Iterator[Event]:
         tasks = tuple(filter(client.owns, message.tasks))
-        yield CancelRequested(tasks, message.signal, _own_calls(client, message.calls))
+        yield replace(message, tasks=tasks, calls=_own_calls(client, message.calls))
 
-    def _recall(self, client: Client, message: ClientRecall, buffers: Payload) -> Iterator[Event]:
-        yield RecallRequested(_own_calls(client, message.calls))
+    def _recall(
+        self, client: ServedClient, message: ClientRecall, buffers: Payload
+    ) -> Iterator[Event]:
+        yield replace(message, calls=_own_calls(client, message.calls))
 
-    def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
+    def _forget(
+        self, client: ServedClient, message: ClientForget, buffers: Payload
+    ) -> Iterator[Event]:
         """Release the functions, shared objects and references that a client does not use any
         more.
         """
         for digest in message.functions:
             client.functions.pop(digest, None)
-        for name in message.shared:
-            if client.shared.pop(name, None) is not None:
-                yield Released(name)
-        if its := client.claims.intersection(message.references):
-            client.claims -= its
-            client.references -= its
-            for reference in its:
-                del self._claimed[reference]
-            yield ReferencesReleased(tuple(its))
+        shared = tuple(one for one in message.shared if client.shared.pop(one, None) is not None)
+        its = client.claims.intersection(message.references)
+        client.claims -= its
+        client.references -= its
+        for reference in its:
+            del self._claimed[reference]
+        if shared or its:
+            yield ClientForget(0, (), shared, tuple(its))
 
-    def _want(self, client: Client, message: Want, buffers: Payload) -> Iterator[Event]:
+    def _want(self, client: ServedClient, message: Want, buffers: Payload) -> Iterator[Event]:
         if client.owns(message.task) and message.reference not in self._wanted:
             if not self._claim(client, (message.reference,)):
                 return
             self._wanted[message.reference] = client
-            yield ResultWanted(((message.task, message.index, message.reference),))
+            yield message
 
-    def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
+    def _supply(self, client: ServedClient, message: Supply, buffers: Payload) -> Iterator[Event]:
         """Let a reference of the client stand for a result."""
         if not self._claim(client, (message.reference,)):
             return
@@ -303,7 +306,7 @@ class Clients:
         yield Supplied(message.reference, data)
 
     def _answer_check(
-        self, client: Client, message: CheckDemand, buffers: Payload
+        self, client: ServedClient, message: CheckDemand, buffers: Payload
     ) -> Iterable[Event]:
         """Answer whether a worker can hold a demand. The answer follows all earlier outcomes, so
         that it also says that earlier requests are decided.
@@ -322,7 +325,7 @@ class Clients:
 
 
 def _own_calls(
-    client: Client, calls: Iterable[tuple[int, int, int]]
+    client: ServedClient, calls: Iterable[tuple[int, int, int]]
 ) -> tuple[tuple[int, int, int], ...]:
     return tuple(one for one in calls if client.owns(one[0]))
 

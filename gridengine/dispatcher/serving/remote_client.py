@@ -11,7 +11,7 @@ from typing import Any
 from gridengine._version import __version__
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.dispatcher.serving.client_process import Client
+from gridengine.dispatcher.serving.client_process import ServedClient
 from gridengine.dispatcher.serving.client_record import ClientRecord
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import (
@@ -27,14 +27,13 @@ from gridengine.wire.processes import has_ended
 DAY_SECONDS = 86_400.0
 
 
-class RemoteClient(Client):
+class RemoteClient(ServedClient):
     """A user's program in another process.
 
     With a journal it has a record there: its calls survive the dispatcher's process, and their
     outcomes wait until the client acknowledges them.
     """
 
-    connected = True
     record: ClientRecord | None = None
 
     @property

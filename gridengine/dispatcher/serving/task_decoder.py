@@ -4,7 +4,7 @@ core.
 
 from __future__ import annotations
 
-import hashlib
+from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import AlikeTasks, Function, Task
-from gridengine.dispatcher.serving.client_process import Client
+from gridengine.dispatcher.serving.client_process import ServedClient
 from gridengine.errors import UNNUMBERED, ProtocolError
 from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
@@ -45,14 +45,14 @@ class TaskDecoder:
         self,
         state: CoreState,
         check: Callable[[Demand], None],
-        claim: Callable[[Client, Iterable[int]], bool],
+        claim: Callable[[ServedClient, Iterable[int]], bool],
     ) -> None:
         self._state = state
         self._check = check
         self._claim = claim
 
     def decode(
-        self, client: Client, message: Submit, buffers: Iterator[Buffer], parent: int
+        self, client: ServedClient, message: Submit, buffers: Iterator[Buffer], parent: int
     ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
         """Return the function and the tasks of a submission. Tasks that are alike come as one
         block; nested calls, and calls whose function needs shared objects or results, never do.
@@ -90,7 +90,7 @@ class TaskDecoder:
             raise ProtocolError("a task is submitted twice")
         return function, parts
 
-    def _alike(self, client: Client, first: Task, payloads: list[Buffer]) -> AlikeTasks:
+    def _alike(self, client: ServedClient, first: Task, payloads: list[Buffer]) -> AlikeTasks:
         alike = AlikeTasks(replace(first, payload=()), list(map(compact, payloads)))
         if not client.owns(alike.numbers[-1]) or self._state.has_any(alike.numbers):
             raise ProtocolError(
@@ -99,7 +99,7 @@ class TaskDecoder:
         return alike
 
     def _decode_function(
-        self, client: Client, digest: bytes, item: FunctionItem, payload: list[Buffer]
+        self, client: ServedClient, digest: bytes, item: FunctionItem, payload: list[Buffer]
     ) -> Function:
         """Return a function that the client defines."""
         if item.codec != PICKLE:
@@ -117,20 +117,22 @@ class TaskDecoder:
         )
 
     def _add_shared(
-        self, client: Client, name: bytes, needs: Sequence[bytes], buffers: list[Buffer]
+        self, client: ServedClient, name: bytes, needs: Sequence[bytes], buffers: list[Buffer]
     ) -> None:
         _check_name(name)
         payload = PayloadWithObjects(buffers)
         payload.needs = self._find_shared(client, needs)
         client.shared[name] = SharedObject(name, payload)
 
-    def _find_shared(self, client: Client, names: Iterable[bytes]) -> tuple[SharedObject, ...]:
+    def _find_shared(
+        self, client: ServedClient, names: Iterable[bytes]
+    ) -> tuple[SharedObject, ...]:
         found = [client.shared.get(name) or shared_objects.owned(name) for name in names]
         if None in found:
             raise ProtocolError("a call refers to a shared object that is not, or no longer, known")
         return tuple(one for one in found if one is not None)
 
-    def _decode_task(self, client: Client, item: TaskItem, payload: list[Buffer]) -> Task:
+    def _decode_task(self, client: ServedClient, item: TaskItem, payload: list[Buffer]) -> Task:
         """Check and return one task."""
         demand = self.decode_demand(item.demand)
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
@@ -217,7 +219,7 @@ def named_function(item: FunctionItem) -> Function:
     """
     name = item.name.encode()
     directory = item.directory or b"/"
-    known = hashlib.blake2b(digest_size=16)
+    known = blake2b(digest_size=16)
     for part in (item.codec.encode(), name, directory, *item.path):
         known.update(len(part).to_bytes(8, "big") + part)
     return Function(

@@ -29,8 +29,8 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, exit_words
 from gridengine.journal.lock_file import TOUCH_SECONDS, Holder, LockFile
 from gridengine.settings.values import settings
-from gridengine.worker.output_limits import LogLimit
-from gridengine.worker.process_tree import restore_dispositions, unblock
+from gridengine.worker.forkserver import restore_dispositions, unblock
+from gridengine.worker.stream_writer import LogLimit
 
 log = logging.getLogger("gridengine")
 

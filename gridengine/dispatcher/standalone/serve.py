@@ -26,9 +26,8 @@ from gridengine.dispatcher.run_directory import (
     StoredIdentity,
     new_run_id,
 )
-from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
 from gridengine.dispatcher.serving.client_journal import open_file
-from gridengine.dispatcher.serving.client_listener import ClientListener
+from gridengine.dispatcher.serving.client_listener import Action, ClientListener, RemoteFollower
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler
@@ -82,7 +81,7 @@ def serve(
     stopped = stopped or threading.Event()
     DispatcherFolder(folder).make()
     stored = stored_identity(folder)
-    journal = open_file(folder / JOURNAL)
+    journal = open_file(folder / JOURNAL, clock)
     server = Server(
         host=settings.host,
         workers=MOST_CLIENTS,
@@ -96,21 +95,8 @@ def serve(
     dispatcher = DispatcherThread(
         scheduler, settings, server=server, home=home, journal=journal, clock=clock
     )
-    listener = dispatcher.listener
-    assert listener is not None  # because there is a server
-    dispatcher.name = folder.name
-    dispatcher.script = f"gridengine dispatcher start {folder.name}"
-    if temporary:
-        dispatcher.script = "gridengine.LocalDispatcher"
-        listener.ends = True
     try:
-        dispatcher.actions.update(_actions(dispatcher, listener, stopped))
-        stored = replace(
-            stored, clients=server.keys, workers=dispatcher.worker_keys or stored.workers
-        )
-        connection = _connection(folder.name, server, settings)
-        _write_files(folder, stored, replace(connection, returns=not temporary))
-        log.info("clients find this dispatcher by %s", folder / CLIENT)
+        _introduce(dispatcher, home, server, stopped, temporary=temporary)
         ready()
         dispatcher.when_ended(stopped.set)
         while not stopped.wait(SIGNAL_SECONDS):
@@ -121,6 +107,29 @@ def serve(
         for name in (CLIENT, WATCHER, WORKER):
             (folder / name).unlink(missing_ok=True)
         dispatcher.close()
+
+
+def _introduce(
+    dispatcher: DispatcherThread,
+    home: Home,
+    server: Server,
+    stopped: threading.Event,
+    *,
+    temporary: bool,
+) -> None:
+    """Let clients and watchers find the dispatcher, and ask for its actions."""
+    folder, stored, listener = home.folder, home.stored, dispatcher.listener
+    assert listener is not None  # because there is a server
+    dispatcher.name = folder.name
+    dispatcher.script = f"gridengine dispatcher start {folder.name}"
+    if temporary:
+        dispatcher.script = "gridengine.LocalDispatcher"
+        listener.ends = True
+    dispatcher.actions.update(_actions(dispatcher, listener, stopped))
+    stored = replace(stored, clients=server.keys, workers=dispatcher.worker_keys or stored.workers)
+    connection = _connection(folder.name, server, dispatcher.settings)
+    _write_files(folder, stored, replace(connection, returns=not temporary))
+    log.info("clients find this dispatcher by %s", folder / CLIENT)
 
 
 def stored_identity(folder: Path) -> StoredIdentity:

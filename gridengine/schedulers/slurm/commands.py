@@ -15,7 +15,7 @@ from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.slurm import site, states
 from gridengine.schedulers.slurm.options import SbatchOptions
 from gridengine.schedulers.slurm.site import Site, site_of
-from gridengine.wire.connection_file import JOB_END
+from gridengine.worker.environment import JOB_END
 
 FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from html import escape
@@ -344,43 +343,3 @@ def test_workers_whose_logs_cannot_be_made_are_told(cluster: Cluster) -> None:
                 told_everywhere(cluster, scenario, told)
         finally:
             end(scenario)
-
-
-CLOCK = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <time.h>
-
-int clock_gettime(clockid_t which, struct timespec *told)
-{
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    int status = real(which, told);
-    if (which == CLOCK_REALTIME) told->tv_sec -= 300;
-    return status;
-}
-"""
-
-
-def test_a_node_whose_clock_is_wrong_is_told(cluster: Cluster) -> None:
-    """Its workers' C library has a clock that is five minutes behind."""
-    (cluster.folder / "clock.c").write_text(CLOCK)
-    library = cluster.folder / "clock.so"
-    source = str(cluster.folder / "clock.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    prologue = f"export LD_PRELOAD={library}"
-    scenario = play(
-        cluster,
-        HOLD.format(count=1, arguments=f"max_workers=1, prologue=[{prologue!r}]", more=""),
-        environment={**QUICK, "GRIDENGINE_BEAT_SECONDS": "0.2"},
-    )
-    try:
-        [call] = scenario.began(1)
-        told = explained(cluster, scenario, "clock")
-        assert re.search(r"differs by 00:0(5:0|4:5)", told["text"])
-        assert "is behind: calls run as they should" in told["text"]
-        assert f"{told['place']} (cluster job {cluster.worker_id(call)})" in told["text"]
-        assert "NTP" in told["next_step"]
-        told_everywhere(cluster, scenario, told)
-    finally:
-        end(scenario)

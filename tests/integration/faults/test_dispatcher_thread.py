@@ -15,12 +15,13 @@ import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
-from gridengine.dispatcher.core.events import Received, Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import UnsettledTasks
-from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.core.events import Received
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskMessage
+from gridengine.dispatcher.links import LocalWorkers
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
+from gridengine.wire.messages import TaskBegan
 
 
 def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:
@@ -113,7 +114,7 @@ class Handed:
         if event.last:
             self.all_told.set()
 
-    def began(self, event: TaskStarted) -> None: ...
+    def began(self, event: TaskBegan) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
 
 

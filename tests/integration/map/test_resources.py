@@ -26,7 +26,7 @@ from gridengine import (
 )
 from gridengine.resources import Resource
 from gridengine.wire.messages import Allocate
-from gridengine.worker.affinity import Processors
+from gridengine.worker.process_resources import Processors
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -226,7 +226,7 @@ def test_workers_that_nobody_bound_claim_different_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}"
+        "gridengine.worker.process_resources.CLAIM", f"gridengine-test-{os.getpid()}"
     )  # others on this machine have theirs
     first, second = Processors(1), Processors(1)
     claimed = [one.resolve(Allocate(1, 1, cores=[0])).cores for one in (first, second)]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import gridengine
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources import Memory
 from gridengine.status.snapshot import Snapshot
 

@@ -31,6 +31,8 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
+from gridengine.wire import block_socket
+from gridengine.wire.block_socket import BlockListener, connect, is_own
 from gridengine.wire.connection_file import Connection, make_private_folder
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import MAGIC, decode, encode
@@ -525,6 +527,23 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
         lambda: one.folder.chmod(0o777),
     ]
     assert [as_another_user(attempt) for attempt in attempts] == ["PermissionError"] * len(attempts)
+
+
+def greet_for_blocks(key: str) -> bool:
+    """Connect to the socket for large buffers as no honest client would."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(block_socket._name(key))
+        sock.send(b"who")
+        return is_own(sock)
+
+
+@needs_root
+def test_another_user_is_sent_no_large_buffers_and_can_offer_none() -> None:
+    key = zmq.curve_keypair()[0].decode()
+    with contextlib.closing(BlockListener(key)) as listener:
+        assert as_another_user(lambda: connect(key, b"who")) == "None"
+        assert as_another_user(lambda: greet_for_blocks(key)) == "False"
+        assert list(listener.accept()) == []
 
 
 @needs_root

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.kept_reports import keep
+from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.status.rows import Status
 from tests.support.waiting import wait_until
@@ -63,7 +63,7 @@ def test_runs_that_have_ended_are_listed_and_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    keep("20260101-1", msgspec.json.encode(Answer(WHO, Status(done=7, failed=1))), 5)
+    write_report("20260101-1", msgspec.json.encode(Answer(WHO, Status(done=7, failed=1))), 5)
     told = gridengine("ls", status=1)
     [words, row] = told.splitlines()[0], told.splitlines()[-1].split()
     assert words == "no dispatcher runs"

@@ -19,7 +19,7 @@ import pytest
 import gridengine as gridengine_package
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-from gridengine.watching.elsewhere import RemoteWatched
+from gridengine.watching.remote_connections import RemoteWatched
 from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
 from tests.support.waiting import stop_process, wait_until
@@ -80,7 +80,7 @@ STUCK = """
 import sys, time
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ClusterError
-from gridengine.watching.elsewhere import RemoteWatched
+from gridengine.watching.remote_connections import RemoteWatched
 
 one = RemoteWatched(DispatcherFolder.of("night"))
 if sys.argv[1] == "follow":

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gridengine.cli.page import OPENER
+from gridengine.cli.pages import OPENER
 from tests.integration.watching.conftest import StartScript
 from tests.support.browser import chromium
 from tests.support.page_server import SECONDS, PageServer, page_server

@@ -13,21 +13,21 @@ import pytest
 import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.errors import ClusterError
-from gridengine.watching import dispatchers, lookup
+from gridengine.watching import connections, dispatcher_lookup
 from tests.support.waiting import stop_process, wait_until
 
 
 def wait_for_one() -> None:
-    wait_until(lambda: bool(dispatchers.sockets()))
+    wait_until(lambda: bool(connections.sockets()))
 
 
 def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
     process: subprocess.Popen[str],
 ) -> None:
-    [path] = dispatchers.sockets()
+    [path] = connections.sockets()
     stop_process(process.pid)
     with (
-        dispatchers.Watched(path, seconds=0.2) as one,
+        connections.Watched(path, seconds=0.2) as one,
         pytest.raises(ClusterError, match="does not answer"),
     ):
         one.ask()
@@ -36,22 +36,22 @@ def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
 def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
-    assert len(dispatchers.sockets()) == 1
-    assert dispatchers.answers() == ([], [])
-    assert dispatchers.sockets() == []
+    assert len(connections.sockets()) == 1
+    assert connections.answers() == ([], [])
+    assert connections.sockets() == []
 
 
 def test_who_asks_nonsense_is_told_so_and_the_run_goes_on() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         gridengine.map(abs, [1], scheduler=scheduler)
         wait_for_one()
-        with lookup.connect() as one, pytest.raises(ClusterError, match="it refuses"):
+        with dispatcher_lookup.connect() as one, pytest.raises(ClusterError, match="it refuses"):
             one.ask("nonsense")
         assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
 
 
 FOLLOW = """
-from gridengine.watching.lookup import connect
+from gridengine.watching.dispatcher_lookup import connect
 
 with connect() as watched:
     watched.follow(interval=0.1, most=1000)
@@ -87,7 +87,7 @@ def test_who_follows_and_is_stopped_is_dropped_while_calls_go_on() -> None:
 def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_it_ended(
     process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    with lookup.connect("sweep") as one:
+    with dispatcher_lookup.connect("sweep") as one:
         assert one.ask().identity.pid == process.pid
         one.follow(interval=60.0)
         first = one.next_answer().status
@@ -100,4 +100,4 @@ def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_
         with pytest.raises(ClusterError, match="it has ended"):
             one.next_answer()
     assert process.wait() == 0
-    assert dispatchers.sockets() == []
+    assert connections.sockets() == []

@@ -62,7 +62,7 @@ def leave_a_process(folder: Path, on_sigterm: str) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
     """An agent that gives orphans time however slow the machine is."""
-    monkeypatch.setattr("gridengine.worker.process_tree._TERMINATION_SECONDS", float(PATIENCE))
+    monkeypatch.setattr("gridengine.worker.forkserver._TERMINATION_SECONDS", float(PATIENCE))
     made = start()
     yield made
     made.agent.close()

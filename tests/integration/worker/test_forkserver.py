@@ -6,8 +6,7 @@ import os
 import select
 import threading
 
-from gridengine.worker.forkserver import Exited, Forked, ForkServer
-from gridengine.worker.forkserver_process import RunnerDescriptors
+from gridengine.worker.forkserver import Exited, Forked, ForkServer, RunnerDescriptors
 
 RUNNERS = 1000
 

@@ -23,7 +23,7 @@ import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report
-from gridengine.schedulers.local import ProcessLauncher
+from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
 from gridengine.schedulers.worker_command import interpreter_flags
 
 MakeLauncher = Callable[[str], ProcessLauncher]
@@ -93,7 +93,7 @@ def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
     (handle,) = launcher.launch(1)
     wait_for(handle)
     words = (tmp_path / "arguments").read_text().split()
-    assert words[:-1] == [*interpreter_flags(), "-P", "-m", "gridengine.worker.forkserver_main"]
+    assert words[:-1] == [*interpreter_flags(), "-P", "-c", *FORK_SERVER.split()]
     assert int(words[-1]) > 2
 
 
@@ -219,7 +219,7 @@ def fork_servers() -> set[int]:
     found = set()
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it has ended
-            if "gridengine.worker.forkserver_main" in child.cmdline():
+            if FORK_SERVER in child.cmdline():
                 found.add(child.pid)
     return found
 

@@ -18,9 +18,10 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.links import LocalWorkers
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.local import FORK_SERVER
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
@@ -97,8 +98,8 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
     assert {word for word in seen["command lines"] if not word.isdigit()} == {
         *interpreter_flags(),
         "-P",
-        "-m",
-        "gridengine.worker.forkserver_main",
+        "-c",
+        FORK_SERVER,
     }
     assert seen["files"] == []
     assert list(folder.iterdir()) == []

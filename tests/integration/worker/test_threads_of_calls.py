@@ -10,28 +10,26 @@ import pytest
 
 import gridengine
 import gridengine.joblib_backend
-from gridengine.worker import affinity
+from gridengine.worker.process_resources import GRANTED, THREADS, threads_of_call
 
 Told = dict[str, str | None]
 
 
 def told(_: object = None) -> Told:
-    return {name: os.environ.get(name) for name in affinity.THREADS}
+    return {name: os.environ.get(name) for name in THREADS}
 
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in affinity.THREADS:
+    for name in THREADS:
         monkeypatch.delenv(name, raising=False)
 
 
 def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
     cores = len(os.sched_getaffinity(0))
     with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(2 * cores) as many:
-        assert gridengine.map(told, [0], scheduler=one) == [
-            dict.fromkeys(affinity.THREADS, str(cores))
-        ]
-        assert gridengine.map(told, [0], scheduler=many) == [dict.fromkeys(affinity.THREADS, "1")]
+        assert gridengine.map(told, [0], scheduler=one) == [dict.fromkeys(THREADS, str(cores))]
+        assert gridengine.map(told, [0], scheduler=many) == [dict.fromkeys(THREADS, "1")]
 
 
 @pytest.mark.promise
@@ -45,13 +43,13 @@ def test_what_the_script_says_of_threads_holds(
     left = others and str(len(os.sched_getaffinity(0)))
     with gridengine.ProcessScheduler(1) as scheduler:
         [found] = gridengine.map(told, [0], scheduler=scheduler)
-    assert found == {**dict.fromkeys(affinity.THREADS, left), name: "77"}
+    assert found == {**dict.fromkeys(THREADS, left), name: "77"}
 
 
 def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:
     job = gridengine.Job(target=told)
     job.start()
-    assert job.result(60) == dict.fromkeys(affinity.THREADS)
+    assert job.result(60) == dict.fromkeys(THREADS)
 
 
 @pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
@@ -59,10 +57,10 @@ def test_a_batch_jobs_processors_are_shared_by_its_calls(
     monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    for name in affinity.GRANTED:
+    for name in GRANTED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, str(granted))
-    assert affinity.threads_of_call(1) == granted
+    assert threads_of_call(1) == granted
 
 
 def per_batch(**options: int) -> list[Told]:
@@ -75,4 +73,4 @@ def per_batch(**options: int) -> list[Told]:
 
 
 def test_joblib_says_how_many_threads_its_calls_have() -> None:
-    assert per_batch(inner_max_num_threads=5) == [dict.fromkeys(affinity.THREADS, "5")] * 4
+    assert per_batch(inner_max_num_threads=5) == [dict.fromkeys(THREADS, "5")] * 4

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.wire.connection_file import JOB_END, Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import (
     VERSION,
     Goodbye,
@@ -22,6 +22,7 @@ from gridengine.wire.messages import (
     Started,
     Stop,
 )
+from gridengine.worker.environment import JOB_END
 from tests.support.agent_driver import ROOT, alive, leave_a_grandchild, written
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver

@@ -1,25 +1,43 @@
-"""The progress bar: when it shows, what it says, and that it leaves the terminal alone."""
+"""Progress: its text, its displays, and who looks at it."""
 
 from __future__ import annotations
 
 import errno
 import io
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
+import gridengine
+from gridengine import Executor, InlineScheduler, Pool
 from gridengine.api import progress
 from gridengine.api.map import imap
-from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
+from gridengine.api.progress import (
+    FIRST_SECONDS,
+    LINE_SECONDS,
+    REFRESH_SECONDS,
+    Bar,
+    BarText,
+    Estimate,
+    LogLines,
+    ProgressBar,
+    UsersBar,
+    check_progress,
+    display_here,
+)
+from gridengine.client.settlement import Tally
 from gridengine.resources.demand import ANY
-from gridengine.schedulers import InlineScheduler
 from gridengine.settings.values import settings
 from gridengine.status.snapshot import DemandCounts, Snapshot
+from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.held_dispatcher import HeldDispatcher
 
 
 class Terminal(io.StringIO):
@@ -294,3 +312,247 @@ def test_calls_that_are_made_here_have_no_bar(environment: pytest.MonkeyPatch) -
     results = imap(abs, range(3), scheduler=InlineScheduler(), progress=True)
     assert list(results) == [0, 1, 2]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+SAID = BarText(["5 of 10 done", "0 failed", "3 running", "2/s"], [3, 1], "f")
+
+
+@pytest.mark.parametrize("progress", [True, False, None, SimpleNamespace(update=len), list])
+def test_progress_is_a_switch_or_a_bar(progress: Any) -> None:
+    check_progress(progress)
+
+
+@pytest.mark.parametrize("progress", ["no", 0, 1, [], object()])
+def test_other_things_are_refused(progress: Any) -> None:
+    with pytest.raises(TypeError, match="progress must be True, False, None, or a bar"):
+        check_progress(progress)
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (99, "f: 5 of 10 done, 0 failed, 3 running, 2/s"),
+        (41, "f: 5 of 10 done, 0 failed, 3 running, 2/s"),
+        (40, "f: 5 of 10 done, 0 failed, 3 running"),
+        (36, "f: 5 of 10 done, 0 failed, 3 running"),
+        (35, "f: 5 of 10 done, 3 running"),
+        (0, "f: 5 of 10 done, 3 running"),
+    ],
+)
+def test_what_matters_least_is_left_out_first(width: int, words: str) -> None:
+    assert SAID.within(width) == words
+
+
+class Counter:
+    """A bar as `tqdm` has it, or as one that has `update` alone."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total = total
+        self.updates: list[int] = []
+        self.closed = 0
+
+    def update(self, n: int) -> None:
+        self.updates.append(n)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_bar_of_the_users_is_told_of_what_is_new_alone() -> None:
+    bar = Counter()
+    display = UsersBar(bar)
+    for done in (0, 2, 2, 5):
+        display.count(done, 1, 10)
+    display.close(SAID)
+    assert (bar.updates, bar.total, bar.closed) == ([2, 3], None, 0)
+
+
+def test_one_that_was_made_has_the_total_as_it_grows_and_is_closed() -> None:
+    made: list[Counter] = []
+
+    def make(total: int | None) -> Counter:
+        made.append(Counter(total))
+        return made[-1]
+
+    display = UsersBar(make)
+    display.close(SAID)
+    assert made == []  # nothing was counted
+    display.count(1, 0, 10)
+    display.count(2, 0, 12)
+    display.close(SAID)
+    [bar] = made
+    assert (bar.total, bar.updates, bar.closed) == (12, [1, 1], 1)
+
+
+def lines(parts: list[tuple[float, float | None]], level: int = logging.WARNING) -> list[str]:
+    """Return what a log has after these parts, each so many seconds after the one before."""
+    stream, clock = io.StringIO(), Clock()
+    log = LogLines(stream, clock)
+    logger = logging.getLogger("gridengine")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        for seconds, part in parts:
+            clock.now += seconds
+            log.show(BarText([f"{part}"]), part)
+        log.close(BarText(["end"]))
+        log.close(BarText(["end"]))
+    finally:
+        logger.setLevel(before)
+    return [line.removeprefix("gridengine: ") for line in stream.getvalue().splitlines()]
+
+
+def test_a_log_of_what_is_quick_has_no_line() -> None:
+    assert lines([(FIRST_SECONDS - 1, 0.5)]) == []
+
+
+def test_a_log_has_a_line_a_tenth_and_one_at_its_end() -> None:
+    parts = [(FIRST_SECONDS, 0.11), (LINE_SECONDS, 0.19), (1, 0.2), (1, 0.3)]
+    assert lines(parts) == ["0.11", "0.2", "end, in 00:01:12"]  # type: ignore[arg-type]
+
+
+def test_the_end_is_left_to_the_log_of_the_run_if_that_tells_it() -> None:
+    assert lines([(FIRST_SECONDS, 0.5)], logging.INFO) == ["0.5"]
+
+
+@pytest.mark.parametrize(
+    ("stream", "term", "kind"),
+    [
+        (Terminal(), "xterm", Bar),
+        (Terminal(), "dumb", LogLines),
+        (io.StringIO(), "xterm", LogLines),
+        (None, "xterm", type(None)),
+        (SimpleNamespace(write=len), "xterm", LogLines),  # what a program has put in its place
+    ],
+)
+def test_it_is_shown_as_standard_error_allows(
+    stream: Any, term: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert type(display_here(Clock())) is kind
+
+
+class Bar:
+    """A bar as `tqdm` has it."""
+
+    made: list[Bar]
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total, self.n, self.closed, self.told = total, 0, 0, {}
+        Bar.made.append(self)
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+    def set_postfix(self, refresh: bool, **told: int) -> None:
+        self.told = told
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def bars() -> Iterator[list[Bar]]:
+    Bar.made = []
+    yield Bar.made
+    Bar.made = []
+
+
+def odd(number: int) -> int:
+    if number % 2:
+        raise ValueError
+    return number
+
+
+def test_all_calls_of_an_executor_are_counted(bars: list[Bar]) -> None:
+    with InlineScheduler() as scheduler:
+        with Executor(scheduler=scheduler, progress=Bar) as executor:
+            for number in range(5):
+                executor.submit(odd, number)
+            list(executor.map(abs, range(7)))
+            graph = {"a": (abs, -1), "b": (abs, "a"), "c": (max, "a", "b")}
+            [future] = executor.submit_graph(graph, ["c"], fuse=False)
+            assert future.result() == 1
+        [bar] = bars
+        assert (bar.total, bar.n, bar.told, bar.closed) == (15, 15, {"failed": 2}, 1)
+
+
+def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[Bar]) -> None:
+    dispatcher = HeldDispatcher()
+    executor = Executor(scheduler=FakeScheduler(dispatcher), progress=Bar)
+    tally: Any = executor._submitter.batcher.tally
+    futures = [executor.submit(abs, number) for number in range(100)]
+    assert futures[-1].cancel()
+    assert (tally.total, tally.is_open) == (99, True)
+    dispatcher.run_all(until=lambda: all(future.done() for future in futures))
+    assert not tally.is_open
+    executor.shutdown()
+
+
+def test_so_are_those_of_a_pool(bars: list[Bar]) -> None:
+    with InlineScheduler() as scheduler, Pool(scheduler=scheduler, progress=Bar) as pool:
+        pool.map(abs, range(4))
+        assert list(pool.imap(abs, range(3))) == [0, 1, 2]
+        pool.close()
+        pool.join()
+    assert sorted((bar.total, bar.n, bar.closed) for bar in bars) == [(3, 3, 1), (4, 4, 1)]
+
+
+@pytest.mark.parametrize("shown", [False, None, True])
+def test_what_is_not_shown_is_not_counted(shown: bool | None) -> None:
+    with InlineScheduler() as scheduler, Executor(scheduler=scheduler, progress=shown) as executor:
+        assert executor._submitter.batcher.tally is None
+
+
+def test_at_a_prompt_there_is_a_bar_only_if_somebody_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    scheduler = FakeScheduler()
+    scheduler.dispatcher.at_once = False
+    for shown, expected in ((None, False), (True, True)):
+        with Executor(scheduler=scheduler, progress=shown) as executor:
+            assert (executor._submitter.batcher.tally is not None) == expected
+    notebook = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    with Executor(scheduler=scheduler) as executor:
+        assert executor._submitter.batcher.tally is not None
+
+
+def test_what_is_no_bar_is_refused_before_anything_is_made() -> None:
+    scheduler = FakeScheduler()
+    for kind in (Executor, Pool):
+        with pytest.raises(TypeError, match="progress must be True, False, None, or a bar"):
+            kind(scheduler=scheduler, progress="no")
+
+
+def test_its_thread_ends_when_there_is_nothing_to_be_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.001)
+    watcher = progress.ProgressWatcher()
+
+    class Ended:
+        is_open = False
+        tally = Tally(lambda: None, lambda: None, restarts=True)
+
+        def look(self) -> bool:
+            return False
+
+    ended: Any = Ended()
+    watcher.watch(ended)
+    thread = watcher._thread
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
+    assert watcher._thread is None
+    assert not ended.tally.watched
+
+
+def test_a_map_keeps_a_bar_that_it_has_made_up_to_date_and_closes_it(bars: list[Bar]) -> None:
+    with InlineScheduler() as scheduler:
+        gridengine.map(odd, range(5), scheduler=scheduler, reraise=False, progress=Bar)
+        list(gridengine.imap(abs, iter(range(4)), scheduler=scheduler, progress=Bar))
+    told = [(one.total, one.n, one.closed, one.told) for one in bars]
+    assert told == [(5, 5, 1, {"failed": 2}), (None, 4, 1, {})]

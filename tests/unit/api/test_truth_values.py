@@ -115,7 +115,7 @@ def test_a_run_that_is_made_again_checks_its_options(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "gridengine.client.resubmission.calls_to_make", lambda *_: iter([(square, 0, [1], [])])
+        "gridengine.api.named_runs.calls_to_make", lambda *_: iter([(square, 0, [1], [])])
     )
     with pytest.raises(TypeError, match=f"^{option} must be True or False, not 'no'$"):
         NamedRun(RUN).resubmit(scheduler=FakeScheduler(), **{option: "no"})  # type: ignore[arg-type]

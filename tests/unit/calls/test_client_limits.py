@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gridengine.calls.outstanding import ClientLimits
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.calls.request_sender import ClientLimits
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError
 from gridengine.wire.messages import Finished, FinishedItem
 

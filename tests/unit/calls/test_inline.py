@@ -12,24 +12,18 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls import inline_run
+from gridengine.calls import inline
 from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    ResultData,
-    Task,
-    TaskMessage,
-    TaskStarted,
-)
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskMessage
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import input_name
+from gridengine.wire.messages import TaskBegan, input_name
 from tests.support.waiting import wait_until
 
 SECONDS = 30
@@ -52,13 +46,13 @@ class Received:
 
     def __init__(self) -> None:
         self.finished: list[CallsFinished] = []
-        self.began_events: list[TaskStarted] = []
+        self.began_events: list[TaskBegan] = []
         self.messages: list[Any] = []
 
     def settled(self, event: CallsFinished) -> None:
         self.finished.append(event)
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         self.began_events.append(event)
 
     def noted(self, event: TaskMessage) -> None:
@@ -105,8 +99,8 @@ def test_its_core_is_checked_where_settings_say_so(
             made.append(checked)
             super().__init__(policy, checked=checked)
 
-    monkeypatch.setattr(inline_run, "StateMachine", Noted)
-    monkeypatch.setattr(inline_run, "settings", lambda: Settings(check=check))
+    monkeypatch.setattr(inline, "StateMachine", Noted)
+    monkeypatch.setattr(inline, "settings", lambda: Settings(check=check))
     _, listener = run(abs, [-2])
     assert listener.values() == [2]
     assert made == [check]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gridengine.calls.left_outcomes import TakenOutcomes
+from gridengine.calls.outstanding import PendingRequests, TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.calls.request_sender import PendingRequests
 from gridengine.dispatcher.core.tasks import Task
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
 
 

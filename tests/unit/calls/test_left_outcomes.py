@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gridengine.calls.left_outcomes import MOST_UNTOLD, TELL_SECONDS, TakenOutcomes
+from gridengine.calls.outstanding import MOST_UNTOLD, TELL_SECONDS, TakenOutcomes
 
 
 def test_outcomes_are_told_of_some_time_after_the_first_of_them_was_seen() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from gridengine.calls.encoding import MOST_FUNCTIONS
 from gridengine.calls.nested import NestedDispatcher
-from gridengine.calls.requesting import MOST_FUNCTIONS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
 from gridengine.errors import Cancelled, ConfigurationError, NestingError
 from gridengine.resources import Capacity, Cores
@@ -23,7 +23,7 @@ from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     Allocate,
-    AttemptItem,
+    Attempt,
     CheckDemand,
     Checked,
     ClientCancel,
@@ -149,7 +149,7 @@ def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played)
     assert (task.id, task.id >> 40, task.submitter >> 40) == (id, CLIENT, CLIENT)
     played.say(TaskBegan(RUNNER, id, 4711, "here", 1))
     played.say(TaskPushed(RUNNER, id, 1), b"value")
-    attempt = AttemptItem("here", "", 0.0, 1.0, "returned")
+    attempt = Attempt("here", "", 0.0, 1.0, "returned")
     item = FinishedItem(id, 0, 1, 1, output=True, attempts=[attempt], last=True, seconds=1.0)
     finish(played, item, buffers=[b"result", b"out", b"err"])
     wait_until(lambda: len(heard.events) == 3)

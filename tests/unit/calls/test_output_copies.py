@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gridengine.calls.inline_run import copied
+from gridengine.calls.inline import copied
 
 
 def test_what_is_written_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

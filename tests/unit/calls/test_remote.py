@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.calls import left_outcomes, remote
+from gridengine.calls import outstanding, remote, remote_control
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.remote_control import LOOK_SECONDS
 from gridengine.calls.requesting import Question
@@ -139,7 +139,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
     monkeypatch.setattr(remote, "DispatcherConnection", Connection)
     monkeypatch.setattr(remote, "StandardStreams", Streams)
-    monkeypatch.setattr(remote, "settings", lambda: Settings(client_lease=60.0))
+    monkeypatch.setattr(remote_control, "settings", lambda: Settings(client_lease=60.0))
     monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
 
     def make(**options: Any) -> Remote:
@@ -213,7 +213,7 @@ def taken_of(client: Remote) -> list[int]:
 def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(outstanding, "TELL_SECONDS", 3600.0)
     client = make(max_calls=1)
     events = submit(client)
     [sent] = client.take_sent()
@@ -224,19 +224,19 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     client.step(Finished(0, [item], number=9))
     submit(client)
     assert taken_of(client) == []  # that would have the dispatcher at work before the call
-    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(outstanding, "TELL_SECONDS", 0.0)
     assert set(taken_of(client)) == {9}
     with pytest.raises(ConfigurationError, match="1 call open"):
         submit(client)
 
 
 def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(outstanding, "TELL_SECONDS", 3600.0)
     client = make()
-    for number in range(1, left_outcomes.MOST_UNTOLD + 1):
+    for number in range(1, outstanding.MOST_UNTOLD + 1):
         assert taken_of(client) == []
         client.step(Finished(0, [], number=number))
-    assert taken_of(client) == [*range(1, left_outcomes.MOST_UNTOLD + 1)]
+    assert taken_of(client) == [*range(1, outstanding.MOST_UNTOLD + 1)]
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
@@ -265,7 +265,7 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])
-    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(outstanding, "TELL_SECONDS", 0.0)
     assert taken_of(client) == [4]
 
 

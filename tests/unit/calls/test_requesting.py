@@ -30,6 +30,7 @@ from gridengine.wire.messages import (
     Beat,
     CheckDemand,
     Checked,
+    ClientRecall,
     ClientWelcome,
     Message,
     NestedHello,
@@ -143,7 +144,7 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
 ) -> None:
     events = submit(dispatcher, name="\udcff", kept=((0, 77),))
     [failed] = events
-    assert "cannot be submitted" in str(failed.error)
+    assert "cannot be sent" in str(failed.error)
     assert failed.last
     [supplied] = dispatcher.kinds(Supply)
     assert (supplied.reference, supplied.raised) == (77, True)
@@ -186,19 +187,22 @@ def test_a_message_that_none_is_meant_for_ends_all(dispatcher: Requesting) -> No
 
 
 def test_what_is_asked_while_another_sends_is_sent_by_that_one_in_order(
-    dispatcher: Requesting,
+    dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[int] = []
+    first, second, third = (ClientRecall(3, [(task, 0, 1)]) for task in range(3))
+    deliver = dispatcher._deliver
 
-    def first() -> None:
-        other = threading.Thread(target=lambda: dispatcher._ask(lambda: done.append(2)))
-        other.start()
-        other.join()  # it does not wait for this one
-        dispatcher._ask(lambda: done.append(3))
-        done.append(1)
+    def deliver_and_request(message: Message, buffers: Payload = ()) -> None:
+        if message is first:
+            other = threading.Thread(target=dispatcher._request, args=(second,))
+            other.start()
+            other.join()  # it does not wait for this one
+            dispatcher._request(third)
+        deliver(message, buffers)
 
-    dispatcher._ask(first)
-    assert done == [1, 2, 3]
+    monkeypatch.setattr(dispatcher, "_deliver", deliver_and_request)
+    dispatcher._request(first)
+    assert dispatcher.kinds(ClientRecall) == [first, second, third]
 
 
 def test_where_nobody_is_to_be_sent_to_the_rest_is_dropped(dispatcher: Requesting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import cancel as module
+from gridengine.cli import calls as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import CANCEL, Answer
 from gridengine.status.rows import Status
@@ -21,7 +21,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> FakeWatched:
     return one
 
 
-def call(*words: str, typed: str = "") -> Result:
+def cancel(*words: str, typed: str = "") -> Result:
     return CliRunner().invoke(main, ["cancel", *words], input=typed)
 
 
@@ -30,14 +30,14 @@ def acted(watched: FakeWatched) -> list[list[str]]:
 
 
 def test_calls_that_are_named_are_ended_without_a_question(watched: FakeWatched) -> None:
-    result = call("sweep", "190", "191")
+    result = cancel("sweep", "190", "191")
     assert (result.exit_code, result.output) == (0, "2 calls ended\n")
     assert (acted(watched), watched.closed) == ([["190", "191"]], True)
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", ""])
 def test_before_all_are_ended_it_is_asked(watched: FakeWatched, typed: str) -> None:
-    result = call("sweep", typed=typed)
+    result = cancel("sweep", typed=typed)
     assert "End all 3 calls of sweep.py?" in result.output
     assert (result.exit_code, acted(watched)) == (1, [])
 
@@ -46,18 +46,18 @@ def test_before_all_are_ended_it_is_asked(watched: FakeWatched, typed: str) -> N
 def test_who_says_yes_has_all_ended(
     watched: FakeWatched, words: tuple[str, ...], typed: str
 ) -> None:
-    assert call("sweep", *words, typed=typed).exit_code == 0
+    assert cancel("sweep", *words, typed=typed).exit_code == 0
     assert acted(watched) == [[]]
 
 
 def test_of_a_run_that_is_named_it_is_asked_for_its_calls_alone(watched: FakeWatched) -> None:
     watched.run = "seen"
-    assert "End all calls of seen at sweep.py?" in call("seen", typed="n\n").output
+    assert "End all calls of seen at sweep.py?" in cancel("seen", typed="n\n").output
 
 
 def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> None:
     watched.answer = lambda ask: Answer(WHO, Status())
-    result = call("sweep", "999")
+    result = cancel("sweep", "999")
     assert (result.exit_code, result.output) == (
         1,
         "no such call waits or runs; `gridengine calls sweep` lists those that run\n",
@@ -65,5 +65,5 @@ def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> Non
 
 
 def test_of_calls_that_are_named_it_is_told_that_some_had_ended(watched: FakeWatched) -> None:
-    result = call("sweep", "15", "190", "191")
+    result = cancel("sweep", "15", "190", "191")
     assert result.output == "2 calls ended; the others neither wait nor run\n"

@@ -15,7 +15,7 @@ from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
 from gridengine.journal import stored_runs
 from gridengine.status.rows import Status
-from gridengine.watching import dispatchers, run_answers
+from gridengine.watching import connections, runs_on_disk
 from tests.support.watched import WHO
 
 CONTEXT = click.Context(click.Command("top"))
@@ -26,9 +26,9 @@ NAME = click.Argument(["name"])
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One dispatcher that runs, and a run of another that is over."""
     over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
-    monkeypatch.setattr(run_answers, "ended_answers", lambda: iter([Answer(over, Status())]))
+    monkeypatch.setattr(runs_on_disk, "ended_answers", lambda: iter([Answer(over, Status())]))
     monkeypatch.setattr(
-        dispatchers, "answers", lambda seconds: ([Answer(WHO, Status())], ["one is silent"])
+        connections, "answers", lambda seconds: ([Answer(WHO, Status())], ["one is silent"])
     )
 
 

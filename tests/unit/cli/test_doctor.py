@@ -9,13 +9,22 @@ import re
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
+from gridengine._version import __version__
 from gridengine.cli import doctor
-from gridengine.cli.doctor import as_json, is_broken
+from gridengine.cli.doctor import is_broken, judge
+from gridengine.cli.main import main
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers.checks import Finding, State
 from gridengine.schedulers.registry import STARTERS, SchedulerEntry
-from gridengine.wire import encryption_speed
+from gridengine.settings.values import Settings
+from gridengine.wire import sockets
+from gridengine.wire.connection_file import write_private
 
 FINE = Finding("processes", "job", State.OK, "returned")
 READ = Finding("here", "settings", State.OK, "read")
@@ -78,8 +87,11 @@ def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     ]
 
 
-def test_scripts_read_the_same_as_json() -> None:
-    assert json.loads(as_json([NO_MASTER], True)) == {
+def test_scripts_read_the_same_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_, **options: [NO_MASTER])
+    result = CliRunner().invoke(main, ["doctor", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
         "ok": False,
         "findings": [
             {
@@ -126,7 +138,7 @@ def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:
 def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
     rate: float, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encryption_speed, "encrypted_bytes_per_second", lambda: rate)
+    monkeypatch.setattr(sockets, "encrypted_bytes_per_second", lambda: rate)
     finding = doctor.check_encryption()
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
@@ -152,3 +164,97 @@ def test_a_full_disk_is_told_with_the_remedy(
     assert finding.state is State.BROKEN
     assert "No space left on device" in finding.text
     assert "make room" in finding.remedy
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DispatcherFolder:
+    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+    answer(monkeypatch, "")
+    made = DispatcherFolder.of("sweeps")
+    made.make()
+    write_private(made.options_file, msgspec.json.encode(StartOptions("slurm")))
+    write_private(made.client_file, b'{"addresses": ["tcp://10.0.0.7:4711"]}')
+    return made
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, why_not: str) -> None:
+    monkeypatch.setattr(dispatcher_folder, "why_unreachable", lambda address, seconds: why_not)
+
+
+def run(folder: DispatcherFolder, version: str = __version__) -> LockFile:
+    """Have a dispatcher be run by this process."""
+    lock = folder.take_lock()
+    lock.write(msgspec.structs.replace(Holder.here(), version=version))
+    return lock
+
+
+def only() -> Finding:
+    [found] = doctor.findings()
+    assert found.check == "dispatcher sweeps"
+    return found
+
+
+def test_one_that_has_ended_is_nothing_to_tell(folder: DispatcherFolder) -> None:
+    assert list(doctor.findings()) == []
+
+
+def test_one_that_runs_and_answers_is_fine(folder: DispatcherFolder) -> None:
+    run(folder)
+    assert only().state is State.OK
+
+
+def test_one_that_was_killed_is_told_with_who_ran_it(folder: DispatcherFolder) -> None:
+    run(folder).close()
+    found = only()
+    assert found.state is State.BROKEN
+    assert "was killed: process" in found.text
+    assert "gridengine dispatcher start sweeps" in found.remedy
+
+
+def test_one_that_does_not_answer_is_told_with_its_addresses(
+    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(folder)
+    answer(monkeypatch, "no route")
+    found = only()
+    assert "does not answer at tcp://10.0.0.7:4711" in found.text
+    assert "gridengine dispatcher stop --now sweeps" in found.remedy
+
+
+def test_one_of_another_version_is_to_be_restarted(folder: DispatcherFolder) -> None:
+    run(folder, "0.0.1")
+    found = only()
+    assert f"runs gridengine 0.0.1, and this is {__version__}" in found.text
+    assert found.remedy == "gridengine dispatcher restart sweeps"
+
+
+@pytest.mark.parametrize("name", ["client.json", "."])
+def test_files_that_others_may_look_at_are_named(folder: DispatcherFolder, name: str) -> None:
+    (folder.path / name).chmod(0o755)
+    found = only()
+    assert str(folder.path / name) in found.text
+    assert "server.json" in found.remedy
+
+
+def test_options_that_cannot_be_read_are_told(folder: DispatcherFolder) -> None:
+    folder.options_file.write_bytes(b"{")
+    assert "cannot be read" in only().text
+
+
+@pytest.mark.parametrize(
+    ("output", "errors", "state", "words"),
+    [
+        ('{"host": "node7", "seconds": 0.42}\n', "", State.OK, "returned from node7 in 0.4 s"),
+        ('a line of a prologue\n{"host": "node7", "seconds": 0.42}\n', "", State.OK, "node7"),
+        ('{"error": "refused: no", "hint": null}\n', "", State.BROKEN, "refused: no"),
+        ("", "Traceback\nValueError: odd\n", State.BROKEN, "ValueError: odd"),
+        ("", "", State.BROKEN, "died"),
+    ],
+)
+def test_what_a_trivial_job_s_process_said_is_judge(
+    output: str, errors: str, state: State, words: str
+) -> None:
+    finding = judge("grid_engine", output, errors, 1.0)
+    assert finding.state is state
+    assert words in finding.text
+    assert bool(finding.remedy) == (state is State.BROKEN)

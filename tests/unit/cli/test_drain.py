@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import drain as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import DRAIN, Answer
 from gridengine.status.rows import Status
+from gridengine.watching import connections
 from tests.support.watched import WHO, FakeWatched, silent
 
 
 def drain(monkeypatch: pytest.MonkeyPatch, *found: FakeWatched) -> Result:
-    monkeypatch.setattr(module, "connect_all", lambda: iter(found))
+    monkeypatch.setattr(connections, "sockets", lambda: [Path(str(n)) for n in range(len(found))])
+    monkeypatch.setattr(connections, "Watched", lambda path, seconds: found[int(str(path))])
     return CliRunner().invoke(main, ["drain", "node7", "node8"])
 
 

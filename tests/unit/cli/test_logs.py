@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from gridengine.cli import logs as module
 from gridengine.cli.main import main
 from gridengine.errors import ConfigurationError
-from gridengine.watching.logs import FoundLogs
+from gridengine.watching.worker_logs import FoundLogs
 
 
 def logs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gridengine.cli.page import FOLDER, remove_left_folders
+from gridengine.cli.pages import FOLDER, remove_left_folders
 
 NOBODY = 1 << 23
 """The number of no process: larger than any (proc(5), pid_max)."""

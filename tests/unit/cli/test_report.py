@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import report as module
+from gridengine.cli import pages as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import REPORT, Answer
 from gridengine.status.rows import Status

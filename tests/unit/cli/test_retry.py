@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import retry as module
+from gridengine.api import named_runs
 from gridengine.cli.main import main
+from gridengine.client import left_calls
 
 
 class Run:
@@ -28,7 +29,7 @@ class Run:
 
 
 def retry(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str, typed: str = "y\n") -> Result:
-    monkeypatch.setattr(module, "run_named", lambda name, journal: run)
+    monkeypatch.setattr(named_runs, "run_named", lambda name, journal: run)
     return CliRunner().invoke(main, ["retry", "sweep", *words], input=typed)
 
 
@@ -69,7 +70,7 @@ def test_where_there_is_nothing_to_be_done_nothing_is_asked(
 
 def test_that_a_dispatcher_makes_calls_too_is_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
-    monkeypatch.setattr(module, "dispatchers_with", lambda name, path: folders)
+    monkeypatch.setattr(left_calls, "dispatchers_with", lambda name, path: folders)
     refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
     assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
     assert "the dispatcher night" not in refused.stderr

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import runs as module
 from gridengine.cli.main import main
-from gridengine.client import calls_elsewhere
+from gridengine.client import left_calls
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
 
@@ -31,14 +31,14 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def runs(*words: str) -> Result:
+def listed(*words: str) -> Result:
     result = CliRunner().invoke(main, ["runs", *words])
     assert result.exit_code == 0
     return result
 
 
 def test_the_latest_comes_first_and_one_that_cannot_be_read_says_why() -> None:
-    result = runs()
+    result = listed()
     _, new, old, bad = (line.split() for line in result.stdout.splitlines())
     assert (new[0], new[3:]) == ("new", ["1", "0", "0", "-", "[b].py"])
     assert (old[0], old[3:]) == ("old", ["1,000", "1", "2", "2", "kB", "a.py"])
@@ -50,17 +50,17 @@ def test_that_a_dispatcher_has_calls_of_a_run_is_told(monkeypatch: pytest.Monkey
     def dispatchers_with(name: str, path: Path) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="sweeps")] if name == "old" else []
 
-    monkeypatch.setattr(calls_elsewhere, "dispatchers_with", dispatchers_with)
-    [told, _] = runs().stderr.splitlines()
+    monkeypatch.setattr(left_calls, "dispatchers_with", dispatchers_with)
+    [told, _] = listed().stderr.splitlines()
     assert told.startswith("old: the dispatcher sweeps has calls of it; `gridengine results old`")
 
 
 def test_scripts_have_all_that_is_known() -> None:
-    told = {one["name"]: one for one in json.loads(runs("--json").stdout)}
+    told = {one["name"]: one for one in json.loads(listed("--json").stdout)}
     assert told["old"]["left"] == 2
     assert told["bad"]["error"] == "it is of a newer version"
 
 
 def test_without_a_run_it_is_told_how_one_gets_a_name(found: list[Path]) -> None:
     found.clear()
-    assert 'name="sweep"' in runs().stdout
+    assert 'name="sweep"' in listed().stdout

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import dispatcher_control
-from gridengine.cli import scale as module
+from gridengine.cli import dispatcher
+from gridengine.cli import dispatcher as module
 from gridengine.cli.main import main
 
 
@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return {"minimum": 0, "maximum": 8}
 
     monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(dispatcher_control, "ask", ask)
+    monkeypatch.setattr(dispatcher, "ask", ask)
     return found
 
 
@@ -57,5 +57,5 @@ def test_what_is_not_said_once_is_refused(
 
 def test_two_bounds_that_are_the_same_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(dispatcher_control, "ask", lambda folder, action, **bounds: bounds)
+    monkeypatch.setattr(dispatcher, "ask", lambda folder, action, **bounds: bounds)
     assert scale("3").output == "dispatcher sweeps: 3 workers\n"

@@ -76,7 +76,7 @@ def resources(*words: str) -> Resource:
     @click.command()
     @resource_options
     def command(**given: Any) -> None:
-        found.append(resources_of(**given))
+        found.append(resources_of(given))
 
     command.main(list(words), standalone_mode=False)
     return found[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gridengine.cli.top import FOOT, HELP, _Screen, clicked
+import pytest
+
+from gridengine.cli.top import FOOT, HELP, _Screen, clicked, keys_in
 from gridengine.status.rows import FunctionStatus
-from gridengine.watching.frames import View
+from gridengine.watching.top_tables import View
 
 
 def test_its_words_fit_into_a_terminal_of_80() -> None:
@@ -36,3 +38,19 @@ def test_a_click_sorts_turns_shows_and_follows() -> None:
     assert clicked(View(follow="n1"), "calls") == View("calls", follow="n1")
     assert clicked(View(), FunctionStatus("train")).follow == "train"
     assert clicked(View(), None) == View()
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("sr", ["s", "r"]),
+        ("\x1b[A\x1bOB\x1b[B", ["up", "down", "down"]),
+        ("\x1b[5~q\x1b[1;5C\x1b[<0;3;4M\x1b[<0;3;4m", ["q", "click 2 3"]),
+        ("\x1b[<64;3;4M\x1b[<65;3;4M\x1b[<2;3;4M", ["up", "down"]),
+        ("\x1b", ["\x1b"]),
+        ("", []),
+        ("\u00e9\r", ["\u00e9", "\r"]),
+    ],
+)
+def test_what_a_terminal_sends_is_cut_into_keys(typed: str, keys: list[str]) -> None:
+    assert keys_in(typed) == keys

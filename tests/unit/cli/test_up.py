@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gridengine.cli import up
-from gridengine.cli.up import ExtraWorkers, run_all
+from gridengine.cli import workers
+from gridengine.cli.workers import ExtraWorkers, run_all
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO
 from gridengine.resources.demand import ANY, Demand
@@ -24,8 +23,10 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.settings.values import Settings
+from gridengine.watching import runs_on_disk
+from gridengine.wire import connection_file
 from gridengine.wire.connection_file import Connection, write_private
-from gridengine.worker import main
+from gridengine.worker import main as worker_main
 
 QUEUED, RUNNING, ENDED, FAILED = (
     Report(WorkerStatus.QUEUED),
@@ -64,7 +65,7 @@ class ScriptedLauncher(Launcher):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "settings", lambda: Settings(poll_seconds=0.0))
+    monkeypatch.setattr(workers, "settings", lambda: Settings(poll_seconds=0.0))
 
 
 def test_each_change_of_a_worker_is_said_once() -> None:
@@ -115,10 +116,10 @@ def test_a_refusal_is_the_error() -> None:
 def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
     slots: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(up, "usable_cores", lambda: 6)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 6)
     monkeypatch.setattr(Connection, "load", lambda path: SimpleNamespace(slots=slots))
-    assert up.default_count(ProcessScheduler(1), tmp_path) == count
-    assert up.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
+    assert workers.default_count(ProcessScheduler(1), tmp_path) == count
+    assert workers.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
 
 
 @pytest.fixture
@@ -126,39 +127,41 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
-    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path))
-    monkeypatch.setattr(main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711")
-    folders = [tmp_path / name for name in "abcd"]
+    for module in (workers, runs_on_disk):
+        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(
+        worker_main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
+    )
+    folders = [tmp_path / f"20261123-0930{n:02}-node7-{n}-0a1b2c" for n in range(4)]
     for folder in folders:
         folder.mkdir()
-    save(folders[0], 1, "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
-    save(folders[2], 2, "tcp://10.0.0.7:4712")
+    save(folders[0], "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
+    save(folders[2], "tcp://10.0.0.7:4712")
     write_private(folders[3] / "connection.json", b"{}")
     return folders
 
 
-def save(folder: Path, began: float, *addresses: str, scheduler: str = "") -> None:
+def save(folder: Path, *addresses: str, scheduler: str = "") -> None:
     file = folder / "connection.json"
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
     numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     facts = {"addresses": addresses, "slots": 1, "output_bytes": 0, "scheduler": scheduler}
     Connection(**words, **keys, **numbers, **facts).save(file)
-    os.utime(file, (began, began))
 
 
 def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path]) -> None:
-    assert up.connection_files([], print) == [runs[0] / "connection.json"]
+    assert workers.connection_files([], print) == [runs[0] / "connection.json"]
 
 
 def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
     runs: list[Path],
 ) -> None:
-    later = runs[0].parent / "e"
+    later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"
     later.mkdir()
-    save(later, 3, "tcp://10.0.0.7:4711")
+    save(later, "tcp://10.0.0.7:4711")
     lines: list[str] = []
-    found = up.connection_files([str(one) for one in (*runs, later)], lines.append)
+    found = workers.connection_files([str(one) for one in (*runs, later)], lines.append)
     assert found == [runs[0] / "connection.json", later / "connection.json"]
     assert lines == [
         f"left out: {runs[1]} has no connection.json: that run has ended",
@@ -172,7 +175,7 @@ def test_workers_of_several_runs_are_waited_for_together() -> None:
     first = ScriptedLauncher([1], {"7": [RUNNING, ENDED]})
     second = ScriptedLauncher([0, 1], {"8": [RUNNING, FAILED]})
     groups = [ExtraWorkers(launcher, ANY, lines.append) for launcher in (first, second)]
-    up.run_all([(workers, 1) for workers in groups])
+    workers.run_all([(workers, 1) for workers in groups])
     assert lines.index("worker 7 running") < lines.index("worker 8 running")
     assert lines[-2:] == ["worker 8 failed: killed by SIGKILL", "  its log: /runs/a.log"]
     assert [workers.failed for workers in groups] == [0, 1]
@@ -180,35 +183,36 @@ def test_workers_of_several_runs_are_waited_for_together() -> None:
 
 def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="that run has ended"):
-        up.connection_files([str(runs[1])], print)
+        workers.connection_files([str(runs[1])], print)
 
 
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="no run of those named is under way"):
-        up.connection_files([str(one) for one in runs[1:]], print)
+        workers.connection_files([str(one) for one in runs[1:]], print)
 
 
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
+    for module in (workers, runs_on_disk):
+        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
     with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
-        up.connection_files([], print)
+        workers.connection_files([], print)
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
 
 
 def test_a_run_that_may_not_be_looked_at_is_left_out(
     runs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Path.stat
+    look = connection_file.open_regular
 
-    def stat(path: Path, **options: bool) -> os.stat_result:
+    def open_regular(path: Path) -> int:
         if path == runs[2] / "connection.json":
             raise PermissionError
-        return look(path, **options)
+        return look(path)
 
-    monkeypatch.setattr(Path, "stat", stat)
-    assert up.connection_files([], print) == [runs[0] / "connection.json"]
+    monkeypatch.setattr(connection_file, "open_regular", open_regular)
+    assert workers.connection_files([], print) == [runs[0] / "connection.json"]
 
 
 def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
@@ -217,12 +221,12 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
     def launcher(*_: object) -> Launcher:
         raise SchedulerUnavailable("no session opens")
 
-    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(workers, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
     file = tmp_path / "connection.json"
     with (
         pytest.raises(SchedulerUnavailable, match="no session opens"),
-        up.extra_workers(SlurmScheduler(), file, ZERO, print),
+        workers.extra_workers(SlurmScheduler(), file, ZERO, print),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -234,6 +238,6 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
 def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
     tmp_path: Path, kept: str, found: str | None
 ) -> None:
-    save(tmp_path, 1.0, scheduler=kept)
-    assert up.scheduler_of(tmp_path / "connection.json") == found
-    assert up.scheduler_of(tmp_path / "none.json") is None
+    save(tmp_path, scheduler=kept)
+    assert workers.scheduler_of(tmp_path / "connection.json") == found
+    assert workers.scheduler_of(tmp_path / "none.json") is None

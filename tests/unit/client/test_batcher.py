@@ -157,7 +157,7 @@ def test_what_is_given_back_while_the_shutdown_begins_is_cancelled(
 
     dispatcher.slots = 0
     future = waiting.submit(square, 1)
-    [(task, batch)] = batcher._batches.items()
+    [(task, batch)] = batcher._handed.items()
     batch.unwanted = Unwanted()
     dispatcher.recall([(task, 0, 1)])
     waiting.shutdown(wait=False, cancel_futures=True)
@@ -165,14 +165,31 @@ def test_what_is_given_back_while_the_shutdown_begins_is_cancelled(
 
 
 def test_nothing_is_kept_of_calls_that_the_dispatcher_refused(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: FakeDispatcher) -> None:
+    def refuse(*_: object) -> None:
         raise ConfigurationError("closed")
 
-    dispatcher.on_submit = refuse
+    monkeypatch.setattr(dispatcher, "submit", refuse)
     assert isinstance(waiting.submit(square, 1).exception(), ConfigurationError)
-    assert not waiting._submitter.batcher._batches
+    with pytest.raises(ConfigurationError):
+        list(waiting.map(square, [1, 2]))
+    [future] = waiting.submit_graph({"a": (square, 2), "b": (square, "a")}, ["b"])
+    assert isinstance(future.exception(), ConfigurationError)
+    assert not waiting._submitter.batcher._handed
+
+
+def test_nothing_is_kept_of_calls_that_have_ended(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    batcher = waiting._submitter.batcher
+    waiting.submit(square, 1)
+    results = waiting.map(square, range(9))
+    waiting.submit_graph({"a": (square, 2), "b": (square, "a")}, ["b"])
+    assert len(batcher._handed) == len(dispatcher.entries)
+    run_all(waiting)
+    assert [*results] == [x * x for x in range(9)]
+    assert not batcher._handed
 
 
 def test_a_ctrl_c_as_a_call_is_handed_over_ends_it_once(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client import lifetime
+from gridengine.client import settlement
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.model import BATCH_SECONDS, LEAST_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -126,7 +126,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls
     """Submit so many calls, one by one, and return the workers that have done them."""
     dispatcher = Simulated(slots, seconds)
     monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
-    monkeypatch.setattr(lifetime, "HelperThread", Request)
+    monkeypatch.setattr(settlement, "HelperThread", Request)
     with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):

@@ -1,17 +1,221 @@
-"""Functions as they travel, and what calls find around them."""
+"""Functions as they travel, and what is pickled again."""
 
 from __future__ import annotations
 
 import functools
+import gc
+import math
 import os
 import sys
+import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gridengine
+from gridengine import delayedval
 from gridengine.client import functions
-from gridengine.client.functions import function_of_map, make_function
+from gridengine.client.functions import FunctionCache, function_of_map, make_function
+from gridengine.client.options import CallOptions
+from gridengine.client.submitter import Submitter
+from gridengine.dispatcher.core.tasks import Function
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import size_of
+from tests.support.fake_dispatcher import FakeScheduler
+
+
+def local(**names: Any) -> dict[str, Any]:
+    """Return the global variables of a script of their own, in which these are defined."""
+    return {"__name__": "__main__", **names}
+
+
+def defined(source: str, space: dict[str, Any]) -> Any:
+    """Return the function `f` of a script's source."""
+    exec(source, space)
+    return space["f"]
+
+
+def called(cache: FunctionCache[Function], f: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function returns where it arrives, as it is submitted now."""
+    return pickling.load_function(cache.find(f).payload)[0](*args)
+
+
+def pickled(f: Callable[..., Any], _: Function | None) -> tuple[Function, int]:
+    function = make_function(f)
+    return function, size_of(function.payload)
+
+
+@pytest.fixture
+def cache() -> FunctionCache[Function]:
+    return FunctionCache(pickled)
+
+
+def test_what_is_kept_of_functions_goes_with_the_cache_without_the_collector() -> None:
+    class Kept:
+        """Can be referred to weakly."""
+
+    made: list[weakref.ref[Kept]] = []
+
+    def make(f: Callable[..., Any], _: Kept | None) -> tuple[Kept, int]:
+        kept = Kept()
+        made.append(weakref.ref(kept))
+        return kept, 1
+
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        cache = FunctionCache(make)
+        assert cache.find(called) is made[0]()
+        del cache
+        assert made[0]() is None
+    finally:
+        if collects:
+            gc.enable()
+
+
+@pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
+def test_what_can_be_imported_is_pickled_once(
+    cache: FunctionCache[Function], f: Callable[..., Any]
+) -> None:
+    assert cache.find(f) is cache.find(f)
+
+
+def test_what_refers_to_nothing_that_can_change_is_pickled_once(
+    cache: FunctionCache[Function],
+) -> None:
+    f = defined(
+        "import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + "
+        "SIZE[0]",
+        local(),
+    )
+    assert cache.find(f) is cache.find(f)
+    assert called(cache, f, 4) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "change"),
+    [
+        ("def f(): return number", "number = 2"),
+        ("def g(): return number\ndef f(): return g()", "number = 2"),
+        ("def g(): return 1\ndef f(): return g()", "def g(): return 2"),
+        ("def f(x=1): return x", "f.__defaults__ = (2,)"),
+        ("def f(*, x=1): return x", "f.__kwdefaults__['x'] = 2"),
+        ("def f(): return 1", "def g(): return 2\nf.__code__ = g.__code__"),
+        ("numbers = [1]\ndef f(): return len(numbers)", "numbers.append(2)"),
+        ("numbers = {'a': 1}\ndef f(): return numbers['a']", "numbers['a'] = 2"),
+        ("class C:\n  def m(self): return 1\ndef f(): return C().m()", "C.m = lambda self: 2"),
+        ("class B:\n  n = 1\nclass C(B): pass\ndef f(): return C.n", "B.n = 2"),
+        ("class C: n = 1\none = C()\ndef f(): return one.n", "one.n = 2"),
+        (
+            "import functools\n@functools.lru_cache\ndef g(): return number\ndef f(): return g()",
+            "number = 2",
+        ),
+        (
+            "def make(n):\n  def f(): return n\n  def put(m):\n    nonlocal n; n = m\n  return f, "
+            "put\nf, put = make(1)",
+            "put(2)",
+        ),
+        ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
+    ],
+)
+def test_what_has_changed_is_pickled_anew(
+    cache: FunctionCache[Function], source: str, change: str
+) -> None:
+    space = local(number=1)
+    f = defined(source, space)
+    assert called(cache, f) == 1
+    exec(change, space)
+    assert called(cache, f) == 2
+
+
+class AllNames:
+    """Has every name, each of which is another such."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return type(self)()
+
+
+@pytest.mark.parametrize("held", [delayedval(1) + 1, AllNames()])
+def test_what_has_every_name_is_not_looked_through(
+    cache: FunctionCache[Function], held: Any
+) -> None:
+    cache.find(defined("def f(): return held", local(held=held)))
+
+
+def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() -> None:
+    f = defined("numbers = [1]\ndef f(): return numbers", local())
+    submitter = Submitter(FakeScheduler(), None, initializer=None, options=CallOptions())
+    one, other = (submitter.submit(f, (), {}) for _ in range(2))
+    assert one.template is other.template
+    submitter.batcher.close(wait=True)
+
+
+def test_calls_that_threads_submit_while_another_sees_the_environment_change_have_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def variables_of(future: Any) -> bytes:
+        caller = future.template.function.caller
+        assert caller is not None
+        return bytes(caller.variables)
+
+    monkeypatch.setenv("A", "before")
+    submitter = Submitter(FakeScheduler(), None, initializer=None, options=CallOptions())
+    assert b"A=before" in variables_of(submitter.submit(len, ("x",), {}))
+    seen: list[bytes] = []
+
+    def interrupted(make: Any) -> FunctionCache[Any]:
+        monkeypatch.setattr("gridengine.client.submitter.FunctionCache", FunctionCache)
+        # as another thread does that comes in between
+        seen.append(variables_of(submitter.submit(len, ("x",), {})))
+        return FunctionCache(make)
+
+    monkeypatch.setattr("gridengine.client.submitter.FunctionCache", interrupted)
+    monkeypatch.setenv("A", "after")
+    seen.append(variables_of(submitter.submit(len, ("x",), {})))
+    submitter.batcher.close(wait=True)
+    assert [b"A=after" in variables for variables in seen] == [True, True]
+
+
+def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache[Function]) -> None:
+    numpy = pytest.importorskip("numpy")
+    f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
+    assert cache.find(f) is cache.find(f)
+
+
+def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function]) -> None:
+    class Thing:
+        def method(self) -> None: ...
+
+    def capture(thing: Thing) -> Callable[[], Thing]:
+        return lambda: thing
+
+    thing, other = Thing(), Thing()
+    ends = [weakref.ref(thing), weakref.ref(other)]
+    f = capture(other)
+    cache.find(thing.method)
+    cache.find(f)
+    del thing, other, f
+    gc.collect()
+    assert [end() for end in ends] == [None, None]
+    assert cache._cached == {}
+
+
+def test_only_so_many_are_kept(cache: FunctionCache[Function]) -> None:
+    made = [functools.partial(pow, n) for n in range(2 * functions.MOST_CACHED)]
+    for f in made:
+        cache.find(f)
+    assert len(cache._cached) == functions.MOST_CACHED
+
+
+def test_only_so_much_is_kept(cache: FunctionCache[Function]) -> None:
+    made = [functools.partial(len, bytes(functions.MOST_CACHED_BYTES // 3)) for _ in range(5)]
+    for f in made:
+        cache.find(f)
+    assert len(cache._cached) == 2
 
 
 def test_a_small_function_is_pickled_once_for_several_maps() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gridengine.client import map_run
-from gridengine.client.map_run import Results
+from gridengine.client.map_run import (
+    GROWTH,
+    LARGE_BLOCK,
+    SHARES,
+    SMALL_BLOCK,
+    TINY_BLOCK,
+    Results,
+    next_size,
+)
 from gridengine.client.outcomes import Outcome
 from gridengine.errors import Cancelled
 
@@ -69,3 +77,20 @@ def test_of_very_many_calls_that_were_not_sent_some_are_told_of(
     kinds = [Cancelled, str, Cancelled, Cancelled, Cancelled]
     for total, count in ((None, 3), (2, 3), (10**9, 5)):
         assert [type(one) for one in results.so_far(total)] == kinds[:count]
+
+
+def test_a_tiny_block_grows_whatever_the_slots() -> None:
+    assert next_size(10, TINY_BLOCK - 1, 10, slots=100) == 10 * GROWTH
+
+
+@pytest.mark.parametrize(("total", "size"), [(None, 80), (1000, 50), (1, 1)])
+def test_a_small_block_grows_as_far_as_leaves_some_for_every_slot(
+    total: int | None, size: int
+) -> None:
+    assert next_size(10, TINY_BLOCK, total, slots=20 // SHARES) == size
+
+
+def test_a_large_block_shrinks_to_one_call_at_least() -> None:
+    assert next_size(10, SMALL_BLOCK, None, slots=1) == 10
+    assert next_size(10, LARGE_BLOCK + 1, None, slots=1) == 5
+    assert next_size(1, LARGE_BLOCK + 1, None, slots=1) == 1

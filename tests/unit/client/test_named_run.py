@@ -5,17 +5,24 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gridengine.client import named_run
-from gridengine.client.named_run import OpenRun
-from gridengine.client.options import Resume, RunOptions
-from gridengine.dispatcher.core.tasks import Function
+from gridengine.client.keywords import Resume
+from gridengine.client.named_run import OpenRun, Place
+from gridengine.client.options import RunOptions
+from gridengine.client.outcomes import OutcomeListener
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.unsettled import Listener
+from gridengine.errors import Cancelled, WorkerLost
 from gridengine.journal import call_keys
 from gridengine.serialize import byte_code
+from gridengine.serialize.payload import KeptPayload
 from gridengine.serialize.users_modules import own_modules
+from tests.support.held_dispatcher import HeldDispatcher
 
 
 def test_a_function_whose_module_was_edited_and_loaded_again_is_another(
@@ -94,3 +101,80 @@ def test_who_goes_on_with_another_python_is_told_that_the_calls_are_made_anew(
         assert f"were made by Python 2.7, and this is Python {byte_code.PYTHON}" in text
     else:
         assert told == []
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[tuple[OpenRun, list[tuple[int, ...]]]]:
+    """An open run, and the places at which it records outcomes."""
+    run, places = OpenRun(RunOptions("run", tmp_path / "run.sqlite"), None), []
+    run._file.add_result = lambda place, *_, **how: places.append(place)  # type: ignore[method-assign]
+    yield run, places
+    run.close()
+
+
+class Owner(OutcomeListener):
+    """A submitter that stores its events."""
+
+    def __init__(self) -> None:
+        self.seen: list[CallsFinished] = []
+
+    def settled(self, event: CallsFinished) -> None:
+        self.seen.append(event)
+
+
+def submitted(run: OpenRun, expected: list[Place]) -> tuple[Listener, list[CallsFinished]]:
+    """Submit task 7 through a run; return the dispatcher's listener, and the events that its
+    submitter gets.
+    """
+    owner, held = Owner(), HeldDispatcher()
+    run.expect(7, expected)
+    run.submit(held, Function(b"f", [], (), b"", "f"), [Task(7, [b""], count=9)], owner)
+    return held.entries[-1].listener, owner.seen
+
+
+VALUES = [b"values"]
+
+
+@pytest.mark.parametrize(
+    ("event", "places"),
+    [
+        (CallsFinished(7, 0, 9, VALUES), [(5, 10, 14, 0), (6, 0, 5, 4)]),
+        (CallsFinished(7, 2, 6, VALUES), [(5, 12, 14, 0), (6, 0, 2, 2)]),
+        (CallsFinished(7, 6, 9, VALUES), [(6, 2, 5, 0)]),
+        (CallsFinished(8, 0, 9, VALUES), []),
+        (CallsFinished(7, 0, 9, None, recalled=True), []),
+        (CallsFinished(7, 0, 9, None, error=Cancelled("")), []),
+        (CallsFinished(7, 0, 9, None, error=WorkerLost(""), path=("another", "f")), []),
+        (CallsFinished(7, 0, 9, None, error=WorkerLost("")), [(5, 10, 14, 0), (6, 0, 5, 4)]),
+    ],
+)
+def test_an_outcome_is_recorded_at_the_places_of_its_calls(
+    recording: tuple[OpenRun, list[tuple[int, ...]]],
+    event: CallsFinished,
+    places: list[tuple[int, ...]],
+) -> None:
+    run, recorded = recording
+    listener, seen = submitted(run, [Place(0, 4, 5, 10), Place(4, 9, 6, 0)])
+    listener.settled(event)
+    assert recorded == places
+    assert seen == [event]
+
+
+@pytest.mark.parametrize("only_here", [True, False])
+def test_a_result_that_stays_at_its_worker_is_recorded_if_it_is_asked_for(
+    recording: tuple[OpenRun, list[tuple[int, ...]]], only_here: bool
+) -> None:
+    run, recorded = recording
+    listener, _ = submitted(run, [Place(0, 1, 5, 3, only_here)])
+    listener.settled(CallsFinished(7, 0, 1, KeptPayload(1, 10**6, b"w"), last=True))
+    assert bool(recorded) is not only_here
+
+
+def test_after_the_last_outcome_of_a_task_nothing_is_recorded_for_it(
+    recording: tuple[OpenRun, list[tuple[int, ...]]],
+) -> None:
+    run, recorded = recording
+    listener, _ = submitted(run, [Place(0, 1, 5, 3)])
+    for _ in range(2):
+        listener.settled(CallsFinished(7, 0, 1, VALUES, last=True))
+    assert recorded == [(5, 3, 4, 0)]

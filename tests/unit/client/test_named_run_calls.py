@@ -1,14 +1,139 @@
-"""Single calls of a run with a name, in this process."""
+"""The maps, single calls, graphs and jobs of a named run, in this process."""
 
 from __future__ import annotations
 
+import gc
+import itertools
 import threading
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 import gridengine
-from tests.support.fake_dispatcher import FakeScheduler
+from gridengine.client.future import CallTemplate
+from gridengine.client.graph import Node, read
+from gridengine.client.named_run import Place
+from gridengine.client.named_run_calls import RunGraph
+from gridengine.client.options import CallOptions
+from gridengine.dispatcher.core import tasks
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.journal.known_calls import Piece
+from gridengine.journal.run_file import files_in_use
+from gridengine.serialize.payload import SINGLE
+from gridengine.serialize.pickling import dump_exception
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 from tests.support.named_calls import Notes, square
+
+
+def squares(notes: Notes, numbers: Any, **options: Any) -> list[Any]:
+    options = {"scheduler": FakeScheduler(), "reraise": False, **options}
+    return gridengine.map(square, numbers, **options, **notes.options)
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 7])
+def test_only_what_is_not_known_is_handed_over(notes: Notes, chunksize: int | None) -> None:
+    assert squares(notes, range(5, 20)) == [x * x for x in range(5, 20)]
+    assert notes.made() == list(range(5, 20))
+    scheduler = FakeScheduler()
+    found = squares(notes, range(30), chunksize=chunksize, scheduler=scheduler)
+    assert found == [x * x for x in range(30)]
+    assert notes.made() == [*range(5), *range(20, 30)]
+
+
+def test_where_all_is_known_nothing_is_handed_over(notes: Notes) -> None:
+    squares(notes, range(10))
+    scheduler = FakeScheduler()
+    assert squares(notes, range(10), scheduler=scheduler) == [x * x for x in range(10)]
+    assert scheduler.dispatcher.entries == []
+
+
+def test_what_failed_is_made_again_or_is_a_failure_as_is_asked_for(notes: Notes) -> None:
+    notes.bad(3)
+    assert str(squares(notes, range(6))[3]) == "3 is bad"
+    notes.made()
+    notes.bad()
+    kept = squares(notes, range(6), retry_failed=False)
+    assert (str(kept[3]), notes.made()) == ("3 is bad", [])
+    assert squares(notes, range(6)) == [0, 1, 4, 9, 16, 25]
+    assert notes.made() == [3]
+
+
+def test_results_of_before_are_left_alone_when_it_is_to_begin_anew(notes: Notes) -> None:
+    squares(notes, range(3))
+    notes.made()
+    squares(notes, range(3), resume=False)
+    assert notes.made() == [0, 1, 2]
+
+
+def test_a_call_that_cannot_be_pickled_fails_alone_and_the_others_are_kept(notes: Notes) -> None:
+    lock: Any = threading.Lock()
+    for _ in range(2):
+        found = squares(notes, [1, 2, lock, 4], chunksize=4)
+        assert [found[0], found[1], found[3]] == [1, 4, 16]
+        assert isinstance(found[2], gridengine.PicklingError)
+    assert notes.made() == [1, 2, 4]
+
+
+def test_a_call_that_needs_another_is_made_each_time_and_the_others_are_kept(notes: Notes) -> None:
+    with FakeScheduler() as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+        for made in [1, 4, 9], [9]:
+            needed = executor.submit(abs, 9)
+            assert squares(notes, [1, needed, 4], scheduler=scheduler) == [1, 81, 16]
+            assert notes.made() == made
+
+
+def test_an_imap_has_known_results_in_their_places(notes: Notes) -> None:
+    squares(notes, [1, 3])
+    notes.made()
+    with FakeScheduler() as scheduler:
+        found = gridengine.imap(square, [1, 2, 3, 4], scheduler=scheduler, **notes.options)
+        assert list(found) == [1, 4, 9, 16]
+        assert notes.made() == [2, 4]
+        options = {"scheduler": scheduler, "with_index": True, **notes.options}
+        found = gridengine.imap_unordered(square, [4, 5, 3], **options)
+        assert sorted(found) == [(0, 16), (1, 25), (2, 9)]
+    assert notes.made() == [5]
+
+
+def test_an_iterator_that_is_left_lets_go_of_the_run(notes: Notes) -> None:
+    scheduler = FakeScheduler()
+    results = gridengine.imap(square, range(100), scheduler=scheduler, **notes.options)
+    assert next(results) == 0
+    assert len(files_in_use()) == 1
+    scheduler.dispatcher.entries.clear()  # they hold their listeners
+    del results
+    gc.collect()
+    assert not files_in_use()
+
+
+def test_of_several_maps_of_one_name_the_last_is_shown_and_all_are_kept(notes: Notes) -> None:
+    for made in [1, 2, 3], []:
+        squares(notes, [1, 2])
+        squares(notes, [3])
+        assert gridengine.run_named("run", journal=notes.journal).results() == [9]
+        assert notes.made() == made
+
+
+def test_a_call_that_is_made_twice_has_two_results(notes: Notes) -> None:
+    squares(notes, [1, 1])
+    assert notes.made() == [1, 1]
+    squares(notes, [1, 1, 1])
+    assert notes.made() == [1]
+
+
+def test_a_ctrl_c_says_that_the_results_are_kept_and_what_to_do(notes: Notes) -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        raise KeyboardInterrupt
+
+    scheduler = FakeScheduler(FakeDispatcher(on_submit=on_submit))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        squares(notes, [1, 2], scheduler=scheduler)
+    assert caught.value.__notes__[-1] == (
+        "they are on disk in the run 'run': "
+        "when the script is run again, it makes only the other calls"
+    )
 
 
 def outcomes(notes: Notes, *numbers: Any) -> list[Any]:
@@ -102,3 +227,187 @@ def test_a_map_of_it_is_known_too(notes: Notes) -> None:
             executor.submit(square, made[0]).result()
             assert list(executor.map(square, [2, 3])) == [4, 9]
         assert notes.made() == made
+
+
+def one() -> int:
+    return 1
+
+
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+GRAPH = {"a": (one,), "b": (double, "a"), "c": (double, "b"), "other": (double, 21)}
+
+
+class Function:
+    """What a run has of a function: calls are known by what they are given."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.run, self.identity = run, name.encode()
+        self.blocks: list[Sequence[int]] = []
+
+    def keys_of(self, calls: list[Any], form: int) -> list[bytes] | None:
+        [call] = calls
+        return None if "secret" in repr(call) else [self.identity + repr(call).encode()]
+
+    def look_up(self, key: bytes, number: int) -> tuple[Piece, Any]:
+        piece = self.run.pieces.get(self.run.names.get(key, ""), Piece(0, 1))
+        return piece, self.run.outcomes.get(piece.row)
+
+    def add_block(self, form: int, numbers: Sequence[int], arguments: None, keys: bytes) -> int:
+        self.blocks.append(numbers)
+        return 100 + len(self.blocks)
+
+
+class Run:
+    """A run in which these calls of a graph, by their keys in that, have pieces and outcomes."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[str, Piece] = {}
+        self.outcomes: dict[int, Any] = {}
+        self.names: dict[bytes, str] = {}
+        self.functions: dict[str, Function] = {}
+        self.places: dict[int, list[Place]] = {}
+        self.expect = self.places.__setitem__
+
+    submit = close = None
+
+    def function(self, f: Any, travels: object) -> Function:
+        return self.functions.setdefault(f.__name__, Function(self, f.__name__))
+
+
+def template_of(f: Any) -> CallTemplate:
+    function = tasks.Function(b"", (), (), b"", f.__name__)
+    return CallTemplate(None, function, SINGLE, CallOptions())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[RunGraph, list[Node]]:
+    """Return what is told of a graph, and the calls of it that are to be made."""
+    nodes, calls = read(graph, wanted)
+    kept: Any = RunGraph(run, itertools.count(10), template_of)  # type: ignore[arg-type]
+    for node in calls:
+        kept._find(node)
+    run.names = {key: str(node.key) for node, (_, key) in kept._known.items()}
+    return kept, kept.left(nodes, calls)
+
+
+def made(calls: list[Node]) -> list[str]:
+    return [str(node.key) for node in calls]
+
+
+def gave(run: Run, name: str, value: Any) -> None:
+    """Have a call of the graph known, with its result, or with how it failed."""
+    row = len(run.outcomes) + 1
+    run.pieces[name] = Piece(0, 1, 5, row, row)
+    run.outcomes[row] = value if isinstance(value, CallsFinished) else [value]
+
+
+def test_of_a_graph_that_is_new_all_that_is_wanted_is_made(run: Run) -> None:
+    _, calls = left(run, GRAPH, "c")
+    assert made(calls) == ["a", "b", "c"]
+
+
+def test_what_is_known_is_data_and_what_it_alone_needs_is_not_made(run: Run) -> None:
+    gave(run, "b", 2)
+    _, calls = left(run, GRAPH, "c")
+    [call] = calls
+    assert made(calls) == ["c"]
+    assert [node.value for node in call.needs] == [2]
+
+
+def test_a_known_result_that_is_false_is_a_result(run: Run) -> None:
+    gave(run, "c", None)
+    assert left(run, GRAPH, "c")[1] == []
+
+
+def test_what_has_failed_is_data_that_raises_and_what_needs_it_is_made(run: Run) -> None:
+    gave(run, "b", CallsFinished(0, 0, 1, dump_exception(ValueError("no")), raised=True))
+    _, calls = left(run, GRAPH, "c")
+    [call] = calls
+    [failed] = [node.value for node in call.needs]
+    assert (made(calls), failed.template.function.name) == (["c"], "double (node 'b')")
+    with pytest.raises(ValueError, match="no"):
+        failed.result()
+
+
+def test_what_needs_a_call_without_a_key_has_none_and_is_made(run: Run) -> None:
+    graph = {"a": (double, b"secret"), "b": (double, "a"), "c": (double, 3)}
+    kept, calls = left(run, graph, "b", "c")
+    assert made(calls) == ["a", "b", "c"]
+    for task, node in enumerate(calls):
+        kept.added(node, task)
+    kept.hand_over()
+    assert run.places == {2: [Place(0, 1, 101, 0)]}
+
+
+def test_calls_of_one_function_are_a_block_in_their_order(run: Run) -> None:
+    kept, calls = left(run, GRAPH, "c", "other")
+    for task, node in reversed(list(enumerate(calls))):
+        kept.added(node, task)
+    kept.hand_over()
+    [numbers] = run.functions["double"].blocks
+    assert list(numbers) == sorted(numbers)
+    doubles = [task for task, node in enumerate(calls) if node.function is double]
+    places = [place for task in doubles for place in run.places[task]]
+    assert [place.block for place in places] == [101] * len(doubles)
+    assert sorted(place.offset for place in places) == list(range(len(doubles)))
+
+
+def test_a_call_that_is_made_again_is_recorded_at_its_old_place(run: Run) -> None:
+    run.pieces["b"] = Piece(0, 1, 5, 7)
+    kept, calls = left(run, GRAPH, "b")
+    for task, node in enumerate(calls):
+        kept.added(node, task)
+    kept.hand_over()
+    assert run.places[1] == [Place(0, 1, 5, 7)]
+
+
+def test_a_result_that_nobody_asks_for_is_recorded_only_if_it_is_here(run: Run) -> None:
+    kept, calls = left(run, GRAPH, "c")
+    for task, node in enumerate(calls):
+        kept.added(node, task)
+    kept.hand_over()
+    assert [run.places[task][0].only_here for task in range(3)] == [True, True, False]
+
+
+def outcomes_of_jobs(
+    notes: Notes, *numbers: Any, **options: Any
+) -> tuple[list[Any], list[int | None]]:
+    """Return what came of jobs, and their exit codes."""
+    jobs = [gridengine.Job(target=square, args=(x,)) for x in numbers]
+    with gridengine.JobDispatcher(FakeScheduler(), **notes.options, **options) as dispatcher:
+        dispatcher.dispatch(jobs)
+        results = list(dispatcher.join())
+    return results, [job.exitcode for job in jobs]
+
+
+def test_a_scheduler_that_cannot_be_had_holds_no_run(notes: Notes) -> None:
+    with pytest.raises(ZeroDivisionError):
+        gridengine.JobDispatcher(lambda: 1 / 0, **notes.options)  # type: ignore[arg-type,return-value]
+    assert not files_in_use()
+
+
+def test_a_job_that_has_returned_is_not_run_again(notes: Notes) -> None:
+    assert outcomes_of_jobs(notes, 1, 2) == ([1, 4], [0, 0])
+    notes.made()
+    assert outcomes_of_jobs(notes, 1, 2, 3) == ([1, 4, 9], [0, 0, 0])
+    assert notes.made() == [3]
+
+
+def test_one_that_failed_is_run_again_or_has_failed_as_is_asked_for(notes: Notes) -> None:
+    notes.bad(2)
+    outcomes_of_jobs(notes, 1, 2)
+    notes.bad()
+    notes.made()
+    results, codes = outcomes_of_jobs(notes, 1, 2, retry_failed=False)
+    assert (str(results[1]), codes, notes.made()) == ("2 is bad", [0, 1], [])
+    assert outcomes_of_jobs(notes, 1, 2) == ([1, 4], [0, 0])
+    assert notes.made() == [2]
+    assert outcomes_of_jobs(notes, 1, 2) == ([1, 4], [0, 0])
+    assert notes.made() == []

@@ -1,8 +1,9 @@
-"""The limits of calls, as users say them."""
+"""What users say of their calls: their options, those of named runs, and arguments."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
-from gridengine.client.options import CallOptions, given
+from gridengine.api.named_runs import NamedRun
+from gridengine.client.keywords import CallChanges, CallKeywords, argument_tuples, length_of
+from gridengine.client.options import CallOptions, given, run_options
+from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand
 from tests.support.fake_dispatcher import FakeScheduler
 
@@ -99,7 +103,9 @@ def test_a_task_travels_with_its_limits() -> None:
 
 
 def test_what_is_none_is_not_given() -> None:
-    assert given(retries=None, timeout=3.0, retry_on=None) == {"timeout": 3.0}
+    assert given(gridengine.Job, {"retries": None, "timeout": 3.0, "retry_on": None}) == {
+        "timeout": 3.0
+    }
 
 
 def test_the_calls_of_a_map_are_numbered_through() -> None:
@@ -119,7 +125,7 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
         if isinstance(node, ast.Attribute)
         and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
     }
-    told = {"forget.py", "io_thread.py", "job_dispatcher.py", "lock_file.py", "ls.py"}
+    told = {"forget.py", "io_thread.py", "job_dispatcher.py", "lock_file.py", "ls.py", "runs.py"}
     told |= {"run_file.py"}
     told |= {"meter.py", "watch_answers.py"}  # by how much the clocks of machines differ
     told.add("command_launcher.py")  # by which a batch system says when it ends a job
@@ -143,3 +149,116 @@ def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:
         assert job.result() == 3
         raised_twice = ["it raised an exception of those to be retried"] * 2
         assert [one.outcome for one in job.attempts] == [*raised_twice, "it returned"]
+
+
+def test_without_a_name_there_is_no_run() -> None:
+    assert run_options({}, gridengine.map) is None
+    assert run_options({"name": None}, gridengine.map) is None
+
+
+@pytest.mark.parametrize("said", [{"resume": False}, {"wait": True}, {"journal": "a.sqlite"}])
+def test_what_is_said_of_a_run_without_a_name_is_refused(said: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is for a named run, and name= is missing"):
+        run_options(said, gridengine.map)
+
+
+@pytest.mark.parametrize("resume", ["perhaps", 0, 1, None])
+def test_what_resume_may_be_is_checked(resume: Any) -> None:
+    with pytest.raises(ConfigurationError, match='True, False or "anyway", not'):
+        run_options({"name": "a", "resume": resume}, gridengine.map)
+
+
+@pytest.mark.parametrize("kind", [gridengine.Executor, gridengine.Pool, gridengine.JobDispatcher])
+def test_other_keywords_are_refused(kind: Any) -> None:
+    words = rf"{kind.__name__}\(\) got an unexpected keyword argument"
+    with pytest.raises(TypeError, match=rf"{words} 'nme'; did you mean 'name'\?"):
+        kind(nme="a")
+    with pytest.raises(TypeError, match=rf"{words} 'timout'; did you mean 'timeout'\?"):
+        kind(timout=1)
+    with pytest.raises(TypeError, match=rf"{words} 'xyz'; help\(gridengine.{kind.__name__}\)"):
+        kind(xyz=1)
+
+
+class Endless:
+    def __len__(self) -> int:
+        raise TypeError
+
+
+def test_the_length_is_that_of_the_shortest_when_all_have_one() -> None:
+    assert length_of([[1, 2], range(5)]) == 2
+    assert length_of([[1, 2], iter([])]) is None
+    assert length_of([Endless()]) is None  # type: ignore[list-item]
+
+
+def test_the_arguments_of_each_call_are_a_tuple() -> None:
+    assert [*argument_tuples([(1, 2), [3, 4], iter([5])])] == [(1, 2), (3, 4), (5,)]
+
+
+def test_an_element_that_is_no_arguments_is_told_with_its_number() -> None:
+    calls = argument_tuples([(1,), 7])  # type: ignore[list-item]
+    assert next(calls) == (1,)
+    with pytest.raises(TypeError, match=r"element 1 of the iterable is 7; .* use map, or \(7,\)"):
+        next(calls)
+
+
+def test_what_an_element_raises_by_itself_is_raised() -> None:
+    with pytest.raises(TypeError, match=r"^bad operand"):
+        next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]
+
+
+def test_the_tables_of_keywords_have_what_is_checked() -> None:
+    checked = CallOptions.__struct_fields__[: len(CallKeywords.__annotations__)]
+    assert tuple(CallKeywords.__annotations__) == tuple(CallChanges.__annotations__) == checked
+
+
+DEFAULTS = dict(zip(CallOptions.__struct_fields__, CallOptions.__struct_defaults__, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("called", "unset"),
+    [
+        (gridengine.map, False),
+        (gridengine.starmap, False),
+        (gridengine.imap, False),
+        (gridengine.imap_unordered, False),
+        (gridengine.aimap, False),
+        (gridengine.Executor, False),
+        (gridengine.Pool, False),
+        (gridengine.dask_get, False),
+        (NamedRun.resubmit, False),
+        (gridengine.Executor.with_options, True),
+        (gridengine.Job, True),
+        (gridengine.JobDispatcher, True),
+        (gridengine.delayed, True),
+    ],
+)
+def test_a_signature_shows_each_option_with_its_default(called: Any, unset: bool) -> None:
+    parameters = inspect.signature(called).parameters
+    shown = {name: parameters[name].default for name in CallKeywords.__annotations__}
+    assert shown == {name: None if unset else DEFAULTS[name] for name in shown}
+    table: Any = CallChanges if unset else CallKeywords
+    kinds = {name: kind.__forward_arg__ for name, kind in table.__annotations__.items()}
+    assert kinds == {name: parameters[name].annotation for name in kinds}
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        lambda **options: gridengine.map(abs, [1], **options),
+        lambda **options: gridengine.starmap(pow, [(1, 2)], **options),
+        lambda **options: gridengine.imap(abs, [1], **options),
+        lambda **options: gridengine.imap_unordered(abs, [1], **options),
+        lambda **options: gridengine.aimap(abs, [1], **options),
+        lambda **options: gridengine.Executor(scheduler=FakeScheduler(), **options),
+        lambda **options: gridengine.Pool(scheduler=FakeScheduler(), **options),
+        lambda **options: gridengine.dask_get({}, [], **options),
+        lambda **options: NamedRun.resubmit(None, **options),  # type: ignore[arg-type]
+        lambda **options: gridengine.Executor.with_options(None, **options),  # type: ignore[arg-type]
+        Job,
+        JobDispatcher,
+        gridengine.delayed,
+    ],
+)
+def test_an_option_that_is_misspelt_is_named_with_the_right_one(called: Any) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'retrys'.*'retries'"):
+        called(retrys=1)

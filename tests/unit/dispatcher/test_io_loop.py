@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import (
-    Closing,
-    Event,
-    Launch,
-    Launched,
-    Send,
-    Submitted,
-    Tick,
-)
+from gridengine.dispatcher.core.events import Closing, Event, Launch, Launched, Send, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Effect, Task
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Task
 from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECONDS, IOLoop
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.schedulers.launcher import Handle

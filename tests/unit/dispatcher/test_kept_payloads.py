@@ -9,7 +9,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import ResultFetched, ResultKept
 from gridengine.dispatcher.core.tasks import ResultData
-from gridengine.dispatcher.effects import KeptPayloads
+from gridengine.dispatcher.io_loop import KeptPayloads
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import KeptPayload

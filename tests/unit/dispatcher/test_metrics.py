@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.metrics import MetricsFile, metrics
+from gridengine.dispatcher.reports import MetricsFile, metrics
 from gridengine.status.rows import FunctionStatus, LaunchStatus, Status
 
 STATUS = Status(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gridengine.dispatcher.core.events import CancelRequested, Explained, Launched
+from gridengine.dispatcher.core.events import Explained, Launched
 from gridengine.dispatcher.core.state import KEPT_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.resources import Memory
@@ -14,7 +14,7 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.status.rows import Status
-from gridengine.wire.messages import RAISED, Measured, Result, Results, RunnerFigures
+from gridengine.wire.messages import RAISED, ClientCancel, Measured, Result, Results, RunnerFigures
 from tests.support.core_play import CUBE, Play, function
 
 
@@ -37,7 +37,7 @@ def test_of_very_many_functions_the_last_are_counted_together() -> None:
     play = Play()
     for number in range(MOST_FUNCTIONS + 5):
         play.submit(1, function=function(number))
-    play.play(CancelRequested(range(1, MOST_FUNCTIONS + 6), 15))
+    play.play(ClientCancel(0, range(1, MOST_FUNCTIONS + 6), 15))
     counts = {one.name: one.failed for one in told(play).functions}
     assert len(counts) == MOST_FUNCTIONS + 1
     assert counts[OTHER_FUNCTIONS] == 5
@@ -143,7 +143,7 @@ def test_of_failures_the_last_are_kept() -> None:
     play = Play()
     count = KEPT_FAILURES + 10
     play.submit(*[1] * count)
-    play.play(CancelRequested(range(1, count + 1), 15))
+    play.play(ClientCancel(0, range(1, count + 1), 15))
     assert len(told(play, most=1000).failures) == KEPT_FAILURES
     assert told(play).failed == count
 
@@ -282,5 +282,5 @@ def test_only_what_is_named_is_told() -> None:
 def test_of_failures_none_is_told_when_none_is_wanted() -> None:
     play = Play()
     play.submit(3)
-    play.play(CancelRequested([1], 15))
+    play.play(ClientCancel(0, [1], 15))
     assert (len(told(play, 0).failures), len(told(play).failures)) == (0, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
+from gridengine.wire.messages import TaskBegan
 
 
 class Listening:
@@ -15,7 +16,7 @@ class Listening:
     def settled(self, event: CallsFinished) -> None:
         self.events.append(event)
 
-    def began(self, event: TaskStarted) -> None: ...
+    def began(self, event: TaskBegan) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
 
 

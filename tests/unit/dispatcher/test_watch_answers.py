@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.core.events import CancelRequested, Event
-from gridengine.dispatcher.kept_reports import kept
+from gridengine.dispatcher.core.events import Event
 from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_server import Told
 from gridengine.settings.values import Settings
-from gridengine.worker.output_limits import OutputExcerpt
+from gridengine.wire.messages import ClientCancel
+from gridengine.worker.stream_writer import OutputExcerpt
 from tests.support.core_play import Play
 
 IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
@@ -99,7 +100,7 @@ def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
     played.play.submit(3)
     for _ in range(2):
         played.ask("cancel")
-    assert [type(one) for one in played.posted] == [CancelRequested] * 2
+    assert [type(one) for one in played.posted] == [ClientCancel] * 2
 
 
 def test_of_what_is_cancelled_only_the_calls_of_a_run_are_meant_if_one_is_named(
@@ -116,8 +117,8 @@ def test_of_what_is_cancelled_only_the_calls_of_a_run_are_meant_if_one_is_named(
     assert answers[0].identity.runs == {"sweep": "/r/sweep.sqlite"}
     assert first != second
     all_of_it, single = played.posted
-    assert isinstance(all_of_it, CancelRequested)
-    assert isinstance(single, CancelRequested)
+    assert isinstance(all_of_it, ClientCancel)
+    assert isinstance(single, ClientCancel)
     assert (all_of_it.tasks, single.calls) == ([second], [(second, 1, 2)])
 
 
@@ -175,4 +176,4 @@ def test_of_a_short_run_a_report_is_left_when_a_call_failed(
         played.play.done(run)
     monkeypatch.setattr(played.answers, "_began", played.answers._clock.monotonic())
     played.answers.leave_report()
-    assert len(kept()) == reports
+    assert len(report_files()) == reports

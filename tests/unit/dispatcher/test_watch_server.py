@@ -19,7 +19,7 @@ from gridengine.dispatcher.watch_server import (
     Watcher,
     WatchServer,
 )
-from gridengine.wire.runtime_folder import runtime_folders
+from gridengine.wire.connection_file import runtime_folders
 
 
 class Played:

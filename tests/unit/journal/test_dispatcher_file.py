@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.journal import dispatcher_file
-from gridengine.journal.dispatcher_file import VERSION, DispatcherFile
+from gridengine.journal.dispatcher_file import LATER_SECONDS, VERSION, DispatcherFile
 from gridengine.journal.writer import open_connection
 from gridengine.wire.messages import VERSION as PROTOCOL
+from tests.support.manual_clock import ManualClock
 
 INSERT = "INSERT INTO clients VALUES (?, x'', x'', 0)"
 
@@ -123,3 +125,70 @@ def test_what_is_no_such_file_is_said_and_left_as_it_is(path: Path, tmp_path: Pa
     assert path.read_bytes() == b"no database" * 100
     with pytest.raises(ConfigurationError, match="Is a directory"):
         DispatcherFile(tmp_path)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def deferring(path: Path, clock: ManualClock) -> Iterator[DispatcherFile]:
+    file = DispatcherFile(path, clock)
+    yield file
+    file.close()
+
+
+def later(file: DispatcherFile, number: int, called: list[int], size: int = 1) -> int:
+    return file.write_later(INSERT, (number,), size, lambda: called.append(number))
+
+
+def sync(file: DispatcherFile) -> None:
+    assert file._writer.flush()
+    file.settle()
+
+
+def test_a_deferred_write_is_written_when_it_is_due(
+    deferring: DispatcherFile, clock: ManualClock
+) -> None:
+    called = list[int]()
+    assert deferring.deadline == math.inf
+    later(deferring, 1, called)
+    assert deferring.deadline == clock.monotonic() + LATER_SECONDS
+    clock.advance(LATER_SECONDS / 2)
+    later(deferring, 2, called)
+    deferring.write(INSERT, [(9,)], lambda: called.append(9))
+    deferring.write_due(clock.monotonic())
+    sync(deferring)
+    assert called == [9]
+    clock.advance(LATER_SECONDS / 2)
+    deferring.write_due(clock.monotonic())
+    sync(deferring)
+    assert called == [9, 1]
+    assert deferring.deadline == clock.monotonic() + LATER_SECONDS / 2
+
+
+def test_a_deferred_write_that_is_withdrawn_is_never_written(path: Path) -> None:
+    file, called = DispatcherFile(path), list[int]()
+    numbers = [later(file, number, called) for number in range(3)]
+    assert file.withdraw(numbers[1:2]) == numbers[1:2]
+    assert file.withdraw(numbers[1:2]) == []
+    file.write_now(numbers[:1])
+    assert file.withdraw(numbers) == numbers[2:]
+    later(file, 4, called)
+    file.close()
+    file.settle()
+    assert called == [0, 4]
+
+
+def test_deferred_writes_of_very_many_bytes_are_not_deferred(
+    file: DispatcherFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_file, "LATER_BYTES", 3)
+    called = list[int]()
+    numbers = [later(file, number, called) for number in range(2)]
+    assert file.withdraw(numbers[:1]) == numbers[:1]
+    later(file, 2, called, size=2)
+    later(file, 3, called, size=2)  # together they are too many
+    sync(file)
+    assert called == [1, 2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.journal import writer
-from gridengine.journal.writer import Change, JournalWriter, open_connection
+from gridengine.journal.writer import JournalWriter, is_on_network, open_connection
 from tests.support.waiting import wait_until
 
 
@@ -32,6 +32,12 @@ def rows(path: Path) -> list[int]:
         connection.close()
 
 
+def insert(
+    made: JournalWriter, value: object, on_durable: Callable[[], object] | None = None
+) -> None:
+    made.do(lambda connection: connection.execute("INSERT INTO t VALUES (?)", (value,)), on_durable)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "file.sqlite"
@@ -44,7 +50,7 @@ def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
         seen.extend(rows(path))
         called.set()
 
-    made.write("INSERT INTO t VALUES (?)", [(1,)], look)
+    insert(made, 1, look)
     assert called.wait(60)
     assert seen == [1]
     made.close()
@@ -52,51 +58,9 @@ def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
 
 def test_flush_returns_once_all_is_on_disk(path: Path) -> None:
     made = JournalWriter(connector(path), "the file", delay_seconds=3600)
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    insert(made, 1)
     assert made.flush()
     assert rows(path) == [1]
-    made.close()
-
-
-def test_what_is_for_later_is_written_unless_it_is_withdrawn(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, called = JournalWriter(connector(path), "the file"), list[int]()
-
-    def later(number: int, size: int = 1) -> Change:
-        return made.do_later(
-            lambda connection: connection.execute("INSERT INTO t VALUES (?)", (number,)),
-            lambda: called.append(number),
-            size,
-        )
-
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
-    monkeypatch.setattr(writer, "LATER_BYTES", 3)
-    changes = [later(number) for number in range(3)]
-    assert made.withdraw(changes[1])
-    assert not made.withdraw(changes[1])
-    made.write("INSERT INTO t VALUES (9)", [()], lambda: called.append(9))
-    wait_until(lambda: called == [9])
-    later(3, size=2)  # together they are too many
-    wait_until(lambda: called == [9, 0])
-    assert not made.withdraw(changes[0])
-    monkeypatch.setattr(writer, "LATER_SECONDS", 0)
-    later(4)
-    assert made.flush()
-    assert rows(path) == [9, 0, 2, 3, 4]
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
-    later(5)
-    assert made.close()
-    assert called == [9, 0, 2, 3, 4, 5]
-
-
-def test_what_is_for_later_is_written_in_time_though_nothing_else_is(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "LATER_SECONDS", 0.05)
-    made, written = JournalWriter(connector(path), "the file"), threading.Event()
-    made.do_later(lambda connection: None, written.set, 1)
-    assert written.wait(60)
     made.close()
 
 
@@ -105,7 +69,7 @@ def test_changes_that_arrive_together_are_one_commit(path: Path) -> None:
     commits: list[int] = []
     for number in range(5):
         made.do(lambda connection: commits.append(connection.total_changes))
-        made.write("INSERT INTO t VALUES (?)", [(number,)])
+        insert(made, number)
     made.do(lambda connection: commits.append(int(connection.in_transaction)))
     made.close()
     assert commits == [0, 1, 2, 3, 4, 1]
@@ -125,7 +89,7 @@ def test_what_cannot_be_written_is_kept_and_told_of_once(
 
     made = JournalWriter(connect_or_fail, "the file")
     with caplog.at_level(logging.WARNING):
-        made.write("INSERT INTO t VALUES (?)", [(1,)])
+        insert(made, 1)
         wait_until(made.flush)
     assert rows(path) == [1]
     first, second = [record.getMessage() for record in caplog.records]
@@ -141,7 +105,7 @@ def test_who_closes_is_told_what_could_not_be_written(
         raise sqlite3.OperationalError("database is locked")
 
     made = JournalWriter(refuse, "the file")
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    insert(made, 1)
     assert not made.close()
     told = "1 change could not be written: database is locked; these are lost"
     assert told in caplog.text
@@ -159,8 +123,8 @@ def test_what_no_disk_would_take_is_left_out_alone_and_what_is_tried_again_is_wr
         connection.execute("INSERT INTO t VALUES (3)")
 
     made = JournalWriter(connector(path), "the file", delay_seconds=3600)
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
-    made.write("INSERT INTO t VALUES (?)", [(object(),)])
+    insert(made, 1)
+    insert(made, object())
     made.do(act)
     wait_until(made.flush)
     assert made.close()
@@ -172,11 +136,58 @@ def test_nothing_is_taken_after_it_was_closed(path: Path) -> None:
     made = JournalWriter(connector(path), "the file")
     made.close()
     with pytest.raises(ValueError, match="closed"):
-        made.write("INSERT INTO t VALUES (?)", [(1,)])
+        insert(made, 1)
     assert made.close()
 
 
 def test_each_commit_waits_for_the_disk(path: Path) -> None:
     connection = open_connection(str(path))
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    connection.close()
+
+
+# ---------------------------------------------------------------- file systems
+
+
+TABLE = """\
+/dev/vda / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/vdb /home/scratch\\040disk xfs rw 0 0
+tank /data fuse.sshfs rw 0 0
+"""
+
+
+@pytest.fixture
+def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    table = tmp_path / "mounts"
+    table.write_text(TABLE)
+    monkeypatch.setattr(writer, "MOUNTS", table)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/var/a.sqlite", False),
+        ("/home/me/a.sqlite", True),
+        ("/home/scratch disk/a.sqlite", False),
+        ("/data/a.sqlite", True),
+    ],
+)
+def test_the_innermost_mount_counts(mounts: Path, path: str, shared: bool) -> None:
+    assert is_on_network(Path(path)) is shared
+
+
+def test_what_is_not_known_counts_as_shared(mounts: Path) -> None:
+    mounts.unlink()
+    assert is_on_network(Path("/var/a"))
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("ext4", "wal"), ("nfs", "delete")])
+def test_a_networks_file_system_gets_no_log_in_shared_memory(
+    mounts: Path, tmp_path: Path, kind: str, mode: str
+) -> None:
+    mounts.write_text(f"x / {kind} rw 0 0\n")
+    connection = writer.open_connection(str(tmp_path / "a.sqlite"))
+    assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
     connection.close()

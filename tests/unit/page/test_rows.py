@@ -10,7 +10,7 @@ import pytest
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW, Answer
 from gridengine.page.rows import CAUSES, MOST_ROWS, OPEN_CALLS, Window, window
 from gridengine.status.rows import CallStatus, FailureStatus, Status, WorkerStatus
-from gridengine.watching.frames import View
+from gridengine.watching.top_tables import View
 from tests.support.watched import WHO
 
 BUSY = WorkerStatus("w1", "node1", 7, "4711", "", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)

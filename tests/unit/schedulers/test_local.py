@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.schedulers import ProcessScheduler
+from gridengine.schedulers.local import FORK_SERVER
 from gridengine.schedulers.worker_command import interpreter_flags
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -16,7 +17,7 @@ def test_a_dry_run_of_processes_shows_their_command_line() -> None:
     assert argv[1:] == [
         *interpreter_flags(),
         "-P",
-        "-m",
-        "gridengine.worker.forkserver_main",
+        "-c",
+        FORK_SERVER,
         "SOCKET",
     ]

@@ -28,8 +28,8 @@ from gridengine.schedulers.local_process import (
     start_error,
     worker_environment,
 )
-from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
+from gridengine.worker.environment import EXPORTED, KEPT
+from gridengine.worker.process_resources import THREADS
 
 
 class Process:

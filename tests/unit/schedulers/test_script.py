@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gridengine.schedulers.script import job_name, launch_script
-from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
+from gridengine.worker.environment import EXPORTED, KEPT, SITE
 
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:

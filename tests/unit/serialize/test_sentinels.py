@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.client.function_cache import references_of
+from gridengine.client.functions import references_of
 from gridengine.journal.call_keys import CallKeys
 from gridengine.serialize import pickling, sentinels
 from gridengine.serialize.classes import known_classes

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.argument_snapshot import CallSnapshot, snapshot
 from gridengine.serialize.payload import SINGLE, Payload, size_of

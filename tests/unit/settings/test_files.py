@@ -53,6 +53,9 @@ tokens.big = "-q big.q"
         ("MAX_WORKERS = 1", "/etc/site.toml:1: there is no setting 'MAX_", "'max_workers' is"),
         ("zzzz = 1", "/etc/site.toml:1: there is no setting 'zzzz'", "there are: 'scheduler', "),
         ("slurm = 'x'", "/etc/site.toml:1: slurm is a table", "[slurm]"),
+        ("[slurm]\ntime = '1:00'", "no setting 'slurm.time'", 'into native = "--time=1:00"'),
+        ("[oar]\nproject = 'x'", "no setting 'oar.project'", "into native, as it is"),
+        ("[slurm]\npartion = 'x'", "no setting 'slurm.partion'", "'slurm.partition' is one"),
         ("[max_workers]", "/etc/site.toml:1: max_workers = {} is not a positive whole number", ""),
         (
             "max_workers = '12'",

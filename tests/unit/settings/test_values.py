@@ -23,7 +23,7 @@ from gridengine.settings.values import (
     said_in,
     sources,
 )
-from gridengine.wire.connection_file import BEGAN, JOB_END
+from gridengine.worker.environment import BEGAN, JOB_END
 
 
 def from_variables(environment: Mapping[str, str]) -> Settings:

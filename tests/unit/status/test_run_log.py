@@ -11,6 +11,7 @@ from gridengine.dispatcher.core.events import (
     Launched,
     LaunchFailed,
     SubmittedAlike,
+    Warn,
 )
 from gridengine.dispatcher.core.tasks import AlikeTasks, Task
 from gridengine.errors import ClusterError
@@ -23,7 +24,7 @@ from gridengine.status.watch_events import (
     EventRecorder,
     WatchEvent,
 )
-from gridengine.wire.messages import Goodbye
+from gridengine.wire.messages import RETRYABLE, Goodbye, Result, Results
 from tests.support.core_play import SQUARE, Play
 
 LOG = "/runs/x/worker.1.{}.log"
@@ -89,17 +90,35 @@ def test_a_call_that_is_run_again_is_told_with_the_reason() -> None:
     play = Play()
     one = play.running(2, retries=1)
     play.crash(one, 0)
-    assert lines(play) == [
+    assert [effect.text for effect in play.seen(Warn)] == [
         "call 0 of square is run again (attempt 2 of 2): on node-w (cluster job 41), after 0.0 s: "
         "its process was killed by SIGSEGV"
     ]
+    assert lines(play) == []
+
+
+def test_of_calls_that_are_run_again_since_they_were_killed_the_first_is_warned_of() -> None:
+    play = Play()
+    one = play.running(retries=2)
+    play.crash(one, 0)
+    assert (len(play.seen(Warn)), lines(play)) == (1, [])
+    [again] = play.assigned()
+    play.crash(again, 0)
+    assert (play.seen(Warn), len(lines(play))) == ([], 1)
+
+
+def test_calls_that_are_run_again_since_they_raised_are_warned_of_by_nobody() -> None:
+    play = Play()
+    one = play.running(retries=1)
+    play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
+    assert (play.seen(Warn), len(lines(play))) == ([], 1)
 
 
 def test_calls_run_again_in_bulk_are_counted() -> None:
     play = Play()
     assert len(crash_again_and_again(play, 40)) == 5
     play.later(11, beats=[b"w"])
-    assert "35 more repeated calls within 10 s" in lines(play)
+    assert "34 more repeated calls within 10 s" in lines(play)
     play.later(11, beats=[b"w"])
     assert not [line for line in lines(play) if "more repeated" in line]
 

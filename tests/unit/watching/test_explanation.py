@@ -16,9 +16,10 @@ from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.rows import FailureStatus, FileFault, Status
-from gridengine.watching.explanation import explain, explain_call, explain_worker
+from gridengine.watching.call_explanation import explain_call, explain_worker
+from gridengine.watching.connections import full_folder
+from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import names_of
-from gridengine.watching.watched import full_folder
 from gridengine.wire.messages import Measured, RunnerFigures
 from tests.support.core_play import Play, failing_starts
 from tests.support.watched import WHO
@@ -178,7 +179,7 @@ def test_a_repeated_call_is_told_with_what_was_before() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     found = {one.cause: one for one in explain(told(play))}
-    assert "runs for the 2nd time of 3 at most" in found["retried"].text
+    assert "is at attempt 2 of 3" in found["retried"].text
     assert "SIGSEGV" in found["retried"].text
 
 

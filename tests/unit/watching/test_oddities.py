@@ -24,19 +24,6 @@ def functions(**facts: object) -> dict[str, str]:
     return causes(Status(running=1, waiting=5, functions=[one]))
 
 
-def test_a_few_calls_that_take_most_of_the_time_are_told() -> None:
-    found = functions(done=100, mean_seconds=0.6, histogram=[(0.06, 95), (10.0, 5)])
-    assert "5 of 100 have taken" in found["skew"]
-    assert "others 60.0 ms at most" in found["skew"]
-    assert "chunksize=1" in found["skew"]
-
-
-def test_calls_of_much_the_same_length_are_no_skew() -> None:
-    assert "skew" not in functions(done=100, histogram=[(1.0, 50), (2.0, 50)])
-    assert "skew" not in functions(done=100, histogram=[(0.001, 95), (0.1, 5)])
-    assert "skew" not in functions(done=5, histogram=[(0.06, 4), (10.0, 1)])
-
-
 def test_very_many_small_calls_are_told_while_there_are_more() -> None:
     assert "3,000 calls of train" in functions(done=3000, mean_seconds=1e-4)["small_calls"]
     assert "small_calls" not in functions(done=3000, mean_seconds=0.1)
@@ -47,15 +34,6 @@ def test_very_many_small_calls_are_told_while_there_are_more() -> None:
 def test_a_process_that_grows_is_told() -> None:
     found = functions(done=30, grown_memory=300 * 1024**2, peak_memory=900 * 1024**2)
     assert "one has grown by 300 MB, to 900 MB" in found["leak"]
-
-
-def test_a_clock_that_differs_is_told_with_its_machine() -> None:
-    ahead = replace(BUSY, clock_ahead=-90.0)
-    right = replace(BUSY, host="node2", clock_ahead=0.4)
-    found = causes(Status(running=1, workers=[right, ahead], worker_count=2))
-    assert "node1 (cluster job 4711.1) differs by 00:01:30" in found["clock"]
-    assert "is behind:" in found["clock"]
-    assert "clock" not in causes(Status(running=1, workers=[right]))
 
 
 def test_workers_of_which_nothing_is_heard_are_told_though_others_work() -> None:

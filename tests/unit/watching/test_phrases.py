@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, where
+from gridengine.watching.phrases import (
+    Explanation,
+    ago,
+    are,
+    memory_to_ask_for,
+    seconds,
+    size,
+    where,
+)
 
 
 def test_an_explanation_says_its_next_step_if_there_is_one() -> None:
@@ -23,20 +31,57 @@ def test_a_time_is_never_below_zero(seconds: float, words: str) -> None:
     assert ago(seconds) == words
 
 
+def test_one_is_and_none_or_more_are() -> None:
+    assert [are(count) for count in (0, 1, 2)] == ["are", "is", "are"]
+
+
+GIGABYTE = 2**30
+
+
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("value", "words"),
     [
-        *((1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th")),
-        *((13, "13th"), (21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (112, "112th")),
+        (None, "-"),
+        (0, "0.0 ms"),
+        (0.01, "10.0 ms"),
+        (0.1, "0.1 s"),
+        (48, "48.0 s"),
+        (60, "01:00"),
+        (3600, "01:00:00"),
+        (90000, "1-01:00:00"),
+        (-5000.0, "0.0 ms"),
     ],
 )
-def test_a_number_in_a_row_has_its_ending(number: int, words: str) -> None:
-    assert ordinal(number) == words
+def test_a_time_is_told_in_the_unit_that_fits(value: float | None, words: str) -> None:
+    assert seconds(value) == words
 
 
-def test_one_is_and_none_or_more_are() -> None:
-    assert [(are(count), were(count)) for count in (0, 1, 2)] == [
-        ("are", "were"),
-        ("is", "was"),
-        ("are", "were"),
-    ]
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "-"),
+        (0, "-"),
+        (1, "1 B"),
+        (640 * 1024**2, "640 MB"),
+        (1000 * 1024**2, "1.0 GB"),
+        (1.2 * GIGABYTE, "1.2 GB"),
+        (5000 * GIGABYTE, "5000.0 GB"),
+    ],
+)
+def test_a_size_is_told_in_the_unit_that_fits(value: float | None, words: str) -> None:
+    assert size(value) == words
+
+
+@pytest.mark.parametrize(
+    ("used", "words"),
+    [
+        (0, ""),
+        (1, "Memory(0.01)"),
+        (GIGABYTE, "Memory(1.2)"),
+        (8 * GIGABYTE, "Memory(10)"),
+        (100 * GIGABYTE, "Memory(125)"),
+        (1000 * GIGABYTE, "Memory(1250)"),
+    ],
+)
+def test_a_little_more_memory_is_suggested_than_was_used(used: int, words: str) -> None:
+    assert memory_to_ask_for(used) == words

@@ -17,7 +17,7 @@ import pytest
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_memory import LARGE, Block, disown
-from gridengine.wire.channel import Channel
+from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.framing import MAGIC, encode_stream
 from gridengine.wire.messages import Define, Message, Started
 from tests.support.open_files import open_files
@@ -281,3 +281,16 @@ def test_what_is_no_block_is_a_protocol_error(tmp_path: Path) -> None:
                 ours.poll()
         ours.close()
         theirs.close()
+
+
+# ---------------------------------------------------------------- socket pairs
+
+
+def test_both_ends_wait_although_new_sockets_have_a_time_limit() -> None:
+    socket.setdefaulttimeout(0.5)
+    try:
+        ours, theirs = socket_pair()
+    finally:
+        socket.setdefaulttimeout(None)
+    with ours, theirs:
+        assert (ours.gettimeout(), theirs.gettimeout()) == (None, None)

@@ -5,10 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gridengine._version import __version__
 from gridengine.errors import ProtocolError
+from gridengine.serialize.shared_memory import LARGE
 from gridengine.wire import framing, messages
-from gridengine.wire.framing import MAGIC, SMALL, decode, encode
-from gridengine.wire.messages import Define, Pushed, Welcome
+from gridengine.wire.framing import (
+    MAGIC,
+    NUMBER,
+    SMALL,
+    decode,
+    encode,
+    foreign_greeting,
+    in_protocol,
+    rest_of,
+)
+from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Welcome
+from gridengine.wire.server import _refusal
 
 
 def header(sizes: list[int], message: object) -> bytes:
@@ -34,6 +46,33 @@ def test_small_and_large_buffers_keep_their_order() -> None:
     )
     assert [bytes(buffer) for buffer in buffers] == sent
     assert message == Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6)
+
+
+def test_large_buffers_go_beside_the_message_if_they_can_be_put_there() -> None:
+    beside: dict[bytes, object] = {}
+
+    def put(buffer: object) -> bytes:
+        if len(beside) == 2:
+            return b""
+        beside[NUMBER.pack(len(beside))] = buffer
+        return list(beside)[-1]
+
+    sent = [b"s", bytes(LARGE), b"L" * (LARGE - 1), b"M" * LARGE, b"", b"N" * LARGE]
+    frames = encode(Pushed(1, buffers=6), sent, put)
+    assert list(beside.values()) == [sent[1], sent[3]]
+    assert [len(one) for one in frames[1:]] == [1, 8, LARGE - 1, 8, LARGE]
+    assert rest_of(frames[0], sum(map(len, frames[1:]))) == sum(map(len, frames[1:]))
+    taken: list[int] = []
+
+    def take(number: bytes, size: int) -> bytes:
+        taken.append(size)
+        return beside[number]  # type: ignore[return-value]
+
+    assert [bytes(one) for one in decode(frames, take)[1]] == sent
+    assert taken == [LARGE, LARGE]
+    assert decode(encode(Pushed(1), sent[1:2], put=lambda _: NUMBER.pack(0)), take)[1] == sent[1:2]
+    with pytest.raises(ProtocolError, match="out of range"):
+        decode(frames)
 
 
 def test_a_buffer_of_wide_items_is_measured_in_bytes() -> None:
@@ -82,3 +121,42 @@ def test_malformed_frames_are_a_protocol_error(frames: list[bytes]) -> None:
 def test_the_error_about_another_version_names_ours() -> None:
     with pytest.raises(ProtocolError, match=f"version {messages.VERSION}"):
         decode([b"other"])
+
+
+# ---------------------------------------------------------------- foreign greeting
+
+
+def greeting(kind: str, protocol: int, *more: object) -> list[bytes]:
+    header = msgspec.msgpack.encode([[], [kind, protocol, *more]])
+    return [MAGIC[:3] + bytes([protocol]) + header]
+
+
+@pytest.mark.parametrize("kind", ["Hello", "ClientHello"])
+@pytest.mark.parametrize("protocol", [1, VERSION - 1, VERSION + 1, 200])
+def test_a_greeting_of_another_protocol_is_answered_in_it(kind: str, protocol: int) -> None:
+    answer = _refusal(greeting(kind, protocol, "8.8.8", "whatever", 7, None))
+    assert bytes(answer[0])[:4] == MAGIC[:3] + bytes([protocol])
+    [refusal], buffers = [decode(in_protocol(VERSION, answer))[0]], answer[1:]
+    assert isinstance(refusal, Refuse)
+    assert refusal.mismatch
+    assert not buffers
+    assert "8.8.8" in refusal.reason
+    assert __version__ in refusal.reason
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [],
+        [b""],
+        [b"GET / HTTP/1.1"],
+        [MAGIC[:3]],
+        [MAGIC[:3] + b"\x01"],
+        [MAGIC[:3] + b"\x01\xff\xff"],
+        greeting("Beat", 1),
+        greeting("Hello", 1),
+        encode(Beat()),
+    ],
+)
+def test_anything_else_is_no_greeting(frames: list[bytes]) -> None:
+    assert foreign_greeting(frames) is None

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
+import threading
 
-from gridengine.wire.processes import started, this_machine
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire import processes
+from gridengine.wire.processes import (
+    FILES_PER_RUNNER,
+    allow_one_more_runner,
+    allow_open_files,
+    check_threads,
+    started,
+    this_machine,
+)
 
 
 def test_a_process_has_begun_and_one_that_is_not_there_has_not() -> None:
@@ -22,3 +35,116 @@ def test_a_process_that_has_ended_and_was_not_waited_for_has_not_begun() -> None
 def test_a_machine_is_told_by_its_start_and_its_processes() -> None:
     assert this_machine() == this_machine() != ""
     assert "pid:[" in this_machine()
+
+
+# ---------------------------------------------------------------- open files
+
+
+NONE = resource.RLIM_INFINITY
+OPEN = 72
+"""With those that are spared it makes 200."""
+
+
+class Limits:
+    """This process's limits, as the system has them."""
+
+    def __init__(self, soft: int, hard: int) -> None:
+        self.limits = soft, hard
+        self.set: list[int] = []
+
+    def setrlimit(self, kind: int, limits: tuple[int, int]) -> None:
+        assert limits[1] == self.limits[1]
+        self.limits = limits
+        self.set.append(limits[0])
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> Limits:
+    limits = Limits(soft, hard)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.limits)
+    monkeypatch.setattr(resource, "setrlimit", limits.setrlimit)
+    monkeypatch.setattr(processes, "_open_files", lambda: OPEN)
+    return limits
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "raised"),
+    [
+        (1024, 4096, 0, []),
+        (240, 4096, 0, []),
+        (239, 4096, 0, [240]),
+        (100, NONE, 0, [240]),
+        (NONE, NONE, 0, []),
+        (100, 240, 0, [240]),
+        (100, 300, 1000, [300]),
+    ],
+)
+def test_the_limit_is_raised_as_far_as_it_is_needed_or_what_is_wanted_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, wanted: int, raised: list[int]
+) -> None:
+    limits = limited(monkeypatch, soft, hard)
+    allow_open_files(10, each=4, handshakes=wanted)
+    assert limits.set == raised
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [(1, "1 worker needs 201 open files"), (2, "2 workers need 202 open files")],
+)
+def test_where_there_may_be_too_few_it_is_said_how_many(
+    monkeypatch: pytest.MonkeyPatch, workers: int, words: str
+) -> None:
+    limits = limited(monkeypatch, 100, 200)
+    with pytest.raises(ConfigurationError, match=words):
+        allow_open_files(workers)
+    assert limits.set == []
+
+
+def test_for_more_runners_it_is_raised_each_time_for_twice_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = limited(monkeypatch, 100, NONE)
+    for runners in range(9):
+        allow_one_more_runner(runners)
+    first = limits.set[0]
+    more = [FILES_PER_RUNNER * runners for runners in (1, 2, 4, 8)]
+    assert limits.set == [first, *(first + count for count in more)]
+
+
+def test_one_more_runner_is_tried_at_the_hard_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = limited(monkeypatch, 100, 150)
+    allow_one_more_runner(4)
+    assert limits.set == []
+
+
+def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(path: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(processes.Path, "iterdir", none)
+    with pytest.raises(ConfigurationError, match="there is no /proc here"):
+        allow_open_files(1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(64, "no more than 64"), (NONE, "no more than the machine allows")]
+)
+def test_too_few_threads_are_said_and_those_that_were_started_end(
+    monkeypatch: pytest.MonkeyPatch, limit: int, words: str
+) -> None:
+    started: list[threading.Thread] = []
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            if len(started) == 3:
+                raise RuntimeError("can't start new thread")
+            super().start()
+            started.append(self)
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
+    check_threads(3)
+    started.clear()
+    with pytest.raises(ConfigurationError, match=words):
+        check_threads(4)
+    assert len(started) == 3
+    assert not any(thread.is_alive() for thread in started)

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from gridengine.worker import loaded_functions
-from gridengine.worker.loaded_functions import MOST_SET_ASIDE, CallersModules
+from gridengine.worker.loaded_functions import (
+    MOST_SET_ASIDE,
+    CallersModules,
+    modules_before_fork,
+)
 
 Enter = Callable[[Path], None]
 PREFIX = "callers_module_"
@@ -27,6 +31,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "is_own_module",
         lambda module: isinstance(module, ModuleType) and module.__name__.startswith(PREFIX),
     )
+    modules_before_fork.cache_clear()
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield
@@ -162,3 +167,44 @@ def test_packages_with_machine_code_stay(
     monkeypatch.setattr(sys.modules[f"{PREFIX}a"], "__file__", str(one / "a.abi3.so"))
     enter(tmp_path / "other")
     assert value() is first
+
+
+def test_a_fresh_runner_looks_at_no_module_that_its_fork_server_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    modules_before_fork()
+    monkeypatch.setattr(loaded_functions, "_own_modules", lambda: pytest.fail("it looked"))
+    CallersModules().enter([str(tmp_path), *sys.path])
+
+
+def test_a_fresh_runner_sets_aside_what_it_has_imported_since_the_fork(tmp_path: Path) -> None:
+    modules_before_fork()
+    name = f"{PREFIX}since"
+    (tmp_path / f"{name}.py").touch()
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+    modules = CallersModules()
+    importlib.import_module(name)
+    modules.enter(sys.path[1:])
+    assert name not in sys.modules
+
+
+@pytest.mark.parametrize("package", ["", "folder."])
+def test_a_module_that_was_written_since_its_folder_was_listed_is_found(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "importlib.metadata", raising=False)
+    monkeypatch.setattr(importlib, "invalidate_caches", lambda: pytest.fail("it takes long"))
+    name, base = f"{PREFIX}written", tmp_path / f"{PREFIX}folder" if package else tmp_path
+    base.mkdir(exist_ok=True)
+    whole = f"{PREFIX}{package}{name}" if package else name
+    sys.path.insert(0, str(tmp_path))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(whole)
+    listed = base.stat().st_mtime_ns
+    (base / f"{name}.py").touch()
+    os.utime(base, ns=(listed, listed))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(whole)
+    loaded_functions._list_folders_anew()
+    importlib.import_module(whole)

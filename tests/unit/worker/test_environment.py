@@ -7,10 +7,12 @@ from types import MappingProxyType
 
 import pytest
 
-from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
 from gridengine.wire.messages import CallerState
 from gridengine.worker.environment import (
+    EXPORTED,
+    KEPT,
     NONE_GIVEN,
+    SITE,
     CallEnvironment,
     Site,
     changes_since,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gridengine.wire.channel import socket_pair
-from gridengine.worker.forkserver import Exited, Forked, ForkServer, Refused, is_ready
-from gridengine.worker.forkserver_process import (
+from gridengine.worker import forkserver
+from gridengine.worker.forkserver import (
     EXITED,
     FORK,
     FORKED,
@@ -20,7 +22,17 @@ from gridengine.worker.forkserver_process import (
     REFUSED,
     REQUESTS,
     SIGNAL,
+    Exited,
+    Forked,
+    ForkServer,
+    OrphanReaper,
+    Refused,
     RunnerDescriptors,
+    end_children,
+    is_ready,
+    restore_dispositions,
+    signal_group,
+    unblock,
 )
 
 
@@ -133,3 +145,148 @@ def test_one_that_starts_is_ready_once_it_has_said_so(process: Process) -> None:
     process.sock.close()
     with pytest.raises(EOFError):
         is_ready(agent)
+
+
+OURS, THEIRS, GONE = 41, 42, 43
+
+
+class System:
+    """A clock, and who was sent what."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sent: list[tuple[int, int]] = []
+
+    def kill(self, pid: int, number: int) -> None:
+        if pid == THEIRS:
+            raise PermissionError
+        if pid == GONE:
+            raise ProcessLookupError
+        self.sent.append((pid, number))
+
+    def take_sent(self) -> list[tuple[int, int]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> System:
+    system = System()
+    monkeypatch.setattr(os, "kill", system.kill)
+    monkeypatch.setattr(forkserver, "monotonic", lambda: system.now)
+    return system
+
+
+def test_an_orphan_is_asked_to_end_and_killed_when_it_does_not(system: System) -> None:
+    orphans = OrphanReaper()
+    orphans.end([OURS])
+    assert system.take_sent() == [(OURS, signal.SIGTERM), (OURS, signal.SIGCONT)]
+    system.now += 0.5
+    orphans.end([OURS])
+    assert system.take_sent() == []
+    assert orphans.wait_seconds() == pytest.approx(0.5)
+    system.now += 0.5
+    orphans.end([OURS])
+    assert system.take_sent() == [(OURS, signal.SIGKILL)]
+
+
+def test_one_that_has_ended_is_forgotten(system: System) -> None:
+    orphans = OrphanReaper()
+    orphans.end([OURS, GONE])
+    assert orphans
+    orphans.end([])
+    assert not orphans
+    assert orphans.wait_seconds() > 0
+
+
+def test_one_of_another_user_is_left_alone_and_the_others_end(system: System) -> None:
+    orphans = OrphanReaper()
+    orphans.end([THEIRS, OURS])
+    assert [pid for pid, _ in system.take_sent()] == [OURS, OURS]
+    orphans.end([THEIRS])
+    assert not orphans
+
+
+def test_who_ends_its_children_does_not_wait_for_those_of_another_user(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [OURS, THEIRS]
+
+    def end_one(signals: object, seconds: float) -> None:
+        left.remove(OURS)
+
+    monkeypatch.setattr(os, "waitpid", lambda pid, options: (0, 0))
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, signals: None)
+    monkeypatch.setattr(signal, "sigtimedwait", end_one)
+    monkeypatch.setattr(forkserver, "children", lambda: list(left))
+    end_children()
+    assert left == [THEIRS]
+
+
+@pytest.mark.parametrize(
+    ("leads", "pid", "sent"), [(True, 7, [(-7, 2)]), (False, 7, [(7, 2)]), (False, GONE, [])]
+)
+def test_a_signal_goes_to_a_group_or_to_who_leads_none_yet(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    leads: bool,
+    pid: int,
+    sent: list[tuple[int, int]],
+) -> None:
+    def killpg(pid: int, number: int) -> None:
+        if not leads:
+            raise ProcessLookupError
+        system.sent.append((-pid, number))
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    signal_group(pid, 2)
+    assert system.sent == sent
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_children_are_found_also_where_the_kernel_lists_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    for pid, stat in {5: "5 (a) b (c) S 77 5 5", 6: "6 (sleep) S 1 6 6"}.items():
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "stat").write_text(stat)
+    if listed:
+        (tmp_path / "proc/77/task/77").mkdir(parents=True)
+        (tmp_path / "proc/77/task/77/children").write_text("5 ")
+    monkeypatch.setattr(forkserver, "_PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(os, "getpid", lambda: 77)
+    assert forkserver.children() == [5]
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    numbers = (signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE)
+    before = {number: signal.getsignal(number) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def test_what_was_ignored_has_its_default_again_and_the_rest_stays() -> None:
+    def handler(number: int, frame: object) -> None: ...
+
+    for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, handler)
+    restore_dispositions()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGUSR1) is handler
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN  # as Python has it
+
+
+def test_what_came_while_it_was_blocked_comes_when_it_no_longer_is() -> None:
+    came: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    signal.raise_signal(signal.SIGUSR1)
+    assert not came
+    unblock()
+    assert came == [signal.SIGUSR1]

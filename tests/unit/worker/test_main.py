@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.wire.connection_file import BEGAN, Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import Assign, Goodbye, Message, Refuse, Rejoin, Stop, Welcome
+from gridengine.worker.environment import BEGAN
 from gridengine.worker.main import REFUSED, Worker, end_job, holding, is_listening, main
 from tests.support.manual_clock import ManualClock
 

@@ -13,7 +13,7 @@ import pytest
 
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment
-from gridengine.worker.runner_handle import ANYWHERE, RunnerHandle
+from gridengine.worker.runner_handle import ANYWHERE, Batch, BatchQueue, RunnerHandle, take_out
 from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START
 from tests.support.agent_driver import NotingForkServer
 
@@ -243,3 +243,26 @@ def test_when_the_system_gives_no_more_descriptors_none_is_left_open(
     with pytest.raises(OSError, match="Too many open files"):
         RunnerHandle(1, server, streams, ANYWHERE)  # type: ignore[arg-type]
     assert opened == []
+
+
+def batch(*runs: int) -> Batch:
+    return deque((Assignment(run, 1, b"f", 0, 1, 0, SINGLE), [b""]) for run in runs)
+
+
+def runs_of(one: Batch) -> list[int]:
+    return [assignment.run for assignment, _ in one]
+
+
+def test_a_batch_of_which_all_was_taken_out_is_gone() -> None:
+    queue = BatchQueue()
+    queue.append(batch(1, 2))
+    queue.append(batch(3, 4))
+    assert queue.take_out({1, 2, 4, 9}) == [1, 2, 4]
+    assert runs_of(queue.popleft()) == [3]
+    assert not queue
+
+
+def test_what_stays_in_a_batch_keeps_its_order() -> None:
+    one = batch(1, 2, 3, 4)
+    assert take_out(one, {2}) == [2]
+    assert runs_of(one) == [1, 3, 4]

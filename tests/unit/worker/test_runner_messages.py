@@ -15,7 +15,7 @@ import pytest
 from gridengine.errors import CallError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
-from gridengine.serialize.shared_memory import LARGE, KeptBlocks
+from gridengine.serialize.shared_memory import LARGE, KeptBlocks, adopt, block_of, new_block
 from gridengine.wire.messages import (
     CANCELLED,
     OUT_OF_MEMORY,
@@ -40,7 +40,7 @@ from gridengine.wire.messages import (
     Stop,
     input_name,
 )
-from gridengine.worker.output_relay import Relay
+from gridengine.worker.output import Relay
 from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer, played_agent
 
@@ -48,9 +48,9 @@ from tests.support.agent_driver import NoForkServer, played_agent
 class Slot:
     """An agent with one runner, which is only played: in run 1, with runs 2 and 3 ahead."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.sent: list[Message] = []
-        self.agent = played_agent(lambda message, _: self.sent.append(message))
+        self.agent = played_agent(lambda message, _: self.sent.append(message), **options)
         self.agent.handle(Define(b"f", [], b"/"), [b""])
         for runs in ([1], [2, 3]):
             assignments = [Assignment(run, 7, b"f", 0, 1, 0, SINGLE, buffers=0) for run in runs]
@@ -101,6 +101,17 @@ def test_what_a_call_that_ran_out_of_memory_wrote_is_in_the_log_before_its_error
 
 def answer(*runs: int) -> Results:
     return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
+
+
+@pytest.mark.parametrize("sent_blocks", [None, KeptBlocks()])
+def test_large_results_have_their_descriptors_only_where_clients_may_be_sent_these(
+    sent_blocks: KeptBlocks | None,
+) -> None:
+    slot = Slot(sent_blocks=sent_blocks)
+    buffer = adopt(new_block(bytes(LARGE)), LARGE)
+    slot.receive(Results([Result(1, 0, 1, VALUES, 0.0)]), [buffer])
+    assert (block_of(buffer) is None) == (sent_blocks is None)
+    slot.agent.close()
 
 
 def test_a_run_ends_with_its_last_result(slot: Slot) -> None:

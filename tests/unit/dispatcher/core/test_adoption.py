@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     Closing,
     Grant,
     Launched,
@@ -16,11 +15,10 @@ from gridengine.dispatcher.core.events import (
     Restored,
     RestoredRun,
     RestoredWorker,
-    Submitted,
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import WorkerLost
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
@@ -31,6 +29,7 @@ from gridengine.wire.messages import (
     VERSION,
     Assign,
     Cancel,
+    ClientCancel,
     Define,
     Forget,
     Held,
@@ -214,7 +213,7 @@ def test_a_call_that_may_run_only_once_fails_when_its_result_was_lost() -> None:
 
 def test_what_was_cancelled_meanwhile_is_ended_when_its_worker_is_back() -> None:
     play = restored(a_run())
-    play.play(CancelRequested([1], 15))
+    play.play(ClientCancel(0, [1], 15))
     back(play, HeldRun(5, 1, 0, 10))
     assert play.sent(Cancel) == [Cancel([5], 15)]
 

@@ -10,18 +10,14 @@ from gridengine.dispatcher.core import (
     assigner,
     model,
 )
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    Continue,
-    Launched,
-    Send,
-)
+from gridengine.dispatcher.core.events import Continue, Launched, Send
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     Assign,
+    ClientCancel,
     Define,
     Goodbye,
     Stop,
@@ -195,7 +191,7 @@ def test_a_queue_forgotten_while_it_was_deferred_leaves_its_successor_alone(
     join(b"v")
     play.submit(2, demand=demand)
     assert play.core.state.deferred
-    play.play(CancelRequested([2], signal.SIGTERM))
+    play.play(ClientCancel(0, [2], signal.SIGTERM))
     for worker in (b"u", b"v"):
         play.say(Goodbye("told to"), worker=worker)
     play.submit(1, demand=demand)

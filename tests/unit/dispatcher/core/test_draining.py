@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.events import Drained, Draining, Launch, Submitted
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.events import Drained, Draining, Launch
+from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.wire.messages import Waits
 from tests.support.core_play import SQUARE, Play
 

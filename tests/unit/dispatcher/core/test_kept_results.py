@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core import worker_lifecycle
-from gridengine.dispatcher.core.events import (
-    Closing,
-    ReferencesReleased,
-    ResultAsked,
-    ResultFetched,
-    ResultKept,
-    Submitted,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultKept
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.serialize.payload import KeptPayload
 from gridengine.wire.messages import (
     VALUES,
     Assignment,
+    ClientForget,
     Fetch,
     Fetched,
     Forget,
@@ -163,8 +157,8 @@ def test_at_the_end_only_what_the_caller_has_is_handed_over() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     kept_at(play, b"b", makes(SECOND))
-    play.play(ReferencesReleased([FIRST, SECOND]))
-    play.play(ReferencesReleased([FIRST]))
+    play.play(ClientForget(0, references=[FIRST, SECOND]))
+    play.play(ClientForget(0, references=[FIRST]))
     assert play.sent(Forget, b"b") == [Forget([input_name(FIRST)])]
     play.play(Closing())
     assert play.sent(Forget) == []

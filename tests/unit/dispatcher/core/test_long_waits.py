@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from gridengine.dispatcher.core.events import Launched, Supplied, Warn
-from gridengine.dispatcher.core.tasks import ResultData
+from gridengine.dispatcher.core.events import Launched, Warn
+from gridengine.dispatcher.core.tasks import ResultData, Supplied
 from gridengine.schedulers.launcher import Handle
 from tests.support.core_play import Play
 

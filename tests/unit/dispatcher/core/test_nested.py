@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Grant, Launch, Submitted
+from gridengine.dispatcher.core.events import Grant, Launch
 from gridengine.dispatcher.core.model import Run
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, GPUs, Resource
 from gridengine.resources.demand import ANY, Demand

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core.events import (
-    Closing,
-    Launch,
-    Launched,
-    Submitted,
-    Withdraw,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.events import Closing, Launch, Launched, Withdraw
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import (
     Cancelled,
 )

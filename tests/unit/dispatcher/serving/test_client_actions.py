@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.serving.client_actions import MOST_UNREAD
+from gridengine.dispatcher.serving.client_listener import MOST_UNREAD
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.dispatcher.watch_server import Told
 from gridengine.wire.messages import Control, Controlled

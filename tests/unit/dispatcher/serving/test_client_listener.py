@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,15 +13,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    ClientJoined,
-    ClientLeft,
-    ReferencesReleased,
-    Released,
-    Submitted,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, WATCHER_SECONDS
 from gridengine.journal.dispatcher_file import DispatcherFile
@@ -113,7 +107,7 @@ def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> Non
     its = played.join(A)
     played.join(B)
     assert played.say(B, ClientCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
-        CancelRequested((), 15, ())
+        ClientCancel(0, (), 15, ())
     ]
     assert played.say(B, Want(0, its + 1, 0, 77)) == []
 
@@ -154,7 +148,7 @@ def test_a_client_cannot_read_say_or_release_another_s_result(played: Played) ->
     assert played.submit(B, reading, function=FUNCTION) == []
     assert played.say(B, Supply(0, 50, buffers=1), b"false") == []
     assert played.say(B, ClientForget(0, references=[50])) == []
-    assert played.say(A, ClientForget(0, references=[50])) == [ReferencesReleased((50,))]
+    assert played.say(A, ClientForget(0, references=[50])) == [ClientForget(0, references=(50,))]
 
 
 def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None:
@@ -164,7 +158,7 @@ def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None
     task = TaskItem(its + 1, submitter=its + 9, needs=[name])
     assert len(played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)])) == 1
     assert played.say(B, ClientForget(0, shared=[name])) == []
-    assert played.say(A, ClientForget(0, shared=[name])) == [Released(name)]
+    assert played.say(A, ClientForget(0, shared=[name])) == [ClientForget(0, shared=(name,))]
 
 
 def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> None:
@@ -377,6 +371,23 @@ def test_a_client_that_does_not_come_back_to_a_later_process_is_looked_for(tmp_p
     assert second.listener.deadline <= second.now
     assert second.wait(80) == [ClientLeft(dead >> NUMBER_BITS)]
     close(second)
+
+
+def test_deferred_writes_that_are_due_are_written(tmp_path: Path) -> None:
+    played = later(tmp_path)
+    assert played.clients.journal is not None
+    file, written = played.clients.journal.file, list[bool]()
+    file.write_later(
+        "INSERT INTO outcomes VALUES (?, ?, ?)", (1, 7, b""), 1, lambda: written.append(True)
+    )
+    due = played.listener.deadline
+    assert due == file.deadline < math.inf
+    list(played.listener.look(due))
+    assert played.listener.deadline == math.inf
+    file._writer.flush()
+    file.settle()
+    assert written == [True]
+    close(played)
 
 
 @pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])

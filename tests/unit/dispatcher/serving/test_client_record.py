@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.serving import client_journal, client_record
-from gridengine.journal import writer
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer
@@ -84,9 +83,8 @@ def test_a_result_that_others_need_is_sent_when_it_is_on_disk(process: Process, 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All results are large, and none is written that may be taken."""
+    """All results are large, so that none is written that may be taken."""
     monkeypatch.setattr(client_record, "LARGE", 0)
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
 
 
 @pytest.mark.usefixtures("large")
@@ -113,7 +111,7 @@ def test_what_is_not_taken_in_time_is_written(hasty: Process, tmp_path: Path) ->
     hasty.commit()
     early = again(hasty, tmp_path / "early")
     assert early.tasks() == [1]
-    hasty.sync()  # it hurries
+    hasty.sync()
     assert not hasty.record._later
     late = again(hasty, tmp_path)
     assert not late.tasks()
@@ -127,7 +125,6 @@ def test_what_is_not_taken_in_time_is_written(hasty: Process, tmp_path: Path) ->
 def test_the_last_part_of_a_task_is_not_on_disk_before_others(
     hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
     monkeypatch.setattr(client_record, "LARGE", 10)
     hand_in(hasty, 1, count=2)
     hasty.record.finish([FinishedItem(1, 0, 1, 1)], [b"large result"])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.serving import client_journal, client_requests
+from gridengine.dispatcher.serving import client_journal
 from gridengine.dispatcher.serving.client_requests import ClientRequests, Request
 from gridengine.errors import ConfigurationError
 from gridengine.journal.writer import Act
@@ -242,13 +242,7 @@ def test_a_needed_result_that_no_row_can_hold_is_told_as_lost_after_a_restart(
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked what is needed whenever something is said of calls, or forgotten."""
-    monkeypatch.setattr(client_requests, "LEAST_OTHERS", 0)
-
-
-@pytest.fixture
-def beside_a_long_call(at_once: None, process: Process) -> Process:
+def beside_a_long_call(process: Process) -> Process:
     """A process of whose client task 1 has not ended, of which there are two rows."""
     hand_in(process, 1)
     assert process.rows("requests") == 2
@@ -291,9 +285,7 @@ def test_a_function_goes_though_an_older_call_of_another_runs(
         process.record.take(ClientForget(0, functions=[digest]), [])
         finish(process, task)
         process.record.taken([task - 1])
-        assert process.rows("requests") == 4
-    process.record.take(ClientCancel(0, [2], 9), [])
-    assert process.rows("requests") == 2
+        assert process.rows("requests") == 2
     other = again(process, tmp_path)
     assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"]]
 
@@ -301,18 +293,18 @@ def test_a_function_goes_though_an_older_call_of_another_runs(
 @pytest.mark.parametrize(
     ("forgotten", "needed"),
     [
-        pytest.param({"functions": [b"digest"]}, True, id="its function"),
-        pytest.param({"shared": [b"whole"]}, True, id="a shared object of its function"),
-        pytest.param({"shared": [b"part"]}, True, id="a shared object of that"),
-        pytest.param({"shared": [b"own"]}, True, id="its shared object"),
-        pytest.param({"references": [50]}, True, id="a result that its function refers to"),
-        pytest.param({"references": [51]}, True, id="a result that it refers to"),
-        pytest.param({"shared": [b"no"], "references": [51]}, True, id="among others"),
-        pytest.param({"shared": [b"no"], "references": [52]}, False, id="not at all"),
+        pytest.param({"functions": [b"digest"]}, 1, id="its function"),
+        pytest.param({"shared": [b"whole"]}, 1, id="a shared object of its function"),
+        pytest.param({"shared": [b"part"]}, 1, id="a shared object of that"),
+        pytest.param({"shared": [b"own"]}, 1, id="its shared object"),
+        pytest.param({"references": [50]}, 1, id="a result that its function refers to"),
+        pytest.param({"references": [51]}, 1, id="a result that it refers to"),
+        pytest.param({"shared": [b"no"], "references": [51]}, 1, id="among others"),
+        pytest.param({"shared": [b"no"], "references": [52]}, 0, id="not at all"),
     ],
 )
 def test_what_a_call_needs_stays_though_it_was_forgotten(
-    at_once: None, process: Process, forgotten: dict[str, list[Any]], needed: bool
+    process: Process, forgotten: dict[str, list[Any]], needed: int
 ) -> None:
     function = FunctionItem("f", [], b"/", [b"whole"], [50])
     needs = {b"part": [], b"whole": [b"part"], b"own": [], b"no": []}
@@ -325,10 +317,13 @@ def test_what_a_call_needs_stays_though_it_was_forgotten(
     process.record.take(Submit(0, 0, b"digest", [task]), [b"1"])
     assert process.rows("requests") == 9
     process.record.take(ClientForget(0, **forgotten), [])
-    assert process.rows("requests") == (10 if needed else 7)
+    # What nothing needs goes at once. The release itself stays for what is needed.
+    count = sum(map(len, forgotten.values()))
+    assert process.rows("requests") == 9 - count + 2 * needed
     finish(process, 1)
     process.record.taken([1])
-    assert process.rows("requests") == 8 - sum(map(len, forgotten.values()))
+    process.record.take(ClientForget(0, functions=[b"digest"], shared=[b"whole"]), [])
+    assert process.rows("requests") == 8 - len({b"digest", b"whole", *chain(*forgotten.values())})
 
 
 def test_a_function_that_is_named_anew_stays(beside_a_long_call: Process, tmp_path: Path) -> None:
@@ -351,7 +346,7 @@ def test_a_function_that_is_named_anew_stays(beside_a_long_call: Process, tmp_pa
 
 @pytest.mark.parametrize("long", [False, True])
 def test_a_result_goes_that_was_released_before_its_call_had_ended(
-    at_once: None, process: Process, long: bool
+    process: Process, long: bool
 ) -> None:
     if long:
         hand_in(process, 9, defines=False)
@@ -381,17 +376,29 @@ def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_
 
 
 def test_a_journal_does_not_grow_as_long_as_a_call_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside_a_long_call: Process,
 ) -> None:
-    monkeypatch.setattr(client_requests, "LEAST_OTHERS", 10)
-    process = Process(tmp_path / "journal.sqlite")
-    hand_in(process, 1)
-    most = 0
+    process = beside_a_long_call
     for task in range(2, 100):
         hand_in(process, task, defines=False)
         process.record.take(ClientCancel(0, [task], 9), [])
         finish(process, task)
         process.record.taken([task - 1])
-        most = max(most, process.rows("requests"))
-    assert most <= 2 + 10 + 2
-    process.file.close()
+        assert process.rows("requests") == 2
+
+
+def test_rows_that_an_earlier_process_could_have_deleted_go_with_the_next_write(
+    beside_a_long_call: Process, tmp_path: Path
+) -> None:
+    """As of a gridengine that looked for such rows once there were a thousand of them."""
+    process = beside_a_long_call
+    rows = [ClientCancel(0, [99], 9), ClientForget(0, functions=[b"gone"])]
+    process.file.write(
+        "INSERT INTO requests VALUES (?, 7, 2, ?)",
+        [(100 + place, client_journal.RowContent(row, [])) for place, row in enumerate(rows)],
+    )
+    process.sync()
+    other = again(process, tmp_path)
+    assert other.rows("requests") == 4
+    hand_in(other, 2, defines=False)
+    assert other.rows("requests") == 3

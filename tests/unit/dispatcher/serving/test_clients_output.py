@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import ClientJoined, Submitted
-from gridengine.dispatcher.core.tasks import Task
-from gridengine.dispatcher.serving.clients_output import ClientsOutput
+from gridengine.dispatcher.core.events import ClientJoined
+from gridengine.dispatcher.core.tasks import Submitted, Task
+from gridengine.dispatcher.serving.client_process import ClientsOutput
 from gridengine.wire.messages import NUMBER_BITS, Message, Output, OutputTaken
 from tests.support.core_play import SQUARE, Play
 

@@ -1,0 +1,274 @@
+"""Translate between the structs of the core and the messages of a dispatcher in another process:
+requests, and the outcomes of calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+)
+from gridengine.resources.demand import ANY, encode_demand
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.shared_objects import SharedObject, all_needed
+from gridengine.wire.messages import (
+    MOST_FAILURES,
+    ClientForget,
+    Finished,
+    FinishedItem,
+    FunctionItem,
+    Message,
+    SharedItem,
+    Submit,
+    Supply,
+    TaskItem,
+)
+
+Outgoing: TypeAlias = Request | Message
+"""A request, or another message of a client."""
+MOST_TASKS = 1000
+"""One message has at most this many tasks."""
+MOST_BYTES = 256 * 1024
+"""A submission is joined with no more others once these have this many bytes."""
+MOST_FUNCTIONS = 64
+"""The dispatcher's end is asked to remember at most this many functions of a client."""
+
+
+class RequestEncoder:
+    """Turns a client's requests into messages for a dispatcher in another process. Each definition
+    that tasks need is sent once. For one thread at a time.
+
+    Args:
+        runner: the number of this process at its agent; 0 for other clients.
+        submitter: returns the number at the dispatcher of a submitter that submits from a run.
+    """
+
+    def __init__(self, runner: int, submitter: Callable[[int, int], int]) -> None:
+        self._runner = runner
+        self._submitter = submitter
+        self._functions: dict[bytes, None] = {}
+        self._shared: set[bytes] = set()
+        """`_functions`, oldest use first, and `_shared`: the definitions that the dispatcher has
+        from this client.
+        """
+
+    def encode(self, request: Outgoing) -> list[tuple[Message, Payload]]:
+        """Return the messages of a request, each with its payload. A request that has no payload is
+        a message itself.
+        """
+        if isinstance(request, Submitted):
+            return self._encode_tasks(request)
+        if isinstance(request, Supplied):
+            return [self._encode_result(request.reference, request.data)]
+        if isinstance(request, ClientForget) and request.shared:
+            shared = [name for name in request.shared if name in self._shared]
+            self._shared.difference_update(shared)
+            return [(replace(request, shared=shared), ())] if shared else []
+        return [(request, ())]
+
+    def _encode_tasks(self, request: Submitted) -> list[tuple[Message, Payload]]:
+        """Return tasks, with the definitions that they need and the dispatcher does not have."""
+        messages = list[tuple[Message, Payload]]()
+        function, tasks, run = request.function, request.tasks, request.parent
+        functions, digest = self._functions, function.digest
+        item, buffers = None, list[Any]()
+        if digest not in functions:
+            if len(functions) >= MOST_FUNCTIONS:
+                oldest = next(iter(functions))
+                del functions[oldest]
+                messages.append((ClientForget(self._runner, [oldest]), ()))
+            item = function_item(function)
+            buffers += function.payload
+        functions.pop(digest, None)
+        functions[digest] = None  # moved to the end: used last
+        shared = [one for one in needed(function, tasks) if one.name not in self._shared]
+        self._shared.update(one.name for one in shared)
+        for one in shared:
+            buffers += one.payload
+        for task in tasks:
+            buffers += task.payload
+        items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
+        definitions = item, list(map(shared_item, shared))
+        message = Submit(self._runner, run, digest, items, *definitions, request.detached)
+        return [*messages, (message, buffers)]
+
+    def _encode_result(self, reference: int, data: ResultData) -> tuple[Message, Payload]:
+        """Return the result of a reference. An error of the package travels pickled."""
+        payload, raised = data.payload or [], data.raised
+        if data.error is not None:
+            payload, raised = pickling.dump_exception(data.error), True
+        count = len(payload)
+        message = Supply(
+            self._runner, reference, data.item, raised, data.cancelled, data.path, count
+        )
+        return message, payload
+
+
+def take_joinable(first: Submitted, coming: deque[Any]) -> Submitted:
+    """Remove from the front of a queue the submissions that can travel with this one, and return
+    all as one.
+    """
+    tasks, size = list(first.tasks), 0
+    while coming and size < MOST_BYTES:
+        more = coming[0]
+        if not (
+            type(more) is Submitted
+            and more.function.digest == first.function.digest
+            and len(tasks) + len(more.tasks) <= MOST_TASKS
+        ):
+            break
+        size += sum(size_of(task.payload) for task in more.tasks)
+        tasks += more.tasks
+        coming.popleft()
+    return replace(first, tasks=tasks) if len(tasks) > len(first.tasks) else first
+
+
+def needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
+    """Return the shared objects that tasks and their function need."""
+    needs = [task.needs for task in tasks if task.needs]
+    return all_needed(function.needs, *needs) if needs or function.needs else ()
+
+
+def tasks_apart(message: Submit, buffers: Payload) -> Iterator[tuple[Submit, Payload]]:
+    """Split a message: first its definitions, if it has any, then each task by itself."""
+    empty = replace(message, tasks=[])
+    offset = empty.count_buffers()
+    if message.function is not None or message.shared:
+        yield empty, buffers[:offset]
+    for task in message.tasks:
+        stop = offset + task.buffers
+        yield replace(empty, function=None, shared=(), tasks=[task]), buffers[offset:stop]
+        offset = stop
+
+
+def outcomes_of(message: Finished, buffers: Payload) -> Iterator[tuple[int, CallsFinished]]:
+    """Yield the outcomes of a message, each with the number of its failure."""
+    offset = 0
+    for item in message.outcomes:
+        stop = offset + item.count_buffers()
+        yield item.failure, finished_calls(item, buffers[offset:stop])
+        offset = stop
+
+
+def function_item(function: Function) -> FunctionItem:
+    """Return the message item of a function, without its payload."""
+    return FunctionItem(
+        function.name,
+        list(function.path),
+        function.directory,
+        [one.name for one in all_needed(function.needs)],
+        function.after,
+        function.caller,
+        len(function.payload),
+    )
+
+
+def task_item(task: Task, submitter: int) -> TaskItem:
+    """Return the message item of a task of this submitter, without its payload."""
+    return TaskItem(
+        task.id,
+        task.count,
+        task.form,
+        task.retries,
+        task.timeout,
+        task.watched,
+        task.controlled,
+        task.name,
+        task.first,
+        None if task.demand is ANY else encode_demand(task.demand),
+        task.escalate_memory,
+        [one.name for one in all_needed(task.needs)] if task.needs else [],
+        submitter,
+        task.after,
+        task.kept,
+        len(task.payload),
+        task.priority,
+    )
+
+
+def shared_item(shared: SharedObject) -> SharedItem:
+    """Return the message item of a shared object, without its payload."""
+    needs = [one.name for one in all_needed(shared.needs)]
+    return SharedItem(shared.name, needs, len(shared.payload))
+
+
+class KnownFailures:
+    """The failures that this end was told of, by number."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, CallsFinished] = {}
+
+    def same(self, number: int, event: CallsFinished) -> CallsFinished:
+        """Return a failed call's event with the very object that the first call with this number
+        failed with.
+        """
+        known = self._known.setdefault(number, event)
+        if known is event:
+            if len(self._known) > MOST_FAILURES:
+                del self._known[next(iter(self._known))]
+            return event
+        return replace(event, payload=known.payload, error=known.error)
+
+
+def part_of_calls(event: CallsFinished, start: int, stop: int, *, last: bool) -> CallsFinished:
+    """Return the outcome of some of the calls of an event."""
+    payload = event.payload
+    if payload is not None and not event.raised:
+        payload = pickling.part_of_values(payload, start - event.start, stop - event.start)
+    return replace(event, start=start, stop=stop, payload=payload, last=last, seconds=None)
+
+
+def unsettled_parts(
+    event: CallsFinished, left: Sequence[tuple[int, int]]
+) -> Iterator[CallsFinished]:
+    """Yield the outcomes of those calls of an event that have none yet. `left` are the ranges of
+    unsettled calls of the task. A restarted dispatcher may tell of calls again, in other groups,
+    because it could not record all that it had told.
+    """
+    new = [
+        (max(first, event.start), min(stop, event.stop))
+        for first, stop in left
+        if first < event.stop and event.start < stop
+    ]
+    for first, stop in new:
+        last = (first, stop) == new[-1] and (event.last or left == new)
+        if (first, stop) == (event.start, event.stop):
+            yield replace(event, last=last)
+        else:
+            yield part_of_calls(event, first, stop, last=last)
+
+
+def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
+    """Decode the outcome of calls, for a client."""
+    error: Any = None
+    if item.failed:
+        error = pickling.load_exception(buffers[item.buffers : item.buffers + 1])
+    out, err = map(bytes, buffers[len(buffers) - 2 :]) if item.output else (b"", b"")
+    return CallsFinished(
+        item.task,
+        item.start,
+        item.stop,
+        buffers[: item.buffers] if item.buffers else None,
+        item.raised,
+        error,
+        item.exitcode,
+        out,
+        err,
+        tuple(item.attempts),
+        item.last,
+        item.recalled,
+        item.seconds,
+        tuple(item.path),
+    )

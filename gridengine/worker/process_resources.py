@@ -1,0 +1,381 @@
+"""The processors, GPUs and memory of a process: which ones it is bound to, how much memory it may
+have, and how much it has. Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import math
+import os
+import resource
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire.messages import Allocate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "BLIS_NUM_THREADS",
+)
+"""The variables that libraries read to know how many threads they may start."""
+GPUS = "CUDA_VISIBLE_DEVICES"
+CLAIM = "gridengine-core"
+"""The prefix of the socket names by which processors are claimed."""
+MOST_CLAIMS = 64
+"""How many workers may claim one processor. Further workers take processors in order."""
+
+GRANTED = ("NSLOTS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
+"""The variables in which batch systems say how many processors a job has on this machine."""
+
+
+def threads_of_call(slots: int) -> int:
+    """Return how many processors each of `slots` calls has if they share this process's processors
+    equally: the number of threads for libraries that would otherwise start one for each processor
+    of the machine.
+    """
+    granted = [os.environ.get(name, "") for name in GRANTED]
+    usable = [len(os.sched_getaffinity(0)), *(int(one) for one in granted if one.isdecimal())]
+    return max(min(usable) // slots, 1)
+
+
+def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the variables that tell libraries to use this many threads, without those that are set
+    already. If the first is set, none is returned, because it holds for all libraries that have no
+    variable of their own.
+    """
+    names = [os.fsencode(name) for name in THREADS]
+    if not threads or names[0] in variables:
+        return {}
+    return {name: b"%d" % threads for name in names if name not in variables}
+
+
+class Processors:
+    """Maps the cores 0, 1, ... of a worker to processors of the machine.
+
+    These are the processors that the batch system has bound the worker to. Where it has not, the
+    workers on a machine share its processors evenly: each claims the processors with the fewest
+    claims, by a name that only one process can have at a time and that the kernel frees when the
+    process ends (unix(7), abstract sockets). A worker with more cores than processors gets numbers
+    without a processor.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._numbers: list[int] = []
+        self._claims: list[socket.socket] = []
+
+    def resolve(self, message: Allocate) -> Allocate:
+        """Return the same allocation with the machine's own numbers."""
+        if message.exact:
+            return message
+        cores, gpus = message.cores, message.gpus
+        if cores:
+            self._count_on(max(self._cores, max(cores) + 1))
+            cores = [self._numbers[core] for core in cores]
+        if gpus:
+            visible = [word.strip() for word in os.environ.get(GPUS, "").split(",") if word.strip()]
+            gpus = [_gpu(visible, one) for one in gpus]
+        return msgspec.structs.replace(message, cores=cores, gpus=gpus)
+
+    def _count_on(self, cores: int) -> None:
+        """Assign a processor number to each of this many cores. Cores that have one keep it."""
+        allowed = sorted(os.sched_getaffinity(0))
+        for claims in range(MOST_CLAIMS + 1):
+            # A worker that shares processors begins with another one than the worker before it.
+            turn = claims % len(allowed)
+            for number in allowed[turn:] + allowed[:turn]:
+                if (
+                    len(self._numbers) < cores
+                    and number not in self._numbers
+                    and (claims == MOST_CLAIMS or self._is_ours(number, claims))
+                ):
+                    self._numbers.append(number)
+        others = itertools.count()
+        while len(self._numbers) < cores:
+            number = next(others)
+            if number not in self._numbers:
+                self._numbers.append(number)
+
+    def _is_ours(self, number: int, claims: int) -> bool:
+        """Return whether this process has now a processor that so many others have claimed."""
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0{CLAIM}-{number}-{claims}")
+        except OSError:
+            claim.close()
+            return False
+        self._claims.append(claim)
+        return True
+
+    def close(self) -> None:
+        """Give back the claimed processors. May be called twice."""
+        for claim in self._claims:
+            claim.close()
+
+
+def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
+    """Return processors for these cores, as many different ones as possible. Numbers without a
+    processor share those of others.
+    """
+    chosen = set(cores).intersection(allowed)
+    for core in cores:
+        if core not in allowed:
+            turned = [allowed[(core + step) % len(allowed)] for step in range(len(allowed))]
+            chosen.add(next((number for number in turned if number not in chosen), turned[0]))
+    return chosen
+
+
+def _gpu(visible: Sequence[str], one: int | str) -> int | str:
+    """Return CUDA's name of the GPU with this number among those that the worker may see."""
+    if isinstance(one, str) or one >= len(visible):
+        return one
+    name = visible[one]
+    return int(name) if name.isdigit() else name
+
+
+def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes]:
+    """Bind this process, all its threads and everything that it starts to the processors of an
+    allocation. Return the variables that tell libraries of the processors and GPUs; set them before
+    the libraries are imported, because they look once.
+
+    allowed: the processors that this process could use at first.
+
+    Raises:
+        ConfigurationError: this machine does not let it.
+    """
+    variables = {}
+    if message.cores:
+        try:
+            processors = message.cores if message.exact else processors_for(message.cores, allowed)
+            for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names alone
+                with contextlib.suppress(ProcessLookupError):  # the thread has ended meanwhile
+                    os.sched_setaffinity(int(thread), processors)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",
+                hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
+                "worker_resources",
+            ) from error
+        variables = dict.fromkeys(THREADS, str(max(message.slots, 1)))
+    if message.gpus:
+        variables[GPUS] = ",".join(map(str, message.gpus))
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+
+
+_PAGE = resource.getpagesize()
+_CLAIM_SECONDS = 2.0
+"""For how long after a kill by the kernel a runner's death may be explained by that kill."""
+
+
+class MemoryLimit:
+    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
+    writable memory.
+
+    The limit is set on top of `base`, the bytes of data that the process had when it was new.
+    Unlike a limit of address space, it does not count memory that is reserved and never used, as
+    libraries of linear algebra do.
+    """
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self.wanted = 0
+        """The limit that was passed to `set`, in bytes."""
+        self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+
+    @property
+    def limit(self) -> int:
+        """The limit in force, in bytes: ours, or one of address space or data that was set
+        elsewhere; 0 when there is none.
+        """
+        if self.wanted:
+            return self.wanted
+        others = [
+            resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        ]
+        return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
+
+    def set(self, size: int) -> None:
+        """Allow this many bytes, but never more than the limit that was in force at the start. 0
+        restores that limit.
+        """
+        if size != self.wanted:
+            self.wanted = size
+            self._apply(size)
+
+    def was_met(self, error: BaseException) -> bool:
+        """Return whether an exception means that memory ran out. Under a limit, ENOMEM of a system
+        call means that too.
+        """
+        return isinstance(error, MemoryError) or (
+            isinstance(error, OSError) and error.errno == errno.ENOMEM and self.limit > 0
+        )
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Lift the limit within the block."""
+        if self.wanted:
+            self._apply(0)
+        try:
+            yield
+        finally:
+            if self.wanted:
+                self._apply(self.wanted)
+
+    def _apply(self, size: int) -> None:
+        limits = [self._base + size] * bool(size) + [self._before] * (
+            self._before != resource.RLIM_INFINITY
+        )
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), self._hard)
+        )
+
+
+def data_bytes(pid: int | None = None) -> int:
+    """Return a process's bytes of data as RLIMIT_DATA counts them, and its stack; 0 when it is
+    gone. The default is this process.
+    """
+    try:
+        return _pages(pid)[5] * _PAGE
+    except OSError:
+        return 0
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Return a process's resident memory in bytes; 0 when it is gone. The default is this
+    process.
+    """
+    try:
+        return _pages(pid)[1] * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _pages(pid: int | None) -> list[int]:
+    with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
+        return list(map(int, file.read().split()))
+
+
+def peak_memory() -> int:
+    """Return the highest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def reset_peak_memory() -> None:
+    """Restart the measurement of the peak (proc(5), /proc/pid/clear_refs), where the system allows
+    it.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb") as file:
+        file.write(b"5")
+
+
+class KillCounter:
+    """Counts the processes in this process's control group that the kernel has killed for lack of
+    memory.
+
+    The kernel does not report which processes these were. A kill that no runner's death claims soon
+    was that of another process, such as the user's own outside our workers.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file or _events_file()
+        self._seen = self._count()
+        self._unclaimed = 0
+        self._updated_at = -math.inf
+        self._rose_at = -math.inf
+
+    def update(self, now: float) -> None:
+        """Look for new kills, at most once a second. Call this from time to time (`now` in
+        monotonic seconds).
+        """
+        if now - self._updated_at >= _CLAIM_SECONDS / 2:
+            self._count_new(now)
+
+    def claim(self, now: float) -> bool:
+        """Return whether a process that was killed just now may be one of the counted kills. If so,
+        that kill is used up.
+        """
+        self._count_new(now)
+        if not self._unclaimed:
+            return False
+        self._unclaimed -= 1
+        return True
+
+    def _count_new(self, now: float) -> None:
+        before, self._seen = self._seen, self._count()
+        if now - self._rose_at > _CLAIM_SECONDS:
+            self._unclaimed = 0
+        if self._seen > before:
+            self._unclaimed += self._seen - before
+            self._rose_at = now
+        self._updated_at = now
+
+    def _count(self) -> int:
+        try:
+            lines = self._file.read_text().splitlines() if self._file is not None else []
+        except OSError:
+            return 0
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def _events_file(listing: str = "/proc/self/cgroup", system: str = "/sys/fs/cgroup") -> Path | None:
+    """Return the file in which the kernel counts kills, in version 1 or 2 of control groups
+    (cgroups(7)).
+    """
+    from pathlib import Path  # here: runners need none
+
+    root = Path(system)
+    try:
+        groups = [line.split(":", 2) for line in Path(listing).read_text().splitlines()]
+    except OSError:
+        return None
+    candidates = [
+        root / "memory" / path.lstrip("/") / "memory.oom_control"
+        for _, kind, path in groups
+        if "memory" in kind.split(",")
+    ]
+    candidates += [
+        root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"
+    ]
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def memory_here() -> int:
+    """Return how many bytes of memory this process and its neighbours may have: the machine's, or
+    less where its control group or a parent of that says so.
+    """
+    sizes: list[int] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    events = _events_file()
+    for folder in events.parents if events is not None else ():
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):  # no limit: no such file, or "max"
+                sizes.append(int((folder / name).read_text()))
+    return min(sizes)
+
+
+def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
+    """Return whether a process died for lack of memory: the kernel counted the kill or, under a
+    limit, the process aborted or died near the limit.
+
+    Args:
+        exitcode: as in `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none.
+        kernel: whether the kernel has just killed some process for lack of memory.
+    """
+    if kernel and exitcode == -_SIGKILL:
+        return True
+    return bool(limit) and (exitcode == -_SIGABRT or (exitcode < 0 and peak >= 0.75 * limit))
+
+
+_SIGABRT, _SIGKILL = 6, 9

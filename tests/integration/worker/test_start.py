@@ -1,0 +1,73 @@
+"""What a process imports from its start to a first result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, sys, subprocess
+from subprocess import Popen
+import gridengine
+
+modules = {"import": list(sys.modules)}
+
+class Watched(Popen):
+    def __init__(self, *arguments, **options):
+        modules["fork server"] = list(sys.modules)
+        super().__init__(*arguments, **options)
+
+subprocess.Popen = Watched
+scheduler = gridengine.ProcessScheduler(1)
+[modules["runner"]] = gridengine.map(lambda x: list(sys.modules), [0], scheduler=scheduler)
+modules["caller"] = list(sys.modules)
+print(json.dumps(modules))
+"""
+MOST = {"import": 3, "fork server": 30, "runner": 55, "caller": 155}
+"""How many modules of this package each has loaded: at `import gridengine`, when a first map starts
+its fork server, in a runner, and in the caller when it has the result.
+"""
+HEAVY = {"zmq", "rich", "psutil", "click", "dill", "asyncio", "multiprocessing", "tempfile"}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    script = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(script, check=True, capture_output=True, timeout=60)
+    modules: dict[str, list[str]] = json.loads(done.stdout)
+    return modules
+
+
+@pytest.mark.parametrize("moment", MOST)
+def test_a_first_map_loads_few_modules(loaded: dict[str, list[str]], moment: str) -> None:
+    own = [name for name in loaded[moment] if name.partition(".")[0] == "gridengine"]
+    assert len(own) <= MOST[moment], own
+    assert not HEAVY.intersection(loaded[moment])
+
+
+def test_the_package_itself_loads_nothing_that_takes_long(loaded: dict[str, list[str]]) -> None:
+    assert not {"logging", "pickle", "typing", "re"}.intersection(_new(loaded["import"]))
+
+
+def test_the_fork_server_starts_before_messages_are_loaded(loaded: dict[str, list[str]]) -> None:
+    assert "msgspec" not in _new(loaded["fork server"])
+
+
+def test_a_runner_has_what_a_call_needs_and_little_else(loaded: dict[str, list[str]]) -> None:
+    heavy = {"logging", "pathlib", "hashlib", "runpy", "importlib.metadata"}
+    assert not heavy.intersection(_new(loaded["runner"]))
+
+
+def test_the_caller_loads_neither_dataclasses_nor_openssl(loaded: dict[str, list[str]]) -> None:
+    assert not {"dataclasses", "_hashlib"}.intersection(_new(loaded["caller"]))
+
+
+def _new(modules: list[str]) -> list[str]:
+    """Return the modules that a bare interpreter does not have; `site` may import some."""
+    bare = [sys.executable, "-c", "import sys, json, subprocess; print(json.dumps([*sys.modules]))"]
+    done = subprocess.run(bare, check=True, capture_output=True, timeout=60, cwd=Path("/"))
+    return [name for name in modules if name not in json.loads(done.stdout)]

@@ -1,0 +1,160 @@
+"""The foot of the terminal: what others write goes above it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gridengine.api import terminal_line
+from gridengine.api.terminal_line import STALE_SECONDS, TerminalLine, is_terminal
+from gridengine.worker.stream_writer import writing
+from tests.support.script_driver import screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def line(terminal: Terminal) -> Iterator[TerminalLine]:
+    with closing(TerminalLine(terminal)) as made:
+        yield made
+
+
+def test_what_is_printed_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+    line.show("--- 1 ---")
+    print("a", "b", file=terminal)
+    line.show("--- 2 ---")
+    assert screen(terminal.getvalue()) == ["a b", "--- 2 ---"]
+    line.close()
+    assert screen(terminal.getvalue()) == ["a b", ""]
+    assert line.width == 79
+
+
+def test_what_a_handler_of_before_writes_goes_above(terminal: Terminal) -> None:
+    handler = logging.StreamHandler(terminal)
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        handler.emit(logging.makeLogRecord({"msg": "logged"}))
+        assert screen(terminal.getvalue()) == ["logged", "--- 1 ---"]
+
+
+def test_nothing_is_drawn_into_a_line_that_is_not_finished(
+    terminal: Terminal, line: TerminalLine
+) -> None:
+    line.show("--- 1 ---")
+    terminal.write("loading ... ")
+    line.show("--- 2 ---")
+    assert screen(terminal.getvalue()) == ["loading ... "]
+    terminal.write("done\n")
+    assert screen(terminal.getvalue()) == ["loading ... done", "--- 2 ---"]
+
+
+def test_several_lines_stand_below_each_other(terminal: Terminal, line: TerminalLine) -> None:
+    line.show("--- first ---")
+    with closing(TerminalLine(terminal)) as second:
+        second.show("--- second ---")
+        print("x", file=terminal)
+        line.show("--- first again ---")
+        assert screen(terminal.getvalue()) == ["x", "--- first again ---", "--- second ---"]
+    assert screen(terminal.getvalue()) == ["x", "--- first again ---"]
+
+
+def test_one_that_ends_before_those_below_it_leaves_no_gap(terminal: Terminal) -> None:
+    lines = [TerminalLine(terminal) for _ in range(3)]
+    for number, one in enumerate(lines):
+        one.show(f"--- {number} ---")
+    lines[0].close()
+    assert screen(terminal.getvalue()) == ["--- 1 ---", "--- 2 ---"]
+    for one in lines:
+        one.close()
+    assert screen(terminal.getvalue()) == [""]
+    assert vars(terminal).get("write") is None
+
+
+def test_where_there_is_no_room_for_all_those_that_are_drawn_are_shown(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(terminal_line.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(terminal_line, "MOST_LINES", 2)
+    with closing(TerminalLine(terminal)) as stale, closing(TerminalLine(terminal)) as first:
+        stale.show("--- stale ---")
+        first.show("--- first ---")
+        now[0] += STALE_SECONDS + 0.1
+        with closing(TerminalLine(terminal)) as second:
+            first.show("--- first again ---")
+            second.show("--- second ---")
+            assert screen(terminal.getvalue()) == ["--- first again ---", "--- second ---"]
+        print("x", file=terminal)
+        assert screen(terminal.getvalue()) == ["x", "--- stale ---", "--- first again ---"]
+
+
+def test_what_calls_print_to_a_terminal_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+    ours, theirs = pty.openpty()
+    read, write = os.pipe()
+    try:
+        line.show("--- 1 ---")
+        for fd in (theirs, write):
+            assert writing().write(fd, memoryview(b"printed\n")) == 8
+        assert os.read(read, 99) == b"printed\n"
+        drawn_again = "--- 1 ---\r\x1b[2K--- 1 ---"
+        assert terminal.getvalue() == drawn_again, "it was not taken away once, for the terminal"
+    finally:
+        for fd in (ours, theirs, read, write):
+            os.close(fd)
+
+
+class Gone(Terminal):
+    def flush(self) -> None:
+        raise OSError
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    with closing(TerminalLine(Gone())) as line:
+        line.show("--- 1 ---")
+
+
+def test_a_terminal_that_is_closed_meanwhile_ends_nothing(terminal: Terminal) -> None:
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        terminal.close()
+        line.show("--- 2 ---")
+
+
+class Writer:
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def test_what_cannot_say_whether_it_is_a_terminal_is_none() -> None:
+    assert not is_terminal(Writer())
+    assert not is_terminal(None)
+    with open(os.devnull) as closed:
+        pass
+    assert not is_terminal(closed)
+
+
+def test_standard_streams_may_be_anything_that_is_written_to(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detached = io.TextIOWrapper(io.BytesIO())
+    detached.detach()
+    for name, one in (("stdout", Writer()), ("__stdout__", detached), ("__stderr__", None)):
+        monkeypatch.setattr(sys, name, one)
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        assert screen(terminal.getvalue()) == ["--- 1 ---"]

@@ -1,0 +1,172 @@
+"""What the page answers."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.status_views import status_of
+from gridengine.dispatcher.task_views import graph_of
+from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
+from gridengine.errors import ClusterError
+from gridengine.page.access import Access
+from gridengine.page.web_server import AccessCheck, Page, address, tunnel
+from tests.support.asgi import Answered, request
+from tests.support.core_play import Play
+
+WHO = Identity("<b>.py", "run", 4242, "login1", "/b.py", "/", 0.0, "Slurm", "1.2", "3.11")
+
+
+class PlayedSource:
+    """A dispatcher whose core is played, or that is gone."""
+
+    identity = WHO
+
+    def __init__(self) -> None:
+        self.folder = ""
+        self.gone = False
+        self.acted: list[tuple[str, Sequence[str]]] = []
+        self.play = Play(max_workers=1)
+        self.play.crash(self.play.running(3, retries=0), 0)
+
+    def ask(self, ask: str = "status", *, most: int = 1000, **other: Any) -> Answer:
+        if self.gone:
+            raise ClusterError("it has ended")
+        state = self.play.core.state
+        graph = graph_of(state, most) if ask == GRAPH else None
+        who = replace(WHO, folder=self.folder)
+        return Answer(who, status_of(state, 100.0, self.play.now, most=most), graph=graph)
+
+    def act(self, ask: str, words: Sequence[str]) -> Answer:
+        self.acted.append((ask, words))
+        return Answer(WHO, count=len(words))
+
+
+class Site:
+    """A page, asked by who has its token."""
+
+    def __init__(self, *, actions: bool = False) -> None:
+        self.source, self.access = PlayedSource(), Access(8787)
+        page = Page(self.source, actions=actions)  # type: ignore[arg-type]
+        self.app = AccessCheck(page.app(), self.access)
+
+    def ask(self, path: str, method: str = "GET", **other: Any) -> Answered:
+        token = f"Bearer {self.access.token}"
+        named = {"host": "localhost:8787", "authorization": token, **other}
+        return request(self.app, path, method, **named)
+
+
+def test_who_brings_the_token_gets_a_cookie_and_is_led_to_an_address_without_it() -> None:
+    site = Site()
+    query = f"token={site.access.token}"
+    answered = request(site.app, "/", query=query, host="localhost:8787")
+    assert answered.status == 200
+    assert answered.headers["set-cookie"] == site.access.cookie()
+    assert b'content="0;url=/"' in answered.body
+    assert site.access.token.encode() not in answered.body
+
+
+def test_nothing_is_answered_to_who_has_no_token() -> None:
+    site = Site()
+    for path in ("/", "/static/page.js", "/rows/calls", "/metrics", "/nosuch"):
+        assert request(site.app, path, host="localhost:8787").status == 403
+    assert request(site.app, "/", query="token=guessed", host="localhost:8787").status == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/rows/calls", "/nosuch", "/rows/nosuch"])
+def test_each_answer_keeps_browsers_from_loading_anything_else(path: str) -> None:
+    headers = Site().ask(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/static/../app.py", "/static/..", "/static/nosuch.js"])
+def test_other_files_are_not_given(path: str) -> None:
+    assert Site().ask(path).status == 404
+
+
+def test_rows_are_told_a_window_at_a_time() -> None:
+    site = Site()
+    told = json.loads(site.ask("/rows/failures", query="most=10").body)
+    assert told["total"] == 1
+    [row] = told["rows"]
+    assert row["cells"][0] == "call 0 of square"
+    assert json.loads(site.ask("/rows/failures", query="most=0").body)["rows"] == []
+    assert site.ask("/rows/failures", query="first=x").status == 400
+
+
+def test_causes_that_differ_in_numbers_are_one() -> None:
+    site = Site()
+    site.source.play.crash(site.source.play.assigned()[0], 1)
+    [row] = json.loads(site.ask("/rows/causes").body)["rows"]
+    assert row["cells"][0] == "2"
+
+
+@pytest.mark.parametrize("path", ["/rows/calls", "/graph", "/timeline", "/logs", "/metrics"])
+def test_of_a_dispatcher_that_is_gone_that_is_said(path: str) -> None:
+    site = Site()
+    assert site.ask(path).status == 200
+    site.source.gone = True
+    answered = site.ask(path)
+    assert answered.status == 503
+    assert json.loads(answered.body) == {"error": "it has ended"}
+
+
+def test_logs_of_the_runs_folder_alone_are_shown(tmp_path: Path) -> None:
+    site = Site()
+    assert json.loads(site.ask("/logs").body) == []
+    site.source.folder = str(tmp_path)
+    (tmp_path / "logs").mkdir()
+    for name in ("1.log", "2.log"):
+        (tmp_path / "logs" / name).write_text(f"<b>{name}</b>")
+    (tmp_path / "secret.log").write_text("secret")
+    assert json.loads(site.ask("/logs").body) == ["2.log", "1.log"]
+    answered = site.ask("/logs/1.log")
+    assert answered.body == b"<b>1.log</b>"
+    assert answered.headers["content-type"].startswith("text/plain")
+    for name in ("3.log", "secret.log", "../secret.log", "..%2Fsecret.log"):
+        assert site.ask(f"/logs/{name}").status == 404
+
+
+def test_nothing_is_done_unless_that_is_allowed() -> None:
+    words = {"body": b'{"calls": ["1.0"]}', "origin": "http://localhost:8787"}
+    assert Site().ask("/cancel", "POST", **words).status == 404
+    site = Site(actions=True)
+    assert site.ask("/cancel", "POST", body=words["body"]).status == 403
+    assert site.ask("/cancel", "GET").status == 405
+    assert json.loads(site.ask("/cancel", "POST", **words).body) == {"count": 1}
+    assert site.source.acted == [(CANCEL, ["1.0"])]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"calls": 1}', b"x" * 100_000])
+def test_what_is_not_understood_does_nothing(body: bytes) -> None:
+    site = Site(actions=True)
+    assert site.ask("/cancel", "POST", body=body, origin="http://localhost:8787").status in (
+        400,
+        413,
+    )
+    assert site.source.acted == []
+
+
+def test_the_address_is_this_machines_alone_and_has_the_token() -> None:
+    access = Access(8787)
+    assert address(8787, access) == f"http://127.0.0.1:8787/?token={access.token}"
+
+
+def test_a_tunnel_leads_to_the_same_port_and_has_no_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "me")
+    monkeypatch.setattr(socket, "gethostname", lambda: "login1")
+    assert tunnel(8787) == "ssh -N -L 8787:127.0.0.1:8787 me@login1"

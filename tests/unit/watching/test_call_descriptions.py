@@ -1,0 +1,94 @@
+"""Arguments and exceptions in words, without any code of the user's."""
+
+from __future__ import annotations
+
+import pickle
+
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.shared_objects import find
+from gridengine.status.rows import FailureStatus
+from gridengine.watching.call_descriptions import (
+    MOST_SHOWN,
+    call_arguments,
+    causes,
+    exception_texts,
+    exception_words,
+)
+
+
+class Mine:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (eval, ("1 / 0",))
+
+
+def test_each_form_of_call_is_shown_as_it_was_written() -> None:
+    assert call_arguments(pickle.dumps([1, 2.5]), 1, SINGLE) == "2.5"
+    assert call_arguments(pickle.dumps([(1, "a")]), 0, STAR) == "1, 'a'"
+    assert call_arguments(pickle.dumps([((1,), {"rate": 0.1})]), 0, FULL) == "1, rate=0.1"
+
+
+def test_objects_of_other_classes_are_shown_by_their_names_and_nothing_of_theirs_runs() -> None:
+    assert call_arguments(pickle.dumps([Mine()]), 0, SINGLE) == "<eval>"
+
+
+def test_results_of_other_calls_are_called_that() -> None:
+    class Result:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (find, (b"name",))
+
+    shown = call_arguments(pickle.dumps([Result()]), 0, SINGLE)
+    assert shown == "<result or shared object>"
+
+
+def test_long_arguments_are_shortened() -> None:
+    shown = call_arguments(pickle.dumps([("x" * 1000, list(range(1000)), "y" * 1000)]), 0, STAR)
+    assert len(shown) == MOST_SHOWN
+    assert shown.startswith("'xxx")
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    assert call_arguments(b"", 0, SINGLE) == ""
+    assert call_arguments(b"no pickle", 0, SINGLE) == ""
+    assert call_arguments(pickle.dumps([1]), 7, SINGLE) == ""
+
+
+def raised() -> bytes:
+    try:
+        raise ValueError("three is bad")
+    except ValueError as error:
+        return bytes(pickling.dump_exception(error, "3")[0])
+
+
+def test_an_exception_is_told_by_the_last_line_of_its_traceback() -> None:
+    assert exception_words(raised()) == "ValueError: three is bad"
+    assert exception_texts(raised())[-1] == "3"
+
+
+def test_of_an_exception_that_is_cut_off_the_type_is_told() -> None:
+    assert exception_words(raised()[:40]) == "ValueError"
+
+
+def failure(number: int, error: str, *, calls: int = 1) -> FailureStatus:
+    return FailureStatus(f"1.{number}", f"call {number} of f", "f", calls, 0.0, error=error)
+
+
+def test_what_differs_in_numbers_alone_is_one_cause_with_its_last_words() -> None:
+    found = causes(
+        [failure(0, "no file 17"), failure(1, "disk full"), failure(2, "no file 2026, really")]
+        + [failure(number, f"no file {number}") for number in (3, 4)]
+    )
+    assert [(one.count, one.words, one.last.id) for one in found] == [
+        (3, "no file 4", "1.4"),
+        (1, "disk full", "1.1"),
+        (1, "no file 2026, really", "1.2"),
+    ]
+
+
+def test_calls_that_failed_together_are_counted_each() -> None:
+    found = causes([failure(0, "small"), failure(1, "killed", calls=100), failure(101, "small")])
+    assert [(one.count, one.words) for one in found] == [(100, "killed"), (2, "small")]
+
+
+def test_without_failures_there_are_no_causes() -> None:
+    assert causes([]) == []

@@ -1,0 +1,148 @@
+"""Which logs are meant."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.watch_messages import Answer, Ended, Identity, Line
+from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status, WorkerStatus
+from gridengine.watching import worker_logs as module
+from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.worker_logs import find_logs
+
+NAMES = "worker.4711.1.log", "worker.4711.2.log", "worker.4712.1.log"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run under way: call 5 runs on the first worker, call 6 failed on the
+    second.
+    """
+    (tmp_path / "logs").mkdir()
+    paths = [str(tmp_path / "logs" / name) for name in NAMES]
+    for path in paths:
+        Path(path).touch()
+    who = Identity(
+        *("sweep.py", "run", 4242, "login1", "/sweep.py", "/", 0.0, "Slurm", "1.2", "3.11")
+    )
+    run = RunStatus("1.5", "call 5 of f", "f", 1, 1.0, "node1", "4711.1", paths[0], "w1", 1, 3)
+    failure = FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, log=paths[1])
+    worker = WorkerStatus(
+        *("w1", "node1", 7, "4711.1", paths[0], "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
+    )
+    status = Status(runs=[run], failures=[failure, failure], workers=[worker])
+    answer = Answer(replace(who, folder=str(tmp_path)), status, [Line(3.0, "it begins", False)])
+    monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, True))
+    return tmp_path / "logs"
+
+
+def known(folder: Path, **changes: object) -> None:
+    """Have the run under way answer otherwise."""
+    answer, runs = module.answer_of("sweep", "report")
+    changed = replace(answer, **changes)
+    module.answer_of = lambda name, ask: (changed, runs)  # the fixture puts it back
+
+
+def found(which: str = "", *, failed: bool = False) -> list[str]:
+    return [path.name for path in find_logs("sweep", which, failed=failed)[1]]
+
+
+def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
+    told, paths, may_come, *_ = find_logs("sweep", "", failed=False)
+    [line] = told
+    assert re.fullmatch(r"[\d -]*\d\d:\d\d:57 it begins", line)
+    assert [path.name for path in paths] == list(NAMES)
+    assert may_come
+    assert not find_logs("sweep", "nosuch", failed=False).may_come
+
+
+@pytest.mark.parametrize(
+    ("which", "names"),
+    [
+        *(("5", NAMES[:1]), ("1.5", NAMES[:1]), ("call 5 of f", NAMES[:1]), ("6", NAMES[1:2])),
+        *(("node1", NAMES[:1]), ("4711.1", NAMES[:1]), ("w1", NAMES[:1])),
+        *(("worker.4712.1", NAMES[2:]), (NAMES[2], NAMES[2:]), ("nosuch", ())),
+        *(("4712", ()), ("1", ()), ("4712.1", ())),
+    ],
+)
+def test_they_are_named_by_call_worker_or_the_files_name(
+    folder: Path, which: str, names: tuple[str, ...]
+) -> None:
+    assert found(which) == list(names)
+
+
+def test_the_log_of_a_call_that_is_done_is_that_of_the_worker_that_ran_it(folder: Path) -> None:
+    log = str(folder / NAMES[2])
+    done = Ended("f", "n 4712.1", 1.0, 2.0, 3, False, "1.10", "call 10 of f", "n", "4712.1", log)
+    known(folder, timeline=[done])
+    for which in ("10", "call 10 of f", "12", "1.11", "4712.1", "n"):
+        assert found(which) == [NAMES[2]]
+    assert found("13") == found("9") == found("1.13") == []
+
+
+def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
+    known(folder, status=Status(functions=[FunctionStatus("f", done=20, numbered=20)]))
+    assert find_logs("sweep", "4", failed=False).why.startswith(
+        "call 4 is done; its worker is not known, because only an even sample of calls"
+    )
+    assert "'44' is no call" in find_logs("sweep", "44", failed=False).why
+    known(folder, status=Status(local=True))
+    assert "print to the output of the script" in find_logs("sweep", "44", failed=False).why
+
+
+def test_those_where_calls_failed_are_told_once(folder: Path) -> None:
+    assert found(failed=True) == [NAMES[1]]
+
+
+def test_a_log_that_is_gone_is_left_out(folder: Path) -> None:
+    (folder / NAMES[1]).unlink()
+    assert found(failed=True) == []
+    assert found() == [NAMES[0], NAMES[2]]
+
+
+def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str, ask: str) -> None:
+        raise NotKnown("no dispatcher runs")
+
+    run = tmp_path / "20261123-093000-node7-17-0a1b2c"
+    (run / "logs").mkdir(parents=True)
+    for name in NAMES:
+        (run / "logs" / name).touch()
+    monkeypatch.setattr(module, "answer_of", unknown)
+    monkeypatch.setattr(module, "run_folders", lambda: [run])
+    for name in (run.name, "20261123", "0a1b2c", "17", str(run)):
+        told, paths, may_come, *_ = find_logs(name, "worker.4712.1", failed=False)
+        assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
+    for other, failed in (("nosuch", False), ("", False), ("17", True)):
+        with pytest.raises(NotKnown, match="no dispatcher runs"):
+            find_logs(other, "", failed=failed)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_no_log_has_is_told_by_the_run_or_by_what_was_kept_of_it(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    who = Identity(
+        *("sweep.py", "run", 4242, "laptop", "/sweep.py", "/", 0.0, "ProcessScheduler", "1", "3.11")
+    )
+    answer = Answer(who, printed="call 5 speaks\n")
+    monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, runs))
+    assert find_logs("sweep", "", failed=False)[:4] == ([], [], False, "call 5 speaks\n")
+    assert find_logs("sweep", "5", failed=False).printed == ""  # nobody knows whose lines they are
+
+
+def test_where_several_are_meant_no_folder_takes_their_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def several(name: str, ask: str) -> None:
+        raise SeveralMeant("two")
+
+    monkeypatch.setattr(module, "answer_of", several)
+    with pytest.raises(SeveralMeant):
+        find_logs("sweep", "", failed=False)

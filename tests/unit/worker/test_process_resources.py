@@ -1,0 +1,230 @@
+"""Which processors and GPUs of a machine a worker's numbers stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from gridengine.wire.messages import Allocate
+from gridengine.worker import process_resources
+from gridengine.worker.process_resources import (
+    KillCounter,
+    MemoryLimit,
+    Processors,
+    killed_for_memory,
+    processors_for,
+)
+
+
+@pytest.fixture(autouse=True)
+def claims_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process on this machine claims processors by these names."""
+    monkeypatch.setattr(process_resources, "CLAIM", f"gridengine-test-{os.getpid()}")
+
+
+@pytest.mark.parametrize(
+    ("cores", "exact", "meant"), [([1, 3], False, [5, 7]), ([1, 3], True, [1, 3])]
+)
+def test_cores_are_the_processors_that_the_worker_is_bound_to_or_those_that_the_user_named(
+    monkeypatch: pytest.MonkeyPatch, cores: list[int], exact: bool, meant: list[int]
+) -> None:
+    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
+    assert Processors(4).resolve(Allocate(1, 2, cores=cores, exact=exact)).cores == meant
+
+
+def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
+    worker = Processors(1)
+    assert worker.resolve(Allocate(1, 2, cores=[0, 1])).cores == [4, 5]
+    assert worker.resolve(Allocate(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "meant"),
+    [
+        (6, 1, [4, 5, 5, 4, 4, 5]),  # more workers than processors
+        (3, 2, [4, 5, 4]),  # each has all of them, and begins with another
+    ],
+)
+def test_workers_that_nobody_bound_share_the_processors_evenly(
+    monkeypatch: pytest.MonkeyPatch, workers: int, cores: int, meant: list[int]
+) -> None:
+    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(contextlib.closing(Processors(cores))) for _ in range(workers)]
+        first = [one.resolve(Allocate(1, 1, cores=[0])).cores for one in made]
+    assert list(itertools.chain(*first)) == meant
+
+
+def test_where_others_claim_without_end_processors_are_taken_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
+    monkeypatch.setattr(process_resources, "MOST_CLAIMS", 0)
+    assert Processors(1).resolve(Allocate(1, 1, cores=[0])).cores == [4]
+
+
+@pytest.mark.parametrize(
+    ("cores", "meant"),
+    [([4, 5], {4, 5}), ([4, 5, 0, 1], {4, 5}), ([0, 1], {4, 5}), ([1], {5}), ([4, 0], {4, 5})],
+)
+def test_cores_that_are_no_processors_share_those_of_others(
+    cores: list[int], meant: set[int]
+) -> None:
+    assert processors_for(cores, [4, 5]) == meant
+
+
+def test_what_was_not_asked_for_is_left_alone() -> None:
+    assert Processors(1).resolve(Allocate(1, 1)) == Allocate(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [("", [0, 1]), ("3,5", [3, 5]), ("GPU-a, GPU-b", ["GPU-a", "GPU-b"]), ("7", [7, 1])],
+)
+def test_gpus_are_those_that_the_worker_may_see(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[int | str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert Processors(1).resolve(Allocate(1, 1, gpus=[0, 1])).gpus == gpus
+
+
+GIGABYTE = 2**30
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "peak", "limit", "kernel", "verdict"),
+    [
+        (-signal.SIGKILL, 0, 0, True, True),
+        (-signal.SIGKILL, 0, 0, False, False),
+        (-signal.SIGSEGV, 0, 0, True, False),
+        (-signal.SIGABRT, 0, GIGABYTE, False, True),
+        (-signal.SIGABRT, 0, 0, False, False),
+        (-signal.SIGSEGV, GIGABYTE, GIGABYTE, False, True),
+        (-signal.SIGSEGV, GIGABYTE // 4, GIGABYTE, False, False),
+        (1, GIGABYTE, GIGABYTE, False, False),
+    ],
+)
+def test_a_death_for_want_of_memory_is_told_from_others(
+    exitcode: int, peak: int, limit: int, kernel: bool, verdict: bool
+) -> None:
+    assert killed_for_memory(exitcode=exitcode, peak=peak, limit=limit, kernel=kernel) is verdict
+
+
+def kills(events: Path, number: int) -> Path:
+    events.write_text(f"low 0\noom {number}\noom_kill {number}\noom_group_kill 0\n")
+    return events
+
+
+def test_each_kill_is_claimed_once(tmp_path: Path) -> None:
+    counter = KillCounter(kills(tmp_path / "memory.events", 1))
+    assert not counter.claim(0.0)
+    kills(tmp_path / "memory.events", 3)
+    assert [counter.claim(0.0), counter.claim(0.5), counter.claim(1.0)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("seconds", "its_own"), [(1, True), (5, False)])
+def test_a_kill_that_was_seen_just_before_a_runner_died_is_its_own(
+    tmp_path: Path, seconds: int, its_own: bool
+) -> None:
+    counter = KillCounter(kills(tmp_path / "memory.events", 0))
+    kills(tmp_path / "memory.events", 1)
+    for second in range(seconds):
+        counter.update(10.0 + second)
+    assert counter.claim(9.1 + seconds) is its_own
+
+
+def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
+    assert not KillCounter(tmp_path / "missing").claim(0.0)
+
+
+@pytest.mark.parametrize(
+    ("listing", "file"),
+    [
+        ("0::/user.slice/job\n", "user.slice/job/memory.events"),
+        ("9:cpu:/\n4:memory:/sge/4711.1\n0::/\n", "memory/sge/4711.1/memory.oom_control"),
+    ],
+)
+def test_the_counter_of_both_versions_of_control_groups_is_found(
+    listing: str, file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "listing").write_text(listing)
+    (tmp_path / "fs" / file).parent.mkdir(parents=True)
+    (tmp_path / "fs" / file).touch()
+    assert (
+        process_resources._events_file(str(tmp_path / "listing"), str(tmp_path / "fs"))
+        == tmp_path / "fs" / file
+    )
+
+
+def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
+    before = process_resources.data_bytes()
+    held = bytearray(64 * 2**20)
+    assert process_resources.data_bytes() - before >= len(held)
+    assert process_resources.data_bytes(os.getpid()) > 0
+    assert process_resources.data_bytes(2**22 + 1) == 0
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+    """The limits of this process, which a test may write."""
+    now = {
+        resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+        resource.RLIMIT_AS: (7000, 9000),
+    }
+    monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
+    return now
+
+
+def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
+    limits: dict[int, tuple[int, int]],
+) -> None:
+    limit = MemoryLimit(100)
+    assert limit.limit == 7000, "the limit of address space"
+    limit.set(1000)
+    assert (limits[resource.RLIMIT_DATA], limit.limit) == ((1100, resource.RLIM_INFINITY), 1000)
+    with limit.lifted():
+        assert limits[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert limits[resource.RLIMIT_DATA] == (1100, resource.RLIM_INFINITY)
+    limit.set(0)
+    assert limits[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def test_a_limit_that_somebody_else_has_set_is_not_raised(
+    limits: dict[int, tuple[int, int]],
+) -> None:
+    limits[resource.RLIMIT_DATA] = 500, 800
+    limit = MemoryLimit(100)
+    limit.set(1000)
+    assert limits[resource.RLIMIT_DATA] == (500, 800)
+    limit.set(0)
+    assert (limits[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
+
+
+@pytest.mark.parametrize(
+    ("error", "unlimited", "limited"),
+    [
+        (MemoryError(), True, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), False, True),
+        (OSError(errno.ENOENT, "No such file or directory"), False, False),
+        (ValueError(), False, False),
+    ],
+)
+def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
+    error: Exception, unlimited: bool, limited: bool, limits: dict[int, tuple[int, int]]
+) -> None:
+    limits[resource.RLIMIT_AS] = limits[resource.RLIMIT_DATA]
+    limit = MemoryLimit(100)
+    assert limit.was_met(error) is unlimited
+    limit.set(GIGABYTE)
+    assert limit.was_met(error) is limited
