@@ -46,21 +46,6 @@ def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)]
-)
-def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
-    assert memory_bytes(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)],
-)
-def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
-    assert clock_seconds(text) == seconds
-
-
-@pytest.mark.parametrize(
     ("usage", "environment", "fault"),
     [
         ({"ru_wallclock": "61.0", "maxvmem": "1000.0"}, None, TimeoutError),
