@@ -8,7 +8,6 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Capacity, Cores
-from gridengine.schedulers.batch_words import check_not_ours, split_words
 from gridengine.schedulers.requests import (
     check_no_conflict,
     fill_template,

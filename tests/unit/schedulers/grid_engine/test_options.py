@@ -12,7 +12,6 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers.batch_words import clock_seconds, memory_bytes
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
