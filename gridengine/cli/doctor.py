@@ -61,7 +61,7 @@ def examine(
     scheduler is examined; without a request the one in the settings, else all. If the settings
     cannot be read, none is. `nodes` are arguments for the workers' environment, as `python`.
     """
-    readable = True
+    readable = runs_python = True
     for finding in _check_machine():
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
@@ -69,10 +69,10 @@ def examine(
         from gridengine.schedulers.interpreter_check import check_interpreter
 
         yield (finding := check_interpreter(settings().runs, environment, wait, **nodes))
-        readable = finding.state is State.OK
+        runs_python = finding.state is State.OK
     alone = asked or setting_of("scheduler").value
     for name in (alone,) if alone else STARTERS:
-        works = readable
+        works = readable and (runs_python or not entry_of(name).system)
         for finding in entry_of(name).findings(environment) if readable else ():
             yield finding
             works = works and finding.state is State.OK

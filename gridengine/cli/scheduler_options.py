@@ -80,6 +80,17 @@ class CommandWords(_ParamType):
         return words if len(words) > 1 else value
 
 
+class ContainerWords(CommandWords):
+    """An image, or the words of a command that ends with one, as a list; its path is absolute."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        from gridengine.schedulers.worker_command import container_words
+
+        return list(container_words("--container", super().convert(value, param, ctx)))
+
+
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
@@ -103,7 +114,7 @@ _NODES = (
     ),
     click.option(
         "--container",
-        type=CommandWords(),
+        type=ContainerWords(),
         metavar="IMAGE",
         help="An image of apptainer that workers run in, or the words of its command, as "
         "'apptainer exec --nv image.sif'.",

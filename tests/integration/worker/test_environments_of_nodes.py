@@ -51,7 +51,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
     made = folder / "caller", folder / "nodes"
     for one in made:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", one], check=True)
@@ -100,8 +100,8 @@ def run(site: Path, python: Path, *words: str) -> subprocess.CompletedProcess[st
     )
 
 
-def called(site: Path, python: Path, **nodes: object) -> dict[str, object]:
-    done = run(site, python, "script.py", json.dumps(nodes))
+def called(site: Path, caller: Path, **nodes: object) -> dict[str, object]:
+    done = run(site, caller, "script.py", json.dumps(nodes))
     assert done.returncode == 0, done.stderr
     told: dict[str, object] = json.loads(done.stdout)
     return told
