@@ -9,10 +9,11 @@ an entry in `registry`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gridengine.display import plural
@@ -56,6 +57,7 @@ __all__ = [
     "best_available",
     "current_scheduler",
     "default_entry",
+    "default_in_block",
     "default_scheduler",
     "make_scheduler",
     "makes_calls",
@@ -68,6 +70,8 @@ logger = logging.getLogger("gridengine")
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of each process, by name, and by None that of who names none: a fork has its own.
 """
+_BLOCKS: dict[int, str] = {}
+"""Of each process in a `default_in_block`, the name that it gives."""
 THIS_MACHINE = "this machine"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
@@ -192,8 +196,33 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     """Return what runs calls when nobody says, by its name, and where, if it was not the settings
     that said. Of a batch job with several nodes it is this node.
     """
-    name = said_setting("scheduler", os.environ)
+    name = _BLOCKS.get(os.getpid()) or said_setting("scheduler", os.environ)
     return (entry_of(name), "") if name else _best()
+
+
+@contextlib.contextmanager
+def default_in_block(scheduler: Scheduler, name: str) -> Iterator[None]:
+    """Within this block, run calls of this process that name no scheduler on this one, and those
+    that name a number of workers alone on a new scheduler of this name. Schedulers that calls name
+    are the block's own: its end closes them. The caller closes `scheduler`.
+    """
+    pid = os.getpid()
+    before, name_before = _taken(pid), _BLOCKS.get(pid, "")
+    _MADE[pid, None], _BLOCKS[pid] = scheduler, name
+    try:
+        yield
+    finally:
+        made = _taken(pid)
+        _MADE.update(before)
+        _BLOCKS[pid] = name_before
+        for one in made.values():
+            if one is not scheduler:
+                one.close()
+
+
+def _taken(pid: int) -> dict[tuple[int, str | None], Scheduler]:
+    """Remove the schedulers of a process from `_MADE`, and return them."""
+    return {key: _MADE.pop(key) for key in list(_MADE) if key[0] == pid}
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
