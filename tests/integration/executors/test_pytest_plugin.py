@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,27 @@ def test_the_option_or_the_ini_value_says_where_calls_run_that_name_no_scheduler
     done = run_pytest(WHERE, *words, ini=ini)
     assert done.returncode == 0, done.stdout
     assert f"it is {kind}\nhere: {here}\n" in done.stdout
+
+
+PAGE = "\n".join(
+    re.findall(
+        r"^```python\n(.*?)^```",
+        (ROOT / "docs" / "testing.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "passed"),
+    [("inline", "2 passed, 1 skipped"), ("processes", "3 passed"), ("tcp", "3 passed")],
+)
+def test_the_tests_of_the_page_pass_wherever_their_calls_run(
+    run_pytest: RunPytest, where: str, passed: str
+) -> None:
+    done = run_pytest(PAGE, f"--gridengine={where}")
+    assert done.returncode == 0, done.stdout
+    assert passed in done.stdout
 
 
 def test_pools_that_name_a_number_of_processes_follow_too(run_pytest: RunPytest) -> None:

@@ -33,6 +33,12 @@ assert gridengine.map(measured.work, range(4), scheduler="processes") == [1, 3, 
 """
 OVER_TCP = """
 import gridengine, measured
+from tests.support.tcp_scheduler import TcpScheduler
+with TcpScheduler(2) as scheduler:
+    assert gridengine.map(measured.work, range(4), scheduler=scheduler) == [1, 3, 7, 7]
+"""
+THROUGH_A_CLIENT = """
+import gridengine, measured
 with gridengine.LocalDispatcher(2) as dispatcher, gridengine.Client(dispatcher.address) as client:
     assert client.map(measured.work, range(4)) == [1, 3, 7, 7]
 """
@@ -76,7 +82,6 @@ def share_measured(folder: Path, script: str, setting: str) -> float:
 @pytest.mark.parametrize(
     "setting", ["patch = subprocess", "patch = _exit", "concurrency = multiprocessing"]
 )
-@pytest.mark.promise
 def test_coverage_measures_what_calls_run(tmp_path: Path, setting: str) -> None:
     assert share_measured(tmp_path, LOCAL, setting) == 100
 
@@ -85,9 +90,9 @@ def test_coverage_measures_calls_of_a_script_that_closes_nothing(tmp_path: Path)
     assert share_measured(tmp_path, AT_EXIT, "patch = subprocess, fork, _exit") == 100
 
 
-@pytest.mark.promise
-def test_coverage_measures_what_calls_run_on_workers_of_a_dispatcher(tmp_path: Path) -> None:
-    assert share_measured(tmp_path, OVER_TCP, "patch = subprocess") == 100
+@pytest.mark.parametrize("script", [THROUGH_A_CLIENT, OVER_TCP])
+def test_coverage_measures_what_calls_run_elsewhere(tmp_path: Path, script: str) -> None:
+    assert share_measured(tmp_path, script, "patch = subprocess") == 100
 
 
 def test_without_such_a_setting_the_script_alone_is_measured(tmp_path: Path) -> None:
@@ -103,7 +108,6 @@ def register(word):
 """
 
 
-@pytest.mark.promise
 def test_exit_handlers_are_called_of_workers_elsewhere_too(script: MakeScript) -> None:
     done = script(f"""{REGISTER}
 with gridengine.LocalDispatcher(1) as dispatcher, gridengine.Client(dispatcher.address) as client:
