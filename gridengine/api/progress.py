@@ -29,7 +29,7 @@ from gridengine.settings.values import settings
 if TYPE_CHECKING:
     from gridengine.api.terminal_line import TerminalLine
     from gridengine.client.submitter import Submitter
-    from gridengine.dispatcher.core.status import Snapshot
+    from gridengine.status.snapshot import Snapshot
 
 FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
 """When the first line in a log comes, and the least time between two lines, except the last."""

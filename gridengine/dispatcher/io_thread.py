@@ -31,7 +31,6 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.dispatcher.links import Link, LocalWorkers
@@ -44,12 +43,12 @@ from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientForget
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
     from gridengine.dispatcher.reports import MetricsFile
     from gridengine.dispatcher.run_directory import Home
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
+    from gridengine.status.rows import Status
     from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
@@ -293,7 +293,7 @@ class DispatcherThread:
 
     def current_status(self, most: int = 100) -> Status:
         """Return the status; only for the I/O thread."""
-        from gridengine.dispatcher.core.status_views import status_of  # few ask
+        from gridengine.dispatcher.status_views import status_of  # few ask
 
         return status_of(self._core.state, self._began, self._clock.monotonic(), most=most)
 

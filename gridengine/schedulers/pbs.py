@@ -57,11 +57,8 @@ FAULTS: Mapping[int, tuple[str, type[GridEngineError] | None]] = {
 
 
 def records(output: str) -> Mapping[str, Fields]:
-    """Return the attributes of each job, queue or server in the output of `qstat -f`, whose lines
-    go on after a tab.
-
-    Raises:
-        ValueError: it is no such output.
+    """Return the attributes of each job, queue or server from `qstat -f`, in which a tab continues
+    a line. Raise a ValueError for another output.
     """
     found: dict[str, dict[str, str]] = {}
     fields: dict[str, str] = {}

@@ -12,9 +12,9 @@ from html import escape
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FunctionStatus
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.display import plural
+from gridengine.status.rows import FunctionStatus
 from gridengine.watching.call_descriptions import causes
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import clock, memory_to_ask_for, seconds, size

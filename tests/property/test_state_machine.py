@@ -881,7 +881,7 @@ class Play(RuleBasedStateMachine):
             client = one.submitter.client
             if client.number == number and not one.remade:
                 assert one.parent or one.runs, "nobody wants it"
-        for block in self.core.state.blocks:
+        for block in self.core.state.bundles:
             assert block.submitter.client.number != number
 
     @rule(minimum=st.integers(0, 2), more=st.integers(0, 3), first=st.booleans())
@@ -1074,7 +1074,7 @@ class Play(RuleBasedStateMachine):
                 for task, one in self.core.state.open_tasks.items()
                 if one.missing and not one.runs and one.only_span().attempt <= last_attempt
             }
-            | {(task, 0) for block in self.core.state.blocks for task in block.numbers}
+            | {(task, 0) for block in self.core.state.bundles for task in block.numbers}
         )
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
@@ -1419,7 +1419,7 @@ class Play(RuleBasedStateMachine):
 
 def check_calls(state: CoreState, left: dict[int, set[int]]) -> None:
     """The calls that are open are those that were never settled."""
-    blocks = {task: {0} for block in state.blocks for task in block.numbers}
+    blocks = {task: {0} for block in state.bundles for task in block.numbers}
     assert blocks.items() <= left.items()
     for task, one in state.open_tasks.items():
         its = {index for index in range(one.task.count) if not one.is_settled(index)}

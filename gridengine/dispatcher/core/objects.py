@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span
+from gridengine.dispatcher.core.calls import (
+    AwaitedResult,
+    OpenTask,
+    RemoteObject,
+    Span,
+    added,
+)
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
@@ -166,7 +172,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
-    state.blocks.clear()
+    state.bundles.clear()
     state.away.clear()
     state.near.clear()
     state.idle_results.clear()
@@ -308,7 +314,9 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         books.add_submitter(state, submitter)
     books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
-    one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
+    one = OpenTask(
+        function, submitter, maker.pace, task, 1, needs=needs, order=maker.order, since=maker.since
+    )
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
     state.open_tasks[task.id] = one
     gone, inputs = [], []
@@ -320,7 +328,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         known.open += 1
         inputs.append(known)
         if known.data is None:
-            known.add_waiting(one)
+            known.waiting = added(known.waiting, one)
             one.missing += 1
     one.inputs = tuple(inputs)
     if one.missing:

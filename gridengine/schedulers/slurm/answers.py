@@ -141,8 +141,8 @@ REMEDIES = {
     r"accounting/qos policy": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` "
     "list the limits: ask for less, or name another account= or qos=",
 }
-"""What can be done where a refusal holds these words, as regular expressions: the first that
-matches (the texts are those of Slurm 22.05's slurm_strerror and sbatch).
+"""Remedies by regular expressions for refusals, in the texts of Slurm 22.05; the first match
+counts.
 """
 BY_A_RULE = (
     "a rule of the site may refuse it (job_submit in its slurm.conf): `sbatch` by hand with the "
@@ -155,7 +155,7 @@ UNAVAILABLE = {
     "configuration|clustername": "this machine has no slurm.conf; SLURM_CONF may say where it is",
     "": "`scontrol ping` tells whether slurmctld answers; ask the administrators",
 }
-"""What can be done where Slurm is not reached and these words are said."""
+"""Remedies if Slurm cannot be reached."""
 
 
 FORMAT = "%F|%K|%T|%S|%L|%r"

@@ -4,7 +4,10 @@ sbatch the others, as for any batch system.
 
 from __future__ import annotations
 
-import functools
+import logging
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,23 @@ from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import Handle, LaunchPlan, TryAgain
 from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.schedulers.slurm.srun import ImmediateWorkers, Unsuitable
+from gridengine.schedulers.slurm.srun import (
+    ANSWER_SECONDS,
+    END_SECONDS,
+    Srun,
+    Unsuitable,
+    srun_command,
+    srun_options,
+)
+from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+
+MOST_AT_ONCE = 4
+"""The most srun processes of a launcher: each stays as long as its worker, and takes 10 MB."""
+AGAIN_SECONDS = 60.0
+"""How long to wait after srun found no room."""
 
 
 class SlurmLauncher(CommandLauncher):
@@ -25,10 +44,9 @@ class SlurmLauncher(CommandLauncher):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._of_srun: set[Handle] = set()
-
-    @functools.cached_property
-    def _immediate(self) -> ImmediateWorkers:
-        return ImmediateWorkers(self.runner.environment, self.name, self.script, self.text)
+        self._running: list[Srun] = []
+        self._again_at = -math.inf
+        """When to try srun next."""
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Start the first workers by srun, if there is room, and submit the others."""
@@ -47,37 +65,83 @@ class SlurmLauncher(CommandLauncher):
         """Return what would be submitted, and srun's command for the first workers."""
         plan = super().plan(count, demand)
         try:
-            srun = self._immediate.command(self.options_for(demand), self.log_path(1, "\0"))
+            srun = self._srun_command(self.options_for(demand), self.log_path(1, "\0"))
         except Unsuitable:
             return plan
         return plan._replace(request={**plan.request, "srun": srun})
 
+    def _srun_command(self, options: Sequence[str], log: str) -> list[str]:
+        """Return srun's command for a worker; raise Unsuitable if only sbatch can start it."""
+        if not settings().slurm.srun:
+            raise Unsuitable("the setting slurm.srun says so")
+        own = srun_options(options, self.runner.environment)
+        shell = self.text.partition("\n")[0].removeprefix("#!").split()
+        return srun_command(own, name=self.name, log=log, script=self.script, shell=shell)
+
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
+        """Start workers by srun, as many as there is room for; return their handles."""
+        self._running = [one for one in self._running if one.is_running]
+        room = min(count, MOST_AT_ONCE - len(self._running))
         # Not if workers are to outlive this process: srun's end with it.
-        room = 0 if self.in_doubt or self.run.epoch else min(count, self._immediate.room)
-        if not room:
+        if room < 1 or self.in_doubt or self.run.epoch or time.monotonic() < self._again_at:
             return []
         self.prepare()
         self.start_guard()
-        logs = [self.log_path(self.launches + place, "\0") for place in range(1, room + 1)]
-        self.launches += room
-        jobs, self.in_doubt = self._immediate.start(self.options_for(demand), logs)
-        handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
+        options, begun = self.options_for(demand), list[Srun]()
+        try:
+            for _ in range(room):
+                self.launches += 1
+                log = self.log_path(self.launches, "\0")
+                command = self._srun_command(options, log)
+                begun.append(Srun(command, self.runner.environment, log))
+        except (Unsuitable, OSError) as error:
+            logger.info("srun starts no workers: %s", error)
+        got = self._with_jobs(begun)
+        if len(got) < room:
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+        handles = [Handle(one.job, one.log.replace("\0", "0")) for one in got]
         self.launched(handles, demand)
         self._of_srun.update(handles)
         return handles
+
+    def _with_jobs(self, begun: Sequence[Srun]) -> list[Srun]:
+        """Wait for the answers of these srun processes; return those that have a job."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        late = [one for one in begun if not one.wait_for_answer(deadline)]
+        for one in late:
+            one.end()
+        got = [one for one in begun if one.job and one not in late]
+        self._running += begun
+        self.in_doubt = bool(late)  # they may have jobs all the same
+        if len(got) < len(begun):
+            logger.info(
+                "srun started %d of %d workers at once; sbatch is asked for the others: %s",
+                len(got),
+                len(begun),
+                next(one.words for one in begun if one not in got),
+            )
+        return got
 
     def amended(self, handle: Handle, end: Seen) -> Seen:
         """Return how a task ended. If srun started it and it left no log, srun starts no more."""
         if handle not in self._of_srun or Path(handle.log).exists():
             return end
-        self._immediate.stop(end.reason)
+        self._again_at = math.inf
+        logger.info(
+            "workers are left to sbatch from here on: one that srun started ended at once: %s",
+            end.reason,
+        )
         return replace(end, blameless=True)
 
     def close(self) -> None:
+        """Delete all tasks, and wait for srun: killed at once, it leaves nodes unusable for
+        seconds.
+        """
         super().close()
-        if self._of_srun:
-            self._immediate.close()
+        deadline = time.monotonic() + END_SECONDS
+        for one in self._running if self._of_srun else ():
+            if not one.wait_for_end(deadline):
+                one.end()
 
 
 class SlurmScheduler(CommandScheduler):

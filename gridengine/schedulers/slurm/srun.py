@@ -1,11 +1,11 @@
 """Workers that `srun` starts (srun(1)): at once, where there is room, while an array waits for the
-next round of Slurm's scheduler, up to 3 s (`batch_sched_delay`). `steps` uses it too.
+next round of Slurm's scheduler, up to 3 s (`batch_sched_delay`): `scheduler` decides which. `steps`
+uses srun too.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 import subprocess
 import threading
@@ -15,14 +15,9 @@ from pathlib import Path
 
 from gridengine.schedulers.command import error_text
 from gridengine.schedulers.slurm.commands import option_values
-from gridengine.settings.values import settings
 
-MOST_AT_ONCE = 4
-"""The most srun processes of a launcher: each stays as long as its worker, and takes 10 MB."""
 ANSWER_SECONDS = 3.0
 """How long srun may take to say whether there is room: it takes some 10 ms."""
-AGAIN_SECONDS = 60.0
-"""How long to wait after srun found no room."""
 END_SECONDS = 2.0
 MOST_LINES = 20
 """How many of srun's last lines are remembered."""
@@ -192,77 +187,3 @@ class Srun:
         """Kill it. A process of srun's own then ends its job, if that has not ended."""
         self._process.kill()
         self._reader.join(END_SECONDS)
-
-
-class ImmediateWorkers:
-    """The workers of one launcher that srun starts.
-
-    Args:
-        environment: of srun, and so of the workers.
-        name: the name of all jobs.
-        script: the file that each worker runs; `text` is its content.
-    """
-
-    def __init__(self, environment: Mapping[str, str], name: str, script: Path, text: str) -> None:
-        self._environment = environment
-        self._name = name
-        self._script = script
-        self._shell = text.partition("\n")[0].removeprefix("#!").split()
-        self._begun: list[Srun] = []
-        self._again_at = -math.inf
-
-    @property
-    def room(self) -> int:
-        """How many more workers to try now."""
-        self._begun = [one for one in self._begun if one.is_running]
-        return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
-
-    def command(self, options: Sequence[str], log: str) -> list[str]:
-        """Return the command for a worker; raise Unsuitable if only sbatch can start it."""
-        if not settings().slurm.srun:
-            raise Unsuitable("the setting slurm.srun says so")
-        own = srun_options(options, self._environment)
-        return srun_command(own, name=self._name, log=log, script=self._script, shell=self._shell)
-
-    def start(self, options: Sequence[str], logs: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Start workers with these logs; return the log of each job that began, and whether there
-        may be other jobs, of srun processes that gave no answer.
-        """
-        begun: list[Srun] = []
-        try:
-            for log in logs:
-                begun.append(Srun(self.command(options, log), self._environment, log))
-        except (Unsuitable, OSError) as error:
-            logger.info("srun starts no workers: %s", error)
-        deadline = time.monotonic() + ANSWER_SECONDS
-        late = [one for one in begun if not one.wait_for_answer(deadline)]
-        for one in late:
-            one.end()
-        got = {one.job: one.log for one in begun if one.job and one not in late}
-        if len(got) < len(logs):
-            self._again_at = time.monotonic() + AGAIN_SECONDS
-        if len(got) < len(begun):
-            reason = next(one.words for one in begun if one.log not in got.values())
-            logger.info(
-                "srun started %d of %d workers at once; sbatch is asked for the others: %s",
-                len(got),
-                len(begun),
-                reason,
-            )
-        self._begun += begun
-        return got, bool(late)
-
-    def stop(self, reason: str) -> None:
-        """Start no more workers."""
-        self._again_at = math.inf
-        logger.info(
-            "workers are left to sbatch from here on: one that srun started ended at once: %s",
-            reason,
-        )
-
-    def close(self) -> None:
-        """Wait for all srun processes: killed at once, they leave nodes unusable for seconds."""
-        deadline = time.monotonic() + END_SECONDS
-        for one in self._begun:
-            if not one.wait_for_end(deadline):
-                one.end()

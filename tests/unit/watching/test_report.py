@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.status_views import status_of
+from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Ended, Identity
+from gridengine.status.rows import Status
 from gridengine.watching.report import MOST_ROWS, Bar, page, timeline_of
 from tests.support.core_play import Play
 

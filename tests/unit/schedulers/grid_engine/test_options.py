@@ -12,7 +12,6 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers.batch_words import clock_seconds, memory_bytes
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
@@ -43,21 +42,6 @@ def test_resources_become_one_l_option() -> None:
 def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
     given = request(" -P physics ", queue="all.q", parallel_environment="smp 4", gpu=1)
     assert given.native == "-l gpu=1 -q all.q -pe smp 4 -P physics"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)]
-)
-def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
-    assert memory_bytes(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)],
-)
-def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
-    assert clock_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,22 @@
-"""What a dispatcher tells of itself: to those who watch it, plain data that become JSON; to its own
-process, counts (`Snapshot`).
+"""The status of a dispatcher, as watchers are sent it: plain data that become JSON.
 
-Times are seconds. Events are told as so many seconds ago, since only the dispatcher's process knows
-its clock. Of many things a sample is told, with how many there are.
+Times are seconds. The time of an event is given as seconds ago, since only the dispatcher's process
+knows its clock. Where there is much of a kind, there is a sample, and the whole number beside it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.display import html_table
-from gridengine.resources.demand import Demand
+from gridengine.errors import safe_repr
+from gridengine.resources.base import Resource
 from gridengine.resources.units import format_seconds
+from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
 
 class FunctionStatus(Struct, frozen=True):
@@ -232,28 +233,6 @@ class FileFault(Struct, frozen=True):
     loss: str
 
 
-class WatchEvent(Struct, frozen=True):
-    """Something that has happened to calls or workers, told to those who follow a dispatcher.
-
-    kind: `call waiting` (submitted), `call started` (assigned), `call done`, `call failed`, `call
-    retried`; `worker requested`, `worker queued` and `worker running` (by the batch system),
-    `worker connected`, `worker idle`, `worker silent`, `worker leaving`, `worker left`, `worker
-    lost`; `scheduler` (its words). count: how many calls or workers. call: what people call the
-    first of the calls. function: whose they are. seconds: how long they took, or None. reason: why,
-    or with what, in words.
-    """
-
-    kind: str
-    count: int = 1
-    seconds_ago: float = 0.0
-    function: str = ""
-    call: str = ""
-    host: str = ""
-    job: str = ""
-    seconds: float | None = None
-    reason: str = ""
-
-
 class Status(Struct, frozen=True):
     """A dispatcher's core at one moment.
 
@@ -322,7 +301,7 @@ class Status(Struct, frozen=True):
         return f"{self.worker_count:,}{most}"
 
     def facts(self) -> list[tuple[str, object]]:
-        """Return the most important, with what people call them."""
+        """Return the most important figures as (label, words)."""
         ended = [f"{self.done:,} done", f"{self.failed:,} failed"]
         ended += [f"{self.retried:,} retried"] * bool(self.retried)
         workers = [self.worker_words]
@@ -349,52 +328,55 @@ def _row(one: FunctionStatus) -> list[object]:
     return [one.name, one.done, one.failed, one.retried, *told]
 
 
-class DemandCounts(Struct, frozen=True):
-    """The waiting calls, running calls and slots of one demand."""
-
-    waiting: int
-    running: int
-    slots: int
-
-
-class ClientCounts(Struct, frozen=True):
-    """A client's weight and calls: waiting (also for results), at workers, done, and failed."""
-
-    weight: float
-    waiting: int
-    running: int
-    done: int
-    failed: int
+def merged(before: Status, after: Status) -> Status:
+    """Return the later status with the last events and all left-out counts of both."""
+    passed = after.elapsed_seconds - before.elapsed_seconds
+    events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
+    events += after.events
+    left_out = Counter(before.left_out) + Counter(after.left_out)
+    for one in events[:-MOST_EVENTS]:
+        left_out[one.kind] += one.count
+    return replace(after, events=events[-MOST_EVENTS:], left_out=dict(left_out))
 
 
-class Snapshot(Struct, frozen=True):
-    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
+class GraphNode(Struct, frozen=True):
+    """A task that needs others' results, or whose result others need.
 
-    waiting: calls that wait for a worker. running: runs that workers have, or of one submitter its
-    batches; batches: those of each submitter. workers: how many are connected. calls_running: calls
-    that workers have. done, failed, retried: calls that ended with a value, or otherwise; attempts
-    that another followed. statuses: how many workers are `requested`, `launched` and not connected
-    yet, and of those connected `idle`, `busy`, `silent`, `stopping`. demands: calls by what they
-    ask for. clients: calls of each client, by number; 0 is the dispatcher's own process.
+    id: its number, with the place of its first call. call: how people call that. state: `missing`
+    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
+    results it needs.
     """
 
-    waiting: int = 0
-    running: int = 0
-    workers: int = 0
-    batches: Mapping[int, int] = MappingProxyType({})
-    calls_running: int = 0
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    statuses: Mapping[str, int] = MappingProxyType({})
-    demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
-    clients: Mapping[int, ClientCounts] = MappingProxyType({})
+    id: str
+    call: str
+    function: str
+    state: str
+    after: Sequence[str] = ()
 
-    @property
-    def slots(self) -> int:
-        """How many calls the connected workers run at a time."""
-        return sum(one.slots for one in self.demands.values())
 
-    def of(self, submitter: int) -> Snapshot:
-        """Return the same, where only the batches of one submitter count as running."""
-        return replace(self, running=self.batches.get(submitter, 0))
+class GraphFunction(Struct, frozen=True):
+    """The tasks of a graph by function name: how many are in each state, and how often they need
+    results of other functions.
+    """
+
+    name: str
+    states: Mapping[str, int]
+    after: Mapping[str, int] = {}
+
+
+class GraphStatus(Struct, frozen=True):
+    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
+    looked_at, tasks: how many of all tasks this is about.
+    """
+
+    nodes: Sequence[GraphNode] = ()
+    functions: Sequence[GraphFunction] = ()
+    count: int = 0
+    looked_at: int = 0
+    tasks: int = 0
+
+
+def request_words(resources: Resource | None) -> str:
+    """Return resources as people write them; empty for none."""
+    words = "" if resources is None else safe_repr(resources)
+    return "" if words == "ZERO" else words

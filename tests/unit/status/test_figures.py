@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from gridengine.dispatcher.core.figures import Growth
+from gridengine.status.figures import Growth
 
 MB = 1024 * 1024
 

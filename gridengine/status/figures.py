@@ -1,4 +1,4 @@
-"""What is measured of calls: how many there are, how long they take, and their memory."""
+"""Figures of calls: how many there are, how long they take, how much memory they use."""
 
 from __future__ import annotations
 
@@ -10,24 +10,6 @@ from msgspec import Struct, field
 
 from gridengine.wire.messages import RunnerFigures
 from gridengine.wire.records import record
-
-
-@record
-class Pace:
-    """The recent mean duration of calls in seconds; None while it is not known."""
-
-    seconds: float | None = None
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from a result: a longer duration counts at once, a shorter one by half."""
-        mean = seconds / calls if seconds > 0.0 else 0.0
-        known = self.seconds
-        self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
-
-    def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken this long already."""
-        self.seconds = max(seconds, self.seconds or 0.0)
-
 
 QUICK_SECONDS = 1e-3
 """Of calls that take less it is not noted how long each took, which would cost as much as they."""
@@ -120,19 +102,19 @@ class CallSample:
     when there are too many.
     """
 
-    __slots__ = ("every", "kept", "left_out")
+    __slots__ = ("calls", "every", "left_out")
 
     def __init__(self) -> None:
         self.every = 1
         self.left_out = 0
-        self.kept: list[EndedCall] = []
+        self.calls: list[EndedCall] = []
 
     def add(self, one: EndedCall) -> None:
         """Keep this one."""
         self.left_out = 0
-        self.kept.append(one)
-        if len(self.kept) >= MOST_SAMPLED:
-            del self.kept[::2]
+        self.calls.append(one)
+        if len(self.calls) >= MOST_SAMPLED:
+            del self.calls[::2]
             self.every *= 2
 
 

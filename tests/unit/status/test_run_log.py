@@ -13,17 +13,17 @@ from gridengine.dispatcher.core.events import (
     SubmittedAlike,
     Warn,
 )
-from gridengine.dispatcher.core.run_log import (
+from gridengine.dispatcher.core.tasks import AlikeTasks, Task
+from gridengine.errors import ClusterError
+from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.status.rows import Status, merged
+from gridengine.status.watch_events import (
     MOST_EVENTS,
     MOST_OF_KIND,
     WINDOW_SECONDS,
     EventRecorder,
-    merged,
+    WatchEvent,
 )
-from gridengine.dispatcher.core.status import Status, WatchEvent
-from gridengine.dispatcher.core.tasks import AlikeTasks, Task
-from gridengine.errors import ClusterError
-from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import RETRYABLE, Goodbye, Result, Results
 from tests.support.core_play import SQUARE, Play
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core import task_views
-from gridengine.dispatcher.core.task_views import call_window, graph_of
+from gridengine.dispatcher import task_views
+from gridengine.dispatcher.task_views import call_window, graph_of
 from tests.support.core_play import CUBE, Play
 
 

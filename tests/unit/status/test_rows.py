@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gridengine.dispatcher.core.status import FunctionStatus, Status
+from gridengine.status.rows import FunctionStatus, Status
 
 
 def test_the_most_important_is_told_in_words() -> None:

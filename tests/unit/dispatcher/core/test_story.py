@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core import states as module
-from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.states import CALL_MOVES, NEXT_PHASES, Broken, Story
+from gridengine.dispatcher.core import calls as module
+from gridengine.dispatcher.core.calls import CALL_MOVES, Broken, Span, Story
+from gridengine.dispatcher.core.model import NEXT_PHASES
 from gridengine.wire.messages import Returned
 from tests.support.core_play import Play
 

@@ -1,59 +1,20 @@
-"""What is told of the tasks that have not ended: a window of their calls, and their graph."""
+"""The tasks that have not ended, for watchers: a window of their calls, and their graph."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-
-from msgspec import Struct
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import CallStatus
-from gridengine.dispatcher.core.status_views import MOST_LOOKED_AT, call_status
+from gridengine.dispatcher.status_views import MOST_LOOKED_AT, call_status
 from gridengine.errors import call_words
+from gridengine.status.rows import CallStatus, GraphFunction, GraphNode, GraphStatus
 
 MOST_OF_GRAPH = 10_000
 """How many tasks are looked at for one answer at most."""
 MISSING, WAITING, RUNNING = "missing", "waiting", "running"
-
-
-class GraphNode(Struct, frozen=True):
-    """A task that needs others' results, or whose result others need.
-
-    id: its number, with the place of its first call. call: how people call that. state: `missing`
-    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
-    results it needs.
-    """
-
-    id: str
-    call: str
-    function: str
-    state: str
-    after: Sequence[str] = ()
-
-
-class GraphFunction(Struct, frozen=True):
-    """The tasks of a graph by function name: how many are in each state, and how often they need
-    results of other functions.
-    """
-
-    name: str
-    states: Mapping[str, int]
-    after: Mapping[str, int] = {}
-
-
-class GraphStatus(Struct, frozen=True):
-    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
-    looked_at, tasks: how many of all tasks this is about.
-    """
-
-    nodes: Sequence[GraphNode] = ()
-    functions: Sequence[GraphFunction] = ()
-    count: int = 0
-    looked_at: int = 0
-    tasks: int = 0
 
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:
@@ -133,19 +94,8 @@ def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, in
         if first >= one.unsettled:
             first -= one.unsettled
             continue
-        for start, stop in _gaps(one):
+        for start, stop in one.left:
             begin = min(start + first, stop)
             first -= begin - start
             for index in range(begin, stop):
                 yield one, index
-
-
-def _gaps(one: OpenTask) -> Iterator[tuple[int, int]]:
-    """Yield the unsettled calls of a task, as ranges."""
-    start = 0
-    for settled, stop in sorted(one.settled or ()):
-        if start < settled:
-            yield start, settled
-        start = stop
-    if start < one.task.count:
-        yield start, one.task.count

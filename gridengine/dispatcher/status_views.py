@@ -1,5 +1,5 @@
-"""What is told of a core to those who watch it. Pure, and called only on request: the cost grows
-with the samples, demands and functions, not with calls.
+"""The status of a core, for watchers. Pure, and called only on request: the cost grows with the
+samples, demands and functions, not with calls.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core import status
 from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
-from gridengine.dispatcher.core.figures import FunctionCounts
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
-from gridengine.errors import UNNUMBERED, call_words, safe_repr
-from gridengine.resources.base import Resource
+from gridengine.errors import UNNUMBERED, call_words
 from gridengine.schedulers import launcher
+from gridengine.status import rows
+from gridengine.status.figures import FunctionCounts
+from gridengine.status.rows import request_words
 
 T = TypeVar("T")
-N = TypeVar("N", status.RunStatus, status.FailureStatus)
+N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
 
 MOST_QUEUES = 50
 """How many demands, and requests of workers, are told of at most."""
@@ -39,16 +38,18 @@ def status_of(
     most: int,
     epoch: float = 0.0,
     names: Collection[str] = (),
-) -> status.Status:
-    """Return the status of a dispatcher that began at `began`: at most so many workers, runs and
-    failures each; with `names` only those of such a worker, host, cluster job or function. `epoch`
-    converts `now` to seconds of the epoch; 0 if unknown.
+) -> rows.Status:
+    """Return the status of a dispatcher that began at `began`.
+
+    most: how many workers, runs and failures there are at most, each. names: if any are given, only
+    the workers, runs and failures of such a worker, host, cluster job or function. epoch: what to
+    add to `now` for seconds since 1970; 0 if unknown.
     """
     snapshot, policy = state.snapshot(), state.policy
     waits = state.has_tasks and not state.runs and not snapshot.waiting
     workers = _named_workers(state, names) if names else state.workers.values()
     queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
-    return status.Status(
+    return rows.Status(
         elapsed_seconds=now - began,
         left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
         waiting=snapshot.waiting,
@@ -81,7 +82,7 @@ def status_of(
 
 
 def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
-    """Return the workers of these names, and those with calls of these functions."""
+    """Return the workers of these names, and the workers with calls of such functions."""
     found = {
         worker.id: worker
         for worker in state.workers.values()
@@ -95,7 +96,7 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[status.FailureStatus]:
+) -> list[rows.FailureStatus]:
     """Return the last failures."""
     found = list(_named((failure_status(one, now) for one in state.failures), names))
     return found[max(0, len(found) - most) :]
@@ -121,7 +122,7 @@ def sample(many: Collection[T], most: int) -> Iterable[T]:
 
 
 def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
-    """Return an estimate of when all will have ended, by what calls took so far."""
+    """Return an estimate of when all calls will have ended, from the mean duration so far."""
     calls = sum(one.calls for one in state.functions.values())
     slots = sum(queue.slots for queue in state.queues.values())
     if not calls or not slots or not waiting + running:
@@ -130,32 +131,32 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
     return mean * (waiting + 0.5 * running) / slots
 
 
-def _function(one: FunctionCounts) -> status.FunctionStatus:
+def _function(one: FunctionCounts) -> rows.FunctionStatus:
     calls = one.done, one.failed, one.retried
     times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
     memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
     left = one.unsettled - one.running, one.running
-    return status.FunctionStatus(
+    return rows.FunctionStatus(
         one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
     )
 
 
-def _queue(state: CoreState, queue: TaskQueue) -> status.QueueStatus:
+def _queue(state: CoreState, queue: TaskQueue) -> rows.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
     request, launches = queue.demand.request, queue.provisioner.demand.request
     command = state.missing_worker(queue.demand) if waits_for_people else None
     counts = queue.calls, queue.running, queue.slots
-    return status.QueueStatus(request_words(request), *counts, request_words(launches), command)
+    return rows.QueueStatus(request_words(request), *counts, request_words(launches), command)
 
 
-def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
+def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
     states = [launch.state for launch in one.expected.values()]
     queued = states.count(launcher.WorkerStatus.QUEUED)
     first = next(iter(one.expected.values()), None)
     reason = one.reason
     if first is not None and first.report is not None:
         reason = reason or first.report.reason
-    return status.LaunchStatus(
+    return rows.LaunchStatus(
         request_words(one.demand.request),
         one.label,
         one.workers,
@@ -175,7 +176,7 @@ def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
     )
 
 
-def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.WorkerStatus:
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.WorkerStatus:
     """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, measured, memory = worker.phase.value, worker.measured, None
@@ -188,7 +189,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.Work
     queued = max(0, worker.calls - running - worker.waiting)
     runners = len(measured.runners) if measured is not None else None
     launch, suspended = worker.launch, launcher.WorkerStatus.SUSPENDED
-    return status.WorkerStatus(
+    return rows.WorkerStatus(
         *(*who, now - worker.since, now - worker.heard_at, left, hello.slots, worker.taken),
         *(running, queued, worker.waiting),
         request_words(worker.held or worker.provisioner.demand.request),
@@ -217,7 +218,7 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
     return measured.clock - (worker.measured_at + epoch)
 
 
-def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
+def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
     """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
     one.
     """
@@ -235,7 +236,7 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
             yield run_status(run, now)
 
 
-def run_status(run: Run, now: float) -> status.RunStatus:
+def run_status(run: Run, now: float) -> rows.RunStatus:
     """Return the status of a run."""
     span, worker = run.span, run.worker
     task, name = span.open_task.task, span.open_task.function.function.name
@@ -243,7 +244,7 @@ def run_status(run: Run, now: float) -> status.RunStatus:
     began = max(run.touched, run.since)
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
-    return status.RunStatus(
+    return rows.RunStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -266,10 +267,10 @@ def run_status(run: Run, now: float) -> status.RunStatus:
     )
 
 
-def failure_status(one: Failure, now: float) -> status.FailureStatus:
+def failure_status(one: Failure, now: float) -> rows.FailureStatus:
     """Return the status of failed calls."""
     last = one.attempts[-1] if one.attempts else None
-    return status.FailureStatus(
+    return rows.FailureStatus(
         f"{one.task}.{one.start}",
         call_words(one.function, one.first, one.start, one.name),
         one.function,
@@ -304,7 +305,7 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
         return [(one, int(place))] if one is not None and int(place) < one.task.count else []
     found = []
     if number is not None:
-        state.open([task for block in state.blocks for task in block.numbered(number)])
+        state.open([task for bundle in state.bundles for task in bundle.numbered(number)])
     for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
         first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
         if numbered and number is not None and first <= number < first + one.task.count:
@@ -314,13 +315,13 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     return found
 
 
-def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> status.CallStatus:
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows.CallStatus:
     """Return the status of a call."""
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
     words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
-    return status.CallStatus(
+    return rows.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -335,9 +336,3 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> stat
         index,
         task.form,
     )
-
-
-def request_words(resources: Resource | None) -> str:
-    """Return resources as people write them; empty for none."""
-    words = "" if resources is None else safe_repr(resources)
-    return "" if words == "ZERO" else words

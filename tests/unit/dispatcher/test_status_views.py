@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gridengine.dispatcher.core.events import Explained, Launched
-from gridengine.dispatcher.core.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.state import MOST_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
-from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
+from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.status.figures import MOST_SAMPLED, FunctionCounts
+from gridengine.status.rows import Status
 from gridengine.wire.messages import RAISED, ClientCancel, Measured, Result, Results, RunnerFigures
 from tests.support.core_play import CUBE, Play, function
 
@@ -243,16 +243,16 @@ def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
         if assigned := play.assigned():
             [one] = assigned
     sample = play.core.state.sample
-    gaps = {later.ended - one.ended for one, later in pairwise(sample.kept)}
+    gaps = {later.ended - one.ended for one, later in pairwise(sample.calls)}
     assert sample.every == 4
-    assert MOST_SAMPLED / 2 <= len(sample.kept) < MOST_SAMPLED
+    assert MOST_SAMPLED / 2 <= len(sample.calls) < MOST_SAMPLED
     assert max(gaps) <= 2 * sample.every
 
 
 def test_quick_calls_are_not_sampled() -> None:
     play = Play()
     play.done(play.running(1), seconds=0.0005)
-    assert play.core.state.sample.kept == []
+    assert play.core.state.sample.calls == []
 
 
 def test_a_process_that_grows_and_a_clock_that_differs_are_told() -> None:
