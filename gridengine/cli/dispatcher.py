@@ -64,7 +64,7 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
     background.make_scheduler(options).close()  # raises for wrong options, before anything starts
     folder.make()
     lock = folder.take_lock()
-    with contextlib.closing(lock), background.keeping_options(folder, options):
+    with contextlib.closing(lock), background.replacing_options(folder, options):
         if foreground:
             os.set_inheritable(lock.descriptor, True)
             command = background.process_command(folder.path, background.Inherited(lock.descriptor))

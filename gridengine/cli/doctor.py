@@ -34,7 +34,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.checks import Finding, State, setting_of
 from gridengine.schedulers.detect import this_allocation
-from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
 from gridengine.settings.values import settings, sources
 

@@ -43,7 +43,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.schedulers.local_process import TcpProcessLauncher
+from gridengine.schedulers.local import TcpProcessLauncher
 from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.connections import ask_all

@@ -37,7 +37,7 @@ from gridengine.journal.stored_runs import (
     places_of,
 )
 from gridengine.journal.writer import JournalWriter
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none
@@ -63,18 +63,18 @@ def place_of_run(
     Raises:
         ConfigurationError, DispatcherGone: the dispatcher cannot be reached, or has ended.
     """
-    with file.keeping:
-        place = file.keepers.get(client.path)
+    with file.clients_lock:
+        place = file.clients.get(client.path)
         if place is None:
             name = origin(file)
             if not name:
                 return client, ""
             if anew:
-                with client.keeping(name) as others:
+                with client.leaving_as(name) as others:
                     dispatcher_of(others)
-            place = client.keeping(name)
+            place = client.leaving_as(name)
             take_left(file, place)
-            file.keepers[client.path] = place
+            file.clients[client.path] = place
             dispatcher = cast("RemoteDispatcher", dispatcher_of(place))
             dispatcher.file_fault = partial(_fault_of, str(file.path), file.writer)
         made = cast(RemoteScheduler, place)
@@ -107,7 +107,7 @@ def flush_handed(client: RemoteScheduler, timeout: float | None = None) -> bool:
     """Write which calls of named runs were handed in, for the process that takes over their
     outcomes. Return whether that is durable, within `timeout` seconds for each run if given.
     """
-    files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
+    files = [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
     # A list, so that all files are flushed even if one fails.
     flushed = [file.writer.flush(timeout) for file in files]
     return all(flushed)
@@ -117,11 +117,11 @@ def leave_runs(client: RemoteScheduler) -> None:
     """Leave the calls of named runs to the dispatcher, and the runs to the next process that opens
     them.
     """
-    files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
-    for place in tuple(client.kept):
+    files = [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
+    for place in tuple(client.of_runs):
         cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
     for file in files:
-        if len(file.keepers) == 1:  # otherwise another dispatcher still runs calls of it
+        if len(file.clients) == 1:  # otherwise another dispatcher still runs calls of it
             leave(file)
 
 
@@ -204,9 +204,9 @@ def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> bool:
         log.debug("nothing is taken from the dispatcher: %s", error)
         return False
     try:
-        if client.path in file.keepers:
+        if client.path in file.clients:
             return False
-        with client.keeping(origin(file)) as place:
+        with client.leaving_as(origin(file)) as place:
             more = take_left(file, place, wait=False)
             cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
             return more

@@ -28,7 +28,7 @@ from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.wire.messages import Attempt, TaskBegan
 
 log = logging.getLogger("gridengine")
@@ -144,7 +144,7 @@ def cancelled_error(
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
     """Return the outcomes of successful calls. Values that cannot be unpickled are errors."""
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         try:
             payload = payload.fetch()
         except Exception as error:

@@ -31,12 +31,11 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, KeptPayloads
+from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
-from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
@@ -145,6 +144,8 @@ class DispatcherThread:
         self._policy = replace(policy, keeps_others=home is not None)
         self._core = StateMachine(self._policy, checked=self.settings.check)
         if self._journal is not None:
+            from gridengine.dispatcher.serving.worker_record import RecordedLink  # few have one
+
             assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
             self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
 
@@ -176,7 +177,7 @@ class DispatcherThread:
         """Start the I/O thread, and everything that runs beside it."""
         settings, run_id = self.settings, self._link.context.id
         self._named = clients.named
-        self._payloads = KeptPayloads(self._ask, self._let_go)
+        self._payloads = PayloadsAtWorkers(self._ask, self._let_go)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,

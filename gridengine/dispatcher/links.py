@@ -26,7 +26,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.serialize.shared_memory import KeptBlocks
+from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
@@ -188,8 +188,8 @@ class LocalWorkers:
             import tempfile  # imported here: it takes milliseconds, and few need it
 
             folder = Path(tempfile.gettempdir())
-        self._blocks = KeptBlocks(settings.kept_bytes or memory_here() // 4, folder)
-        self._sent_blocks = KeptBlocks() if home is not None else None
+        self._blocks = ResultBlocks(settings.kept_bytes or memory_here() // 4, folder)
+        self._sent_blocks = ResultBlocks() if home is not None else None
         """The blocks of results that a client of this machine may be sent as they are."""
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()

@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 from gridengine._version import __version__
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
-from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
+from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
@@ -270,7 +270,7 @@ class WatchAnswers:
     def graph(self, request: Request, now: float) -> Answer:
         """Return the calls that need each other's results, and the counts of their functions."""
         made = graph_of(self._state, min(max(request.most, 0), MOST_NODES))
-        return replace(self.status(Request(STATUS, KEPT_FAILURES), now), graph=made)
+        return replace(self.status(Request(STATUS, MOST_FAILURES), now), graph=made)
 
     def cancel(self, request: Request, now: float) -> Answer:
         """End the calls that the request names, or all calls; with a run, only calls of that named

@@ -36,7 +36,7 @@ MOST_BLOCKS = 200
 """The most blocks of results, each of which takes a descriptor. Further results are sent to the
 processes that need them, like other buffers.
 """
-KEPT_BYTES = 16_000_000
+IDLE_BYTES = 16_000_000
 """So many bytes of functions that no call uses are kept. A larger function is released at once, so
 there is little use in recognizing it later.
 """
@@ -348,7 +348,7 @@ def _is_sealed(fd: int) -> bool:
     return False
 
 
-class KeptBlocks:
+class ResultBlocks:
     """Blocks that other processes may need. They stay open as long as they live, up to
     `MOST_BLOCKS`, since a process may have only so many descriptors.
 

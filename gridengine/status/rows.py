@@ -16,7 +16,7 @@ from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
 from gridengine.resources.units import format_seconds
-from gridengine.status.watch_events import MOST_KEPT, WatchEvent
+from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
 
 class FunctionStatus(Struct, frozen=True):
@@ -334,9 +334,9 @@ def merged(before: Status, after: Status) -> Status:
     events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
     events += after.events
     left_out = Counter(before.left_out) + Counter(after.left_out)
-    for one in events[:-MOST_KEPT]:
+    for one in events[:-MOST_EVENTS]:
         left_out[one.kind] += one.count
-    return replace(after, events=events[-MOST_KEPT:], left_out=dict(left_out))
+    return replace(after, events=events[-MOST_EVENTS:], left_out=dict(left_out))
 
 
 class GraphNode(Struct, frozen=True):

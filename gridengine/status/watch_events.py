@@ -34,7 +34,7 @@ class WatchEvent(Struct, frozen=True):
     reason: str = ""
 
 
-MOST_KEPT = 1000
+MOST_EVENTS = 1000
 """How many events are kept for who has not been told of them."""
 
 
@@ -93,7 +93,7 @@ class EventRecorder(Struct):
     """When it was last seen who is idle; nobody is told of those that were before."""
     kinds: defaultdict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
     recorded: deque[tuple[int, float, WatchEvent]] = field(
-        default_factory=lambda: deque(maxlen=MOST_KEPT)
+        default_factory=lambda: deque(maxlen=MOST_EVENTS)
     )
 
     def takes(self, kind: str, count: int) -> bool:

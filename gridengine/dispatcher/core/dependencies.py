@@ -14,7 +14,7 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Supplied
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.serialize.references import can_go_on
 from gridengine.wire.messages import (
     ClientForget,
@@ -179,7 +179,7 @@ def _settle_kept(
         if (
             payload is not None
             and not finished.raised
-            and type(payload) is not KeptPayload
+            and type(payload) is not PayloadAtWorker
             and not can_go_on(payload, values)
         ):
             state.effects.append(WantAnswer(0, awaited.reference, missing=True))
@@ -187,7 +187,7 @@ def _settle_kept(
         state.effects.append(WantAnswer(0, awaited.reference, missing=False))
     if finished.recalled and not finished.path:
         return
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         _keep_away(state, one, payload, index, awaited)
     elif known is None:
         state.released_early.discard(awaited.reference)
@@ -198,7 +198,7 @@ def _settle_kept(
 
 
 def _keep_away(
-    state: CoreState, one: OpenTask, payload: KeptPayload, index: int, awaited: AwaitedResult
+    state: CoreState, one: OpenTask, payload: PayloadAtWorker, index: int, awaited: AwaitedResult
 ) -> None:
     """Note that a result stays at its worker, while the caller may ask for it or calls need it."""
     reference, worker = payload.reference, state.workers.get(payload.worker)
@@ -238,14 +238,14 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
         return
     awaited.data = data
     payload = data.payload
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         awaited.data = ResultData(())  # it goes when the caller has it no more
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
             objects.bring(state, awaited)
     elif payload is not None and not data.raised:
         objects.keep_result(state, awaited, payload)
-    if awaited.told and type(payload) is not KeptPayload:
+    if awaited.told and type(payload) is not PayloadAtWorker:
         state.effects.append(events.ResultFetched(awaited.reference, data))
     if awaited.waiting:
         begin_waiting(state, awaited)

@@ -19,7 +19,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.wire.messages import Hello, Message
 
 
@@ -220,12 +220,12 @@ class Lost(EffectBase, frozen=True):
     worker: bytes
 
 
-class ResultKept(EffectBase, frozen=True):
+class ResultStays(EffectBase, frozen=True):
     """A result stays at its worker, and is about to be told. When nobody has it any more,
     `ClientForget` names it once more than other results.
     """
 
-    payload: KeptPayload
+    payload: PayloadAtWorker
 
 
 class ResultFetched(EffectBase, frozen=True):

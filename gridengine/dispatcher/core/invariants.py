@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from gridengine.dispatcher.core.calls import CallState, Client, OpenTask, Story, Subject, Submitter
 from gridengine.dispatcher.core.fair_queue import TaskBundle
 from gridengine.dispatcher.core.model import READY, Batch, Phase, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
+from gridengine.dispatcher.core.provisioner import MOST_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class _Check:
                 known = alone or (worker is not None and worker.launch is launch)
                 self.holds(known, f"{key} is somebody else")
         self.holds(not workers, "a worker's provisioner is not known")
-        self.holds(len(self.state.withdrawn) <= KEPT_WITHDRAWN, "too many withdrawn are kept")
+        self.holds(len(self.state.withdrawn) <= MOST_WITHDRAWN, "too many withdrawn are kept")
         unmatched = set(self.state.unmatched.values())
         self.holds(unmatched <= set(self.state.workers), "who is unmatched is gone")
 

@@ -22,7 +22,7 @@ from gridengine.dispatcher.core.calls import (
     shown_calls,
     without,
 )
-from gridengine.dispatcher.core.events import ResultKept, Warn
+from gridengine.dispatcher.core.events import ResultStays, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
@@ -43,7 +43,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Report
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
 
@@ -381,8 +381,8 @@ def settle(
     if state.story is not None:
         state.story.move(span, "settled")
     if one.kept and payload is not None:
-        if type(payload) is KeptPayload:
-            state.effects += [] if one.remade else [ResultKept(payload)]
+        if type(payload) is PayloadAtWorker:
+            state.effects += [] if one.remade else [ResultStays(payload)]
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(

@@ -16,7 +16,7 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
-KEPT_WITHDRAWN = 10_000
+MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
 """What workers that announce functions have together."""
 
@@ -249,7 +249,7 @@ class Provisioner(Struct, eq=False):
         not.
         """
         self.withdrawn[key_of(one.handle)] = None
-        if len(self.withdrawn) > KEPT_WITHDRAWN:
+        if len(self.withdrawn) > MOST_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
 
     def update(self, reports: Mapping[Handle, Report], now: float) -> list[LaunchedWorker]:

@@ -64,7 +64,7 @@ class Agenda:
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
 """For how many names of functions calls are counted by name, and the name of all others."""
-KEPT_FAILURES = 200
+MOST_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
@@ -178,7 +178,7 @@ class CoreState:
     def _add_figures(self) -> None:
         self.done = self.failed = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
-        self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
+        self.failures: deque[calls.Failure] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
 

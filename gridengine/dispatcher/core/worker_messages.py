@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage
 from gridengine.resources.demand import ANY
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 
@@ -68,7 +68,7 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
         run.batch.answered_at = state.now
     stdout = stderr = b""
     if result.held is not None:
-        payload = KeptPayload(*result.held, run.worker.id)
+        payload = PayloadAtWorker(*result.held, run.worker.id)
     if result.output:
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)

@@ -29,7 +29,7 @@ class Started:
 
     def _start(self, folder: DispatcherFolder, options: StartOptions, *, foreground: bool) -> str:
         folder.make()
-        background.keep_options(folder, options)
+        background.write_options(folder, options)
         self.options = folder.options()
         return "process 1"
 

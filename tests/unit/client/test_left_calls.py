@@ -29,7 +29,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.stored_runs import HandedCalls, RunSummary, origin
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome
 
@@ -56,7 +56,7 @@ class File:
     def __init__(self) -> None:
         self.writer = Writer()
         self.written: list[tuple[Any, Any]] = []
-        self.keepers: dict[Path, Any] = {}
+        self.clients: dict[Path, Any] = {}
 
     def add_result(self, place: Any, payload: Any, error: Any, *, raised: bool) -> None:
         self.written.append((place, error or payload))
@@ -181,9 +181,9 @@ def test_all_files_of_a_client_are_flushed_though_one_fails(
 ) -> None:
     client = RemoteScheduler(Path("/r/client.json"))
     files = [File(), File(), File()]
-    kept = [client.keeping("a"), client.keeping("b")]
+    kept = [client.leaving_as("a"), client.leaving_as("b")]
     for one, keeper in zip(files, [*kept, RemoteScheduler(client.path)], strict=True):
-        one.keepers[client.path] = keeper
+        one.clients[client.path] = keeper
     files[0].writer.full = True
     monkeypatch.setattr(module, "files_in_use", lambda: files)
     assert not flush_handed(client)

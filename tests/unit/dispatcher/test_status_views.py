@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gridengine.dispatcher.core.events import Explained, Launched
-from gridengine.dispatcher.core.state import KEPT_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
+from gridengine.dispatcher.core.state import MOST_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
@@ -141,10 +141,10 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
 
 def test_of_failures_the_last_are_kept() -> None:
     play = Play()
-    count = KEPT_FAILURES + 10
+    count = MOST_FAILURES + 10
     play.submit(*[1] * count)
     play.play(ClientCancel(0, range(1, count + 1), 15))
-    assert len(told(play, most=1000).failures) == KEPT_FAILURES
+    assert len(told(play, most=1000).failures) == MOST_FAILURES
     assert told(play).failed == count
 
 

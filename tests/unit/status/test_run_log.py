@@ -18,7 +18,7 @@ from gridengine.errors import ClusterError
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.rows import Status, merged
 from gridengine.status.watch_events import (
-    MOST_KEPT,
+    MOST_EVENTS,
     MOST_OF_KIND,
     WINDOW_SECONDS,
     EventRecorder,
@@ -309,12 +309,12 @@ def test_of_much_at_a_time_a_sample_is_told_and_how_much_is_left_out() -> None:
 def test_who_is_told_late_is_told_of_the_last_and_how_many_were_before() -> None:
     recorder = EventRecorder()
     told = recorder.position
-    for number in range(MOST_KEPT + 7):
+    for number in range(MOST_EVENTS + 7):
         recorder.now = number
         recorder.note(WatchEvent("call done", 2))
     events, left_out = recorder.since(told, recorder.now)
-    assert len(events) == MOST_KEPT
-    assert (events[0].seconds_ago, events[-1].seconds_ago) == (MOST_KEPT - 1, 0)
+    assert len(events) == MOST_EVENTS
+    assert (events[0].seconds_ago, events[-1].seconds_ago) == (MOST_EVENTS - 1, 0)
     assert left_out == {"call done": 14}
 
 
@@ -325,7 +325,7 @@ def test_of_two_statuses_the_later_is_left_with_the_events_of_both_up_to_so_many
     assert both.done == 2
     assert both.events == [WatchEvent("call done", 1, 2.0), WatchEvent("worker lost")]
     assert both.left_out == {"call done": 3}
-    one = Status(events=[WatchEvent("call done", 2)] * MOST_KEPT, left_out={"call done": 1})
+    one = Status(events=[WatchEvent("call done", 2)] * MOST_EVENTS, left_out={"call done": 1})
     both = merged(one, two)
-    assert (len(both.events), both.events[-1].kind) == (MOST_KEPT, "worker lost")
+    assert (len(both.events), both.events[-1].kind) == (MOST_EVENTS, "worker lost")
     assert both.left_out == {"call done": 3}

@@ -8,12 +8,10 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Capacity, Cores
-from gridengine.schedulers.options import (
+from gridengine.schedulers.requests import (
     check_no_conflict,
-    check_not_ours,
     fill_template,
     native_options,
-    split_words,
 )
 
 
@@ -31,26 +29,6 @@ def test_what_is_said_twice_is_refused_with_both_places() -> None:
     check_no_conflict(Cores(2), ["h_vmem"], own)
     with pytest.raises(ConfigurationError, match=r"Cores\(2\) of a call and parallel_environment="):
         check_no_conflict(Cores(2), ["h_vmem", "-pe"], own)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [("", []), ("  -l  x ", ["-l", "x"]), ("-N 'a b' ''", ["-N", "a b", ""])],
-)
-def test_options_are_cut_into_words_as_in_a_shell(options: str, words: list[str]) -> None:
-    assert split_words(options) == words
-
-
-@pytest.mark.parametrize("options", ["-N 'a", 'x "', "x\\"])
-def test_a_quote_that_is_not_closed_is_refused(options: str) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        split_words(options)
-
-
-def test_what_workers_need_is_not_for_users_to_set() -> None:
-    check_not_ours(["-l"], {"-o"})
-    with pytest.raises(ConfigurationError, match="-o is not for users to set"):
-        check_not_ours(["-l", "-o"], {"-o"})
 
 
 def seats(words: Any) -> Seats:

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import ResultFetched, ResultKept
+from gridengine.dispatcher.core.events import ResultFetched, ResultStays
 from gridengine.dispatcher.core.tasks import ResultData
-from gridengine.dispatcher.io_loop import KeptPayloads
+from gridengine.dispatcher.io_loop import PayloadsAtWorkers
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 
 
-def kept(answer: Callable[[KeptPayloads, int], Any]) -> tuple[KeptPayloads, KeptPayload, list[Any]]:
+def kept(
+    answer: Callable[[PayloadsAtWorkers, int], Any],
+) -> tuple[PayloadsAtWorkers, PayloadAtWorker, list[Any]]:
     """Return all payloads, one of them, and what is asked for and released; a request is answered
     so.
     """
@@ -25,13 +27,13 @@ def kept(answer: Callable[[KeptPayloads, int], Any]) -> tuple[KeptPayloads, Kept
         said.append(reference)
         answer(payloads, reference)
 
-    payloads = KeptPayloads(ask, said.append)
-    payload = KeptPayload(7, 100, b"w")
-    payloads.add(ResultKept(payload))
+    payloads = PayloadsAtWorkers(ask, said.append)
+    payload = PayloadAtWorker(7, 100, b"w")
+    payloads.add(ResultStays(payload))
     return payloads, payload, said
 
 
-def fill(data: ResultData) -> Callable[[KeptPayloads, int], Any]:
+def fill(data: ResultData) -> Callable[[PayloadsAtWorkers, int], Any]:
     return lambda payloads, reference: payloads.fill(ResultFetched(reference, data))
 
 
