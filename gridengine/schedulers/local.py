@@ -306,7 +306,11 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 class SpawnedForkServer(NamedTuple):
-    """A fork server without an agent: our end of its socket, process, environment, and starter."""
+    """A fork server that this process has started and that no agent has taken over yet.
+
+    sock: our end of its socket. process: its process. environment: the variables that it was
+    started with. owner: the id of the process that started it; a fork of that must leave it alone.
+    """
 
     sock: socket.socket
     process: subprocess.Popen[bytes]

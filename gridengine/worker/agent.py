@@ -45,7 +45,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import agent_requests
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.nested_calls import NestedCalls
+from gridengine.worker.nested_relay import NestedCalls
 from gridengine.worker.output import OutputReaders, Relay
 from gridengine.worker.poller import Poller
 from gridengine.worker.process_resources import Processors, threads_of_call
