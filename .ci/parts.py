@@ -35,6 +35,7 @@ PARTS: dict[str, list[str]] = {
     "gridengine/schedulers/": [*SYSTEMS, "faults", "worker"],
     "gridengine/serialize/": [*CALLS, "worker", NEWEST_PYTHON],
     "gridengine/settings/": ["command_line", "dispatcher", "map", "clusters"],
+    "gridengine/status/": ["watching"],
     "gridengine/watching/": ["watching", "clusters"],
     "gridengine/wire/": ["dispatcher", "security", "wire"],
     "gridengine/worker/": [*CALLS, "faults", "security", "worker", NEWEST_PYTHON],

@@ -75,7 +75,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     )
     from gridengine.api.share import share as share
     from gridengine.api.watch import watch as watch
-    from gridengine.dispatcher.core.status import Status as Status
+    from gridengine.status.rows import Status as Status
     from gridengine.wire.messages import Attempt as Attempt
     from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
@@ -122,7 +122,7 @@ _MODULES = {
         "api.program": "LineProgram Program ProgramFailed run_program",
         "api.share": "share",
         "api.watch": "watch",
-        "dispatcher.core.status": "Status",
+        "status.rows": "Status",
         "wire.messages": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",

@@ -75,7 +75,7 @@ def gridengine_scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     where, mark = _where(request.config), f"{os.getpid()}-{os.urandom(8).hex()}"
     with contextlib.ExitStack() as stack:
         scheduler, folder = _open(stack, where, mark)
-        from gridengine.schedulers import default_in_block
+        from gridengine.schedulers.default import default_in_block
 
         stack.enter_context(default_in_block(scheduler, PROCESSES if where == TCP else where))
         yield scheduler

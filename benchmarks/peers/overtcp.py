@@ -11,7 +11,7 @@ from benchmarks.peers.ours import Ours
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-from gridengine.schedulers.local_process import LocalLauncher, worker_environment
+from gridengine.schedulers.local import LocalLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
 

@@ -15,9 +15,9 @@ from gridengine.api.named_runs import NamedRun, run_of, runs_of
 from gridengine.arguments import flag, text
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.client.left_calls import flush_handed, leave_runs
+from gridengine.client.outliving_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 
 T = TypeVar("T")
 SHOW_SECONDS = 2.0
@@ -133,7 +133,7 @@ class Client(RemoteScheduler):
 
     def _flush_calls(self, end: float | None) -> bool:
         done = True
-        for place in (self, *self.kept):
+        for place in (self, *self.of_runs):
             for one in tuple(place.submitters):
                 one.hand_over_all()
             left = None if end is None else max(end - time.monotonic(), 0.0)
@@ -165,7 +165,7 @@ class Client(RemoteScheduler):
 
     def close(self) -> None:
         """Do as `disconnect`."""
-        for place in tuple(self.kept):
+        for place in tuple(self.of_runs):
             place.close()
         super().close()
 

@@ -20,8 +20,8 @@ from gridengine.client.options import CallOptions, given
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, trimmed
-from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
+from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
 from gridengine.serialize.references import numbers

@@ -84,7 +84,7 @@ class LocalDispatcher:
         self._pid = os.getpid()
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, self._folder.path, ignore_errors=True)
-            background.keep_options(self._folder, options)
+            background.write_options(self._folder, options)
             lock = self._folder.take_lock()
             theirs, self._ours = os.pipe()
             self._output = [OutputPipe(stream) for stream in StandardStreams(lambda: None)]

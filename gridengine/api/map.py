@@ -20,8 +20,8 @@ from gridengine.client.keywords import (
     zipped,
 )
 from gridengine.errors import trim, trimmed
-from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gridengine.arguments import flag
 from gridengine.client.keywords import CallKeywords, takes
-from gridengine.client.left_calls import take_by_now
 from gridengine.client.options import RunOptions, call_options
+from gridengine.client.outliving_calls import take_by_now
 from gridengine.display import html_table
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
 from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
@@ -204,8 +204,8 @@ class NamedRun:
         results: list[Any] = []
         only_failures = flag("failed_only", failed_only)
         for function, form, given, places in calls_to_make(self.name, self.path, only_failures):
-            kept = RunOptions(self.name, self.path, places=tuple(places))
-            how = scheduler, reraise, chunksize, checked, kept
+            named = RunOptions(self.name, self.path, places=tuple(places))
+            how = scheduler, reraise, chunksize, checked, named
             results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
         return results
 

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.api.terminal_line import TerminalLine, is_terminal
 from gridengine.display import plural
 from gridengine.resources.units import format_seconds
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
+    from gridengine.api.terminal_line import TerminalLine
     from gridengine.client.submitter import Submitter
-    from gridengine.dispatcher.core.status import Snapshot
+    from gridengine.status.snapshot import Snapshot
 
 FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
 """When the first line in a log comes, and the least time between two lines, except the last."""
@@ -140,6 +140,8 @@ class Bar(Struct, eq=False):
 
     def show(self, said: BarText, part: float | None) -> None:
         """Draw the bar and the text, as wide as there is room for."""
+        from gridengine.api.terminal_line import TerminalLine
+
         self._line = self._line or TerminalLine(self._stream)
         width = self._line.width
         words = said.within(width - NARROWEST)
@@ -235,6 +237,8 @@ def display_here(clock: Callable[[], float]) -> Display | None:
         return NotebookCell(importlib.import_module("IPython.display").display)
     if sys.stderr is None:
         return None
+    from gridengine.api.terminal_line import is_terminal  # here: most maps end before they show one
+
     if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
         return Bar(sys.stderr)
     return LogLines(sys.stderr, clock)

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 from gridengine.arguments import number
 from gridengine.client.connect import dispatcher_of, resolve
-from gridengine.dispatcher.core.run_log import merged
-from gridengine.dispatcher.core.status import Status
 from gridengine.errors import safe_repr
 from gridengine.schedulers.base import Scheduler
+from gridengine.status.rows import Status, merged
 from gridengine.watching.newest_value import Newest
 
 log = logging.getLogger("gridengine")

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     Function,
     Request,
@@ -21,6 +20,7 @@ from gridengine.dispatcher.core.tasks import (
 )
 from gridengine.dispatcher.unsettled import Listener, Wanted
 from gridengine.resources.demand import Demand
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.messages import (
     ClientCancel,
     ClientForget,
@@ -32,7 +32,7 @@ from gridengine.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Status
+    from gridengine.status.rows import Status
 
 
 class Dispatcher:
@@ -161,7 +161,7 @@ class Dispatcher:
         Raises:
             ConfigurationError: the dispatcher has been closed, or belongs to another process.
         """
-        from gridengine.dispatcher.core.status import Status  # few ask
+        from gridengine.status.rows import Status  # few ask
 
         return Status(slots=self.slots, worker_count=1)
 

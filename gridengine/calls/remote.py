@@ -27,7 +27,6 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.encoding import Outgoing, take_joinable
 from gridengine.calls.outstanding import (
     ClientLimits,
     Left,
@@ -38,13 +37,14 @@ from gridengine.calls.outstanding import (
 )
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
+from gridengine.calls.translation import Outgoing, take_joinable
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.status.rows import Status
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
@@ -84,7 +84,7 @@ class RemoteDispatcher(RequestingDispatcher):
         path: of the connection file for clients.
         weight: this client's part of the turns of all clients.
         max_calls, max_bytes: how much this client may have open; None is any number.
-        keep: the name under which the calls that this client leaves pass to the next client.
+        origin: the name under which the calls that this client leaves pass to the next client.
             Outcomes that earlier clients of the name have left arrive in the queue `left`.
         python: the version of Python that the client's functions need; empty if it sends none, and
             only asks.
@@ -107,7 +107,7 @@ class RemoteDispatcher(RequestingDispatcher):
         weight: float = 1.0,
         max_calls: int | None = None,
         max_bytes: int | None = None,
-        keep: str = "",
+        origin: str = "",
         python: str = PYTHON,
         patience: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -118,7 +118,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
-        self._hello = _hello(weight, keep, python)
+        self._hello = _hello(weight, origin, python)
         self.left = queue.SimpleQueue[ClientWelcome | Left | GridEngineError]()
         """The outcomes that earlier clients of the name have left: first the welcome, which says
         how many, then the outcomes. Each epoch of the dispatcher begins the sequence again. An
@@ -520,7 +520,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._answer(message.number, message)
 
 
-def _hello(weight: float, keep: str, python: str) -> ClientHello:
+def _hello(weight: float, origin: str, python: str) -> ClientHello:
     """Return this process's greeting."""
     pid = os.getpid()
     script = Path(sys.argv[0]).name if sys.argv else ""
@@ -536,7 +536,7 @@ def _hello(weight: float, keep: str, python: str) -> ClientHello:
         started(pid),
         weight,
         keeps=True,
-        keep=keep,
+        keep=origin,
     )
 
 

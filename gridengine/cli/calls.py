@@ -12,9 +12,9 @@ from msgspec.structs import asdict
 
 from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, console, json_option, print_json, table
-from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.display import plural
+from gridengine.status.rows import FailureStatus, RunStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
 from gridengine.watching.phrases import seconds, size

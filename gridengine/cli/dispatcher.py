@@ -64,7 +64,7 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
     background.make_scheduler(options).close()  # raises for wrong options, before anything starts
     folder.make()
     lock = folder.take_lock()
-    with contextlib.closing(lock), background.keeping_options(folder, options):
+    with contextlib.closing(lock), background.replacing_options(folder, options):
         if foreground:
             os.set_inheritable(lock.descriptor, True)
             command = background.process_command(folder.path, background.Inherited(lock.descriptor))
@@ -142,7 +142,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    from gridengine.client.left_calls import runs_at
+    from gridengine.client.outliving_calls import runs_at
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)

@@ -34,7 +34,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.checks import Finding, State, setting_of
 from gridengine.schedulers.detect import this_allocation
-from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
 from gridengine.settings.values import settings, sources
 
@@ -76,8 +76,8 @@ def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
-    """Return whether something that is here does not work, or the only examined scheduler is not
-    here.
+    """Return whether something that is installed does not work, or the only scheduler that was
+    examined is not installed.
     """
     states = {finding.state for finding in findings}
     alone = len({finding.of for finding in findings} - {"here"}) == 1

@@ -186,6 +186,6 @@ def resources_of(given: dict[str, Any]) -> Resource:
 
 def entry_for(name: str | None) -> SchedulerEntry:
     """Return the scheduler of this name, by default that of the settings, else the best here."""
-    from gridengine.schedulers import default_entry
+    from gridengine.schedulers.default import default_entry
 
     return default_entry()[0] if name is None else entry_of(name)

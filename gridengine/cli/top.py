@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from gridengine.cli.completion import watched_names
 from gridengine.cli.console import command, folded, json_option, print_json
 from gridengine.cli.explain import status_with_reasons
-from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
+from gridengine.status.rows import merged
 from gridengine.watching.connections import Watched
 from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain

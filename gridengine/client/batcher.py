@@ -38,7 +38,7 @@ from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import numbers

@@ -8,11 +8,9 @@ from typing import Any
 
 from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.schedulers.inline import InlineScheduler
-from gridengine.schedulers.nested import NestedScheduler
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.default import default_scheduler, named_scheduler
+from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 from gridengine.settings.values import settings
 
 
@@ -51,7 +49,7 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
             weight=scheduler.weight,
             max_calls=scheduler.max_calls,
             max_bytes=scheduler.max_bytes,
-            keep=scheduler.keep,
+            origin=scheduler.origin,
         )
         scheduler.max_workers = remote.slots
         return remote

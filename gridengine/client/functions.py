@@ -357,7 +357,7 @@ def function_of_map(f: Callable[..., Any], options: CallOptions = DEFAULT) -> Fu
         ConfigurationError: the working directory is gone.
     """
     if options.exceptions or options.logs:
-        most = shared_memory.KEPT_BYTES
+        most = shared_memory.IDLE_BYTES
         return make_function(f, options.exceptions, logs=options.logs, most_digested=most)
     own_modules().check()
     return _recent_functions(surroundings()).find(f)
@@ -368,7 +368,7 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     """Return the functions of maps that were pickled in these surroundings."""
 
     def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
-        function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
+        function = make_function(f, most_digested=shared_memory.IDLE_BYTES)
         size = size_of(function.payload)
         is_cached = size <= SMALL_BYTES and not function.needs and not function.after
         return function, size if is_cached else math.inf

@@ -24,13 +24,13 @@ from msgspec import Struct, field
 from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
@@ -115,7 +115,7 @@ class UndecodedResult:
         self._call = call
         self.failed = event.raised or event.payload is None
         self.recalled = event.recalled
-        self.is_at_worker = type(event.payload) is KeptPayload
+        self.is_at_worker = type(event.payload) is PayloadAtWorker
         self.event: CallsFinished | None = event
         """None once it has been unpickled."""
         self._lock = threading.Lock()
@@ -441,7 +441,7 @@ class CallFuture(Future[Any]):
         event = outcome.event if type(outcome) is UndecodedResult else None
         payload = None if event is None else event.payload
         return (
-            type(payload) is KeptPayload
+            type(payload) is PayloadAtWorker
             and payload.when_here is not None
             and payload.when_here(act)
         )

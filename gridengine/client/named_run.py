@@ -22,10 +22,10 @@ from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
-from gridengine.serialize.payload import KeptPayload, Payload, size_of
+from gridengine.serialize.payload import Payload, PayloadAtWorker, size_of
 from gridengine.serialize.users_modules import own_modules
 
 log = logging.getLogger("gridengine")
@@ -67,7 +67,7 @@ class OpenRun:
         )
         try:
             if isinstance(place, RemoteScheduler):
-                from gridengine.client.left_calls import place_of_run  # few need it
+                from gridengine.client.outliving_calls import place_of_run  # few need it
 
                 anew = options.resume is False
                 self.place, self.left_at = place_of_run(self._file, place, anew=anew)
@@ -124,7 +124,7 @@ class OpenRun:
             return
         for item, last, block, offset, only_here in places:
             start, stop = max(item, event.start), min(last, event.stop)
-            if start < stop and not (only_here and type(event.payload) is KeptPayload):
+            if start < stop and not (only_here and type(event.payload) is PayloadAtWorker):
                 at = offset + start - item
                 place = block, at, at + stop - start, start - event.start
                 self._file.add_result(place, event.payload, event.error, raised=event.raised)

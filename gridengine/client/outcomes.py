@@ -28,7 +28,7 @@ from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.wire.messages import Attempt, TaskBegan
 
 log = logging.getLogger("gridengine")
@@ -51,7 +51,9 @@ class OutcomeListener:
             log_relay().take(event.payload)
 
     def abandoned(self) -> None:
-        """Do nothing: all calls were handed over."""
+        """The call that submitted these calls has ended. Do nothing: the dispatcher has all of
+        them, and ends them.
+        """
 
 
 class OutcomeRecorder(Protocol):
@@ -144,7 +146,7 @@ def cancelled_error(
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
     """Return the outcomes of successful calls. Values that cannot be unpickled are errors."""
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         try:
             payload = payload.fetch()
         except Exception as error:

@@ -16,7 +16,6 @@ from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import PicklingError, short_repr
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -24,6 +23,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays
+from gridengine.status.snapshot import Snapshot
 
 
 class MapRequest(Struct, frozen=True):

@@ -30,8 +30,8 @@ from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
-from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.schedulers.default import make_scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.unpicklable import name_of

@@ -51,7 +51,7 @@ Rejected:
 - Sending followers each event as it happens. Calls may end by the ten thousand in a second;
   followers get a status at intervals with the events since, made once for all who want the same.
 - Fetching every result. Large results stay at their workers until the caller asks
-  (`io_loop.KeptPayloads`).
+  (`io_loop.PayloadsAtWorkers`).
 - Workers on a stand-alone dispatcher's own machine that connect over TCP as others do. Calls on
   this machine keep their speed; `remote_workers.MixedWorkers` has both kinds.
 """

@@ -1,7 +1,7 @@
 """The loop of the I/O thread (`IOLoop`): wait, pass events and messages to the core, perform the
 core's effects (`EffectPerformer`), and publish snapshots.
 
-Large results stay at their workers until the caller asks for them (`KeptPayloads`).
+Large results stay at their workers until the caller asks for them (`PayloadsAtWorkers`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gridengine.dispatcher.core.events import (
     Rebalance,
     Received,
     ResultFetched,
-    ResultKept,
+    ResultStays,
     Send,
     Tick,
     Warn,
@@ -42,11 +42,11 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
 )
 from gridengine.dispatcher.launcher_thread import LauncherThread
-from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.dispatcher.worker_links import Link
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
@@ -75,7 +75,7 @@ how many calls travel together.
 """
 
 
-class KeptPayloads:
+class PayloadsAtWorkers:
     """The payloads that the caller has in the place of results at workers. The I/O thread adds and
     fills them; any thread may ask for one.
 
@@ -92,7 +92,7 @@ class KeptPayloads:
         self._release = release
         self._coming: dict[int, Future[ResultData]] = {}
 
-    def add(self, effect: ResultKept) -> None:
+    def add(self, effect: ResultStays) -> None:
         """Make a payload able to fetch its result."""
         payload, reference = effect.payload, effect.payload.reference
         self._coming[reference] = coming = Future[ResultData]()
@@ -170,7 +170,7 @@ class EffectPerformer:
         held: Resource | None,
         wanted: dict[int, Wanted],
         nested: Clients,
-        payloads: KeptPayloads,
+        payloads: PayloadsAtWorkers,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -198,7 +198,7 @@ class EffectPerformer:
             Explain: self._explain,
             Lost: self._lost,
             WantAnswer: self._answer_want,
-            ResultKept: payloads.add,
+            ResultStays: payloads.add,
             ResultFetched: payloads.fill,
             Warn: self._warn,
             Inform: self._inform,

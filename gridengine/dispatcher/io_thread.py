@@ -31,26 +31,24 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.status import Snapshot
-from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, KeptPayloads
+from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
-from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
-from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.dispatcher.worker_links import Link, LocalWorkers
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientForget
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
     from gridengine.dispatcher.reports import MetricsFile
     from gridengine.dispatcher.run_directory import Home
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
+    from gridengine.status.rows import Status
     from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
@@ -74,9 +73,9 @@ class DispatcherThread:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
-        server: the socket for clients in other processes; None if there can be none.
+        server: the socket for clients in other processes; None if no other process can connect.
         home: the folder of a stand-alone dispatcher.
-        journal: the journal of a stand-alone dispatcher; closed with this.
+        journal: the journal of a stand-alone dispatcher; it is closed together with the thread.
         clock: the clock of the I/O thread, of its local workers and of its sockets.
 
     Raises:
@@ -145,6 +144,8 @@ class DispatcherThread:
         self._policy = replace(policy, keeps_others=home is not None)
         self._core = StateMachine(self._policy, checked=self.settings.check)
         if self._journal is not None:
+            from gridengine.dispatcher.serving.worker_record import RecordedLink  # few have one
+
             assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
             self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
 
@@ -176,7 +177,7 @@ class DispatcherThread:
         """Start the I/O thread, and everything that runs beside it."""
         settings, run_id = self.settings, self._link.context.id
         self._named = clients.named
-        self._payloads = KeptPayloads(self._ask, self._let_go)
+        self._payloads = PayloadsAtWorkers(self._ask, self._let_go)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -230,18 +231,18 @@ class DispatcherThread:
         return self._loop.snapshot
 
     def when_ended(self, then: Callable[[], object]) -> None:
-        """Call `then` when the I/O thread has ended, in order or not; perhaps twice."""
+        """Call `then` when the I/O thread has ended, normally or by an error; perhaps twice."""
         self._when_ended = then
         if not self._thread.is_alive():
             then()
 
     def scale(self, minimum: int | None, maximum: int | None) -> tuple[int, int]:
-        """Change the bounds for the number of workers from now on; None stands for the scheduler's.
-        Return the bounds.
+        """Change the bounds for the number of workers from now on. None means the bound that the
+        scheduler has. Return the bounds.
 
         Raises:
-            ConfigurationError: the scheduler runs all calls in one worker; or the arguments are no
-                bounds.
+            ConfigurationError: the scheduler runs all calls in one worker; or the arguments
+                are no valid bounds.
         """
         policy = self._policy
         if not policy.max_workers:
@@ -292,7 +293,7 @@ class DispatcherThread:
 
     def current_status(self, most: int = 100) -> Status:
         """Return the status; only for the I/O thread."""
-        from gridengine.dispatcher.core.status_views import status_of  # few ask
+        from gridengine.dispatcher.status_views import status_of  # few ask
 
         return status_of(self._core.state, self._began, self._clock.monotonic(), most=most)
 

@@ -39,7 +39,6 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.schedulers.logs import unanswered
 from gridengine.wire.connection_file import load_private, replace_private, to_json
 
 log = logging.getLogger("gridengine")
@@ -253,6 +252,8 @@ class LauncherThread:
         """
 
         def look_up() -> Event | None:
+            from gridengine.schedulers.logs import unanswered  # clusters alone have such logs
+
             words = unanswered(handles[0].log)
             if not words:
                 return None

@@ -10,11 +10,11 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.run_directory import LOGS, Home, tidy, tidy_logs, write_connection
+from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
+from gridengine.serialize.shared_memory import ResultBlocks, in_own_block
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
@@ -68,7 +68,9 @@ class RemoteWorkers:
         except BaseException:
             self._server.close()
             raise
-        self._blocks = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
+        self._blocks = ResultBlocks(
+            settings.kept_bytes or memory_here() // 4, self.context.directory
+        )
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams) if home is None else None
         """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""

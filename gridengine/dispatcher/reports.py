@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.errors import ConfigurationError
 from gridengine.settings.locations import home_folder
+from gridengine.status.rows import Status
 from gridengine.wire.connection_file import make_private_folder, replace_private
 
 log = logging.getLogger("gridengine")

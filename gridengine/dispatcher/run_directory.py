@@ -24,7 +24,6 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
-from gridengine.schedulers.logs import is_empty
 from gridengine.schedulers.registry import SCHEDULERS
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import (
@@ -272,6 +271,8 @@ def _connection(
 
 def tidy_logs(folder: Path) -> None:
     """Remove the empty logs below a folder."""
+    from gridengine.schedulers.logs import is_empty  # here: a map on this machine has no logs
+
     for path in folder.rglob("*.log"):
         if path.is_file() and is_empty(path):
             path.unlink(missing_ok=True)
@@ -281,6 +282,8 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
     """Remove a run directory except for logs with text. If nothing failed, mark the directory, so
     that it is kept less long.
     """
+    from gridengine.schedulers.logs import is_empty
+
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):
             path.unlink(missing_ok=True)

@@ -18,15 +18,14 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
+from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
-from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
-from gridengine.dispatcher.core.status import FileFault
-from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
-from gridengine.dispatcher.core.task_views import call_window, graph_of
-from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.status_views import call_status, find_calls, status_of
+from gridengine.dispatcher.task_views import call_window, graph_of
 from gridengine.dispatcher.watch_messages import (
     ACTS,
     CALLS,
@@ -49,6 +48,7 @@ from gridengine.errors import safe_repr
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
+from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientCancel
 from gridengine.worker.process_resources import resident_bytes
@@ -217,7 +217,7 @@ class WatchAnswers:
                 one.job,
                 one.log,
             )
-            for one in self._state.sample.kept
+            for one in self._state.sample.calls
         ]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
         output = b"" if self._printed is None else self._printed.content()
@@ -270,7 +270,7 @@ class WatchAnswers:
     def graph(self, request: Request, now: float) -> Answer:
         """Return the calls that need each other's results, and the counts of their functions."""
         made = graph_of(self._state, min(max(request.most, 0), MOST_NODES))
-        return replace(self.status(Request(STATUS, KEPT_FAILURES), now), graph=made)
+        return replace(self.status(Request(STATUS, MOST_FAILURES), now), graph=made)
 
     def cancel(self, request: Request, now: float) -> Answer:
         """End the calls that the request names, or all calls; with a run, only calls of that named

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import CallStatus, Status
-from gridengine.dispatcher.core.task_views import GraphStatus
+from gridengine.status.rows import CallStatus, GraphStatus, Status
 
 PROTOCOL = 1
 STATUS, REASONS, CALLS, CANCEL, DRAIN = "status", "reasons", "calls", "cancel", "drain"

@@ -23,9 +23,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.run_log import EventRecorder, Position, RunLog
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Request
+from gridengine.status.rows import Status
+from gridengine.status.run_log import RunLog
+from gridengine.status.watch_events import EventRecorder, Position
 from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
 from gridengine.worker.poller import Poller
 

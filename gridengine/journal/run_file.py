@@ -192,11 +192,11 @@ class RunFile:
         self._ids: dict[bytes, int] = {}
         self._began = False
         self._maps = itertools.count(1)
-        self.keeping = threading.Lock()
-        self.keepers: dict[Path, Closes] = {}
+        self.clients_lock = threading.Lock()
+        self.clients: dict[Path, Closes] = {}
         """The clients of stand-alone dispatchers that make this run's calls, by the paths of these
-        dispatchers' connection files. `close` closes them before the file. `keeping` is the lock of
-        this table.
+        dispatchers' connection files. `close` closes them before the file. `clients_lock`
+        is the lock of this table.
         """
         self._closed = False
         self._lock_of_rows = threading.Lock()
@@ -302,7 +302,7 @@ class RunFile:
 
     def close(self) -> None:
         """Write the remaining rows and release the file. May be called twice."""
-        for one in self.keepers.values():
+        for one in self.clients.values():
             one.close()
         with self._lock_of_rows:
             closed, self._closed = self._closed, True

@@ -12,9 +12,8 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FunctionStatus
-from gridengine.dispatcher.core.task_views import GraphFunction, GraphNode
 from gridengine.dispatcher.watch_messages import Answer
+from gridengine.status.rows import FunctionStatus, GraphFunction, GraphNode
 
 MOST_DRAWN = 5000
 DONE, FAILED = "done", "failed"

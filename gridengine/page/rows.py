@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import CallStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
+from gridengine.status.rows import CallStatus, Status, WorkerStatus
 from gridengine.watching.call_descriptions import call_arguments, causes
 from gridengine.watching.phrases import seconds
 from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of

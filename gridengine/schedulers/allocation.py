@@ -1,7 +1,7 @@
-"""The batch job that this process runs in, by what the batch system has put into its environment.
+"""The batch job that this process runs in, by the environment variables of the batch system.
 
-A script that was submitted with `sbatch -c 4` has four cores, whatever the machine has. Sites that
-do not bind jobs to cores show the job all of the machine, so the environment is asked.
+A script that was submitted with `sbatch -c 4` has four cores, however many the machine has. CPU
+affinity does not tell: many sites do not bind jobs to cores.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from gridengine.display import plural
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a batch job has on the node where it is asked.
+    """What a batch job has on the node of this process.
 
-    Attributes: `system`, the batch system, for people; `job`, its number; `cores`, how many this
-    process may use on this node; `nodes`, how many nodes the job has; `shares`, how many cores the
-    job has on each of several nodes, this one first, where this process may use all of them, else
-    empty; `memory` and `memory_per_core`, how many bytes of memory this process may use on a node,
-    and the same for each core, 0 where that is not said.
+    Attributes:
+        system: the batch system, for people.
+        job: the job's id.
+        cores: how many cores this process may use on this node.
+        nodes: how many nodes the job has.
+        shares: how many cores the job has on each of several nodes, this node first, if this
+            process may use all of them; else empty.
+        memory, memory_per_core: how many bytes of memory this process may use on a node, in all and
+            for each core; 0 if unknown.
     """
 
     system: str
@@ -37,8 +41,8 @@ class Allocation:
     memory_per_core: int = 0
 
     def memory_beside(self, cores: int) -> float:
-        """Return how many bytes of memory go with so many cores of one node; infinite where nobody
-        says.
+        """Return how many bytes of memory go with this many cores of a node; infinite if
+        unknown.
         """
         return self.memory or cores * self.memory_per_core or math.inf
 
@@ -56,9 +60,7 @@ class Allocation:
 
     @property
     def why_here(self) -> str:
-        """Why calls keep to this node of several, and how to use the others; empty where they need
-        not.
-        """
+        """Why calls stay on this node of several, and the remedy; empty if they need not."""
         return "" if self.nodes == 1 or self.shares else KEPT_HERE.get(self.system, KEPT_ON_NODE)
 
 
@@ -71,13 +73,13 @@ KEPT_ON_NODE = (
     "no workers are started on other nodes of a job; ask for one node, or run the script outside "
     "of jobs to have workers on many"
 )
-"""Why calls of a script keep to one node of a job that has several; on other systems."""
+"""Why calls of a script stay on one node of several; the second for other systems."""
 
 
 def allocation_here(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Return the batch job that a process with this environment runs in; None when in none.
+    """Return the batch job of a process with this environment; None if there is none.
 
-    A shell that `salloc` opens on the submit host is in none: the job's nodes are elsewhere.
+    A shell that `salloc` opens on the submit host has none: the job's nodes are elsewhere.
     """
     for names, read in READERS.items():
         if all(map(environment.get, names)):
@@ -97,21 +99,24 @@ def _of_slurm(environment: Mapping[str, str], host: str) -> Allocation | None:
     step = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
     tasks = max(_number(part.partition("(")[0]) for part in step.split(",")) or 1
     per_task = _number(environment.get("SLURM_CPUS_PER_TASK", "")) if tasks > 1 else 0
-    cores = per_task or max(1, on_node // tasks)
     nodes = _number(environment.get("SLURM_JOB_NUM_NODES", "")) or 1
     shares = () if step else _shares(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    every = shares if nodes == len(shares) > 1 else ()
     of_node, of_core = (
         _number(environment.get(f"SLURM_MEM_PER_{what}", "")) * 2**20 for what in ("NODE", "CPU")
     )
-    job = environment["SLURM_JOB_ID"]
-    return Allocation("Slurm", job, cores, nodes, every, of_node // tasks, of_core)
+    return Allocation(
+        "Slurm",
+        environment["SLURM_JOB_ID"],
+        per_task or max(1, on_node // tasks),
+        nodes,
+        shares if nodes == len(shares) > 1 else (),
+        of_node // tasks,
+        of_core,
+    )
 
 
 def _shares(text: str) -> tuple[int, ...]:
-    """Return how many cores a job has on each node, by SLURM_JOB_CPUS_PER_NODE, as "4(x2),1". A
-    batch script runs on the first.
-    """
+    """Return the job's cores on each node, first the script's, from "4(x2),1"."""
     return tuple(
         int(cores)
         for cores, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -120,63 +125,59 @@ def _shares(text: str) -> tuple[int, ...]:
 
 
 def _of_grid_engine(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read NSLOTS, and the file of a parallel environment that gives each host its slots
-    (qsub(1), sge_pe(5)).
-    """
-    lines = _lines(environment.get("PE_HOSTFILE", ""))  # no job has to have one
+    """Read NSLOTS, and a parallel environment's file of hosts and slots (qsub(1), sge_pe(5))."""
+    lines = _lines(environment.get("PE_HOSTFILE", ""))  # not all jobs have one
     slots = {short(name): _number(count) for name, count, *_ in map(str.split, lines)}
     cores = slots.get(short(host)) or _number(environment["NSLOTS"])
-    return (
-        Allocation("Grid Engine", environment["JOB_ID"], cores, len(slots) or 1) if cores else None
-    )
+    return _allocation("Grid Engine", environment["JOB_ID"], cores, len(slots))
 
 
 def _of_htcondor(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read what the slot has, of the file that the starter leaves for its job; a job has one."""
+    """Read the resources of the slot, from the file that the starter leaves for its job."""
     machine = _lines(environment["_CONDOR_MACHINE_AD"])
     fields = dict(line.split(" = ", 1) for line in machine if " = " in line)
-    cores = _number(fields.get("Cpus", ""))
     job = environment.get("CONDOR_JOB_ID") or environment["_CONDOR_SLOT"]
     memory = _number(fields.get("Memory", "")) * 2**20
-    return Allocation("HTCondor", job, cores, memory=memory) if cores else None
+    return _allocation("HTCondor", job, _number(fields.get("Cpus", "")), 1, memory)
 
 
 def _of_oar(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read the file that has a line for each core: the name of its node. A script runs on the
-    first.
-    """
-    lines = _lines(environment["OAR_NODEFILE"])
-    nodes = [short(line) for line in lines]
-    here = nodes.count(short(host)) or nodes.count(nodes[0]) if nodes else 0
-    job = environment["OAR_JOB_ID"]
-    return Allocation("OAR", job, here, len(set(nodes))) if here else None
+    """Read the file with a line for each core: its node's name. A script runs on the first node."""
+    nodes = [short(line) for line in _lines(environment["OAR_NODEFILE"])]
+    cores = nodes.count(short(host)) or nodes.count(nodes[0]) if nodes else 0
+    return _allocation("OAR", environment["OAR_JOB_ID"], cores, len(set(nodes)))
 
 
 def _of_pbs(environment: Mapping[str, str], host: str) -> Allocation | None:
     """Read the cores of the first chunk, where a script runs (NCPUS; a Torque's PBS_NUM_PPN), and
-    the file that names the job's nodes (qsub(1B)).
+    the file of the job's nodes (qsub(1B)).
     """
     nodes = {short(line) for line in _lines(environment["PBS_NODEFILE"])}
     cores = _number(environment.get("NCPUS") or environment.get("PBS_NUM_PPN", ""))
-    return Allocation("PBS", environment["PBS_JOBID"], cores, len(nodes) or 1) if cores else None
+    return _allocation("PBS", environment["PBS_JOBID"], cores, len(nodes))
 
 
 def _of_lsf(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read the hosts with their slots, as "n1 4 n2 2"; a script runs on the first."""
+    """Read the hosts and their slots, as "n1 4 n2 2"; a script runs on the first host."""
     words = environment["LSB_MCPU_HOSTS"].split()
     slots = {
         short(name): _number(count) for name, count in zip(words[::2], words[1::2], strict=False)
     }
     cores = slots.get(short(host)) or next(iter(slots.values()), 0)
-    return Allocation("LSF", environment["LSB_JOBID"], cores, len(slots)) if cores else None
+    return _allocation("LSF", environment["LSB_JOBID"], cores, len(slots))
 
 
 def _of_flux(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read what a task of a job is told (flux-environment(7)). No variable says its cores: it is
-    bound to them.
-    """
-    nodes = _number(environment["FLUX_JOB_NNODES"]) or 1
-    return Allocation("Flux", environment["FLUX_JOB_ID"], len(os.sched_getaffinity(0)), nodes)
+    """Read the variables of a job's task (flux-environment(7)), which is bound to its cores."""
+    cores, nodes = len(os.sched_getaffinity(0)), _number(environment["FLUX_JOB_NNODES"])
+    return _allocation("Flux", environment["FLUX_JOB_ID"], cores, nodes)
+
+
+def _allocation(
+    system: str, job: str, cores: int, nodes: int, memory: int = 0
+) -> Allocation | None:
+    """Return an allocation; None if its cores are unknown."""
+    return Allocation(system, job, cores, nodes or 1, memory=memory) if cores else None
 
 
 READERS: Mapping[tuple[str, ...], Callable[[Mapping[str, str], str], Allocation | None]] = {
@@ -188,13 +189,13 @@ READERS: Mapping[tuple[str, ...], Callable[[Mapping[str, str], str], Allocation 
     ("FLUX_JOB_ID", "FLUX_JOB_NNODES"): _of_flux,
     ("JOB_ID", "NSLOTS"): _of_grid_engine,
 }
-"""Who reads the variables of a job, by those that each job of a system has; `detect.JOBS` has the
+"""The reader for jobs of each system, by variables that all its jobs have; `detect.JOBS` has the
 first of each.
 """
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a file that a batch system leaves for its job; none when it is gone."""
+    """Return the lines of a file that a batch system leaves for its job; none if it is gone."""
     with contextlib.suppress(OSError):
         return Path(path).read_text().splitlines()
     return []

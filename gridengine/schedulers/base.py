@@ -1,4 +1,4 @@
-"""What every scheduler is: settings that a user holds, and a launcher that starts, watches and
+"""`Scheduler`: what a user holds. It has settings, and makes the launcher that starts, watches and
 stops workers.
 """
 
@@ -22,62 +22,54 @@ from gridengine.resources.kinds import Cores
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
 MOST_BY_HAND = 100
-"""How many workers that no scheduler has started may be connected at a time, at the least."""
+"""At least this many workers that people started by hand may be connected at a time."""
 
 
 class Closeable(Protocol):
-    """What is made once for a scheduler and shared by all its users."""
+    """What all users of one scheduler share: its dispatcher, made once."""
 
     def close(self, *, wait: bool = True) -> None: ...
     def status(self) -> Any: ...
 
 
 class Scheduler:
-    """What a user holds: settings, and with them the workers that all users of this instance share.
+    """Settings for workers, and the workers themselves, which all users of this instance share.
 
     Args of every scheduler:
         max_workers: the most workers at a time.
-        min_workers: so many are asked for at the first use, and kept though they have nothing to do
+        min_workers: this many are started at the first use, and stay while they have nothing to do
             (default 0).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail
+        start_timeout: for how many seconds calls may wait for their first worker before they fail
             with `WorkerNotStarted` (default: the setting, which is for ever).
 
-    Close it, leave its `with`, or let it be collected, and its workers end.
+    The workers end when it is closed, at the end of its `with`, or when it is collected.
     """
 
     local = True
-    """Whether workers run on this machine, as children of this process, or elsewhere, and call over
-    TCP with CURVE.
-    """
+    """Whether workers are children of this process. If not, they connect over TCP with CURVE."""
     starts_workers = True
-    """Whether workers are started for calls; if not, people start all of them by hand."""
+    """Whether it starts workers for calls; if not, people start them by hand."""
     slots = 1
     """How many calls one worker runs at a time."""
     _spare: int | None = None
-    """How many processes with nothing to do a worker keeps at most; None is as many as it has
-    slots.
-    """
+    """The most idle runners of a worker; None is as many as it has slots."""
     idle_seconds = 5.0
-    """How long a worker with nothing to do is kept."""
+    """How long a worker with nothing to do stays."""
     _start_at_once = False
-    """Whether the first workers start at once where there is room: then they are asked for before
-    it is known how many are wanted.
-    """
+    """Whether to launch the first workers at once, before the number of calls is known."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """What each worker holds, for calls to share; None has each worker hold what one call asks
-    for.
-    """
+    """What each worker holds, for calls to share; None is what one call requests."""
 
     walltime: float | None = None
-    """For how many seconds a worker may be there, None where nobody says."""
+    """For how many seconds a worker may run; None if the user gives no limit."""
 
     _not_pickled = (
         "leave it out: calls that a call makes run where it does; or make one in the call",
         "return plain data",
     )
-    """What to do instead of handing one over to a call, and of returning one."""
+    """What to do instead of passing a scheduler to a call, and instead of returning one."""
 
     def __init__(
         self, *, max_workers: int, min_workers: int = 0, start_timeout: float | None = None
@@ -102,18 +94,11 @@ class Scheduler:
 
     @property
     def cores(self) -> int | None:
-        """How many calls run at a time on what is this process's own: its machine, the job that it
-        is in; None where a cluster is asked for more.
-        """
+        """How many calls run at a time on this process's own machine or job; None on a cluster."""
         return self.slots if self.local else None
 
     def _hold(self, resources: Resource) -> None:
-        """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it
-        has one.
-
-        Raises:
-            TypeError: it is no resource.
-        """
+        """Have each worker hold these resources, for calls to share; one core if they have none."""
         check_resources("worker_resources", resources)
         self.worker_resources = (
             resources if resources.get(Cores) is not None else Cores(1) & resources
@@ -121,7 +106,7 @@ class Scheduler:
         self.slots = self.worker_resources.get(Cores).N  # type: ignore[union-attr]
 
     def launcher(self, run: LaunchContext) -> Launcher:
-        """Return what starts this scheduler's workers for a dispatcher.
+        """Return the launcher of this scheduler's workers for a dispatcher.
 
         Raises:
             NotImplementedError: it starts none.
@@ -131,28 +116,27 @@ class Scheduler:
     def dry_run(
         self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None
     ) -> LaunchPlan:
-        """Return what would be submitted to start `count` workers for calls that ask for these
+        """Return what would be submitted to start `count` workers for calls that request these
         resources. Nothing is submitted or written.
 
-        Workers that calls share (`worker_resources=`) are asked for with all that they hold.
-        `connection` is the file that tells the workers whom to call. Without, it is one in a folder
-        named `RUN`, in place of the name that a run's folder gets when it begins.
+        Workers that calls share (`worker_resources=`) are requested with everything that they hold.
+
+        connection: the file by which the workers connect (default: one in a folder named `RUN`,
+            which stands for the name that a run's folder gets when it begins).
 
         Raises:
             TypeError, ConfigurationError: an argument is not what it must be, or the site has no
-            words for what is asked.
+                words for a request.
         """
         check_resources("resources", resources)
         held = self.worker_resources
         if held is not None:
             from gridengine.resources.packing import Packer
 
-            Packer[int, int]([held]).add(
-                0, resources, 0.0
-            )  # raises when no worker can ever hold it
-        from gridengine.settings.values import (
-            settings,
-        )  # here, since few ask, and workers start the sooner
+            # Raises if no worker can ever hold the resources.
+            Packer[int, int]([held]).add(0, resources, 0.0)
+        # Imported here, since few need it, and workers start sooner without.
+        from gridengine.settings.values import settings
 
         directory = settings().runs / "RUN"
         launcher = self.launcher(
@@ -164,11 +148,10 @@ class Scheduler:
             launcher.close()
 
     def _prepare(self) -> None:
-        """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
+        """Begin slow work that needs no dispatcher: calls are about to be submitted."""
 
     def _share(self, make: Callable[[], Closeable]) -> Closeable:
-        """Return the one thing that all users of this instance share; `make` makes it the first
-        time.
+        """Return what all users of this instance share; `make` makes it at the first call.
 
         Raises:
             ConfigurationError: the scheduler has been closed.
@@ -178,15 +161,13 @@ class Scheduler:
                 raise ConfigurationError(f"{self!r} has been closed", hint="make a new one")
             if self._shared is None:
                 self._shared = make()
-                # The collector may run in any thread, one that holds locks too: there nobody waits
-                # for the end.
+                # The collector may run in any thread, even one that holds locks: do not wait there.
                 self._finalizer = weakref.finalize(self, self._shared.close, wait=False)
                 self._finalizer.atexit = False
             return self._shared
 
     def status(self) -> Any:
-        """Return what its dispatcher does at this moment, a `gridengine.Status`; None while nothing
-        was submitted.
+        """Return its dispatcher's present state, a `gridengine.Status`; None before the first call.
 
         Raises:
             ConfigurationError: it has been closed, or belongs to another process.
@@ -198,20 +179,18 @@ class Scheduler:
         return html_table(repr(self), self._facts())
 
     def _facts(self) -> Iterable[tuple[str, object]]:
-        """Return what notebooks show of it."""
+        """Return the rows that notebooks show."""
         if self._closed:
             return [("state", "closed")]
         try:
             status = self.status()
-        except GridEngineError as error:  # it has been closed meanwhile, say, or is another's
+        except GridEngineError as error:  # closed meanwhile, or another process's
             return [("state", error)]
         facts: list[tuple[str, object]] = [("state", "not used yet")]
         return facts if status is None else status.facts()
 
     def close(self) -> None:
-        """End this scheduler's workers. Calls that have not ended are cancelled. May be called
-        twice.
-        """
+        """End the workers. Calls that have not ended are cancelled. May be called twice."""
         with self._lock:
             self._closed = True
             shared, finalizer = self._shared, self._finalizer
@@ -221,7 +200,7 @@ class Scheduler:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no call was submitted to it yet."""
+        """Whether no call was submitted yet."""
         return self._shared is None and not self._closed
 
     def __enter__(self) -> Self:
@@ -234,21 +213,21 @@ class Scheduler:
 
 
 ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
-"""The schedulers of this process that a `with` block closes at its end."""
+"""The schedulers of this process whose `with` block is open."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
-"""Where calls are to run: a scheduler, a class or callable that gives one; "processes",
-"grid_engine", "slurm" or "inline" for this process's own of that name; None for what the settings
-say, or for what is best here.
+"""Where calls are to run: a scheduler; a class or callable that returns one; a name, as
+"processes", "grid_engine", "slurm" or "inline", for this process's own; None for the settings'
+choice, or the best that is here.
 """
 
 
 def check_resources(name: str, value: object) -> None:
-    """Raise a TypeError that names an argument unless it is resources."""
+    """Raise a TypeError that names the argument, unless its value is resources."""
     if not isinstance(value, Resource):
         raise TypeError(f"{name} must be resources, as Cores(4) & Memory(8), not {value!r}")
 
 
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """Raise: workers elsewhere connect by themselves, so that there is nothing to adopt."""
+    """Raise: workers elsewhere connect by themselves, and have no socket to adopt."""
     raise GridEngineError("workers of this scheduler connect by themselves")

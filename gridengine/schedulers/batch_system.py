@@ -1,13 +1,18 @@
-"""What batch systems have in common: workers are the tasks of array jobs, started by a script in
-the run directory.
+"""What all batch systems have in common: each worker is a task of an array job, which runs a script
+from the run directory and writes a log there.
 
-A system with commands is a module with its words (`batch_commands`); one launcher serves all of
-these (`command_launcher`). Another has a launcher of its own, as Grid Engine with DRMAA.
+A system with commands is a module of its words (`batch_commands`); one launcher serves them all
+(`command_launcher`). Grid Engine has a launcher of its own, by DRMAA.
+
+A cluster task is identified by the path of its log, which the worker reads from its standard output
+and sends when it connects: variables with ids, and the forms of ids, differ between systems. Log
+names therefore never repeat in a run directory.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import sys
@@ -15,7 +20,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from gridengine.arguments import whole
 from gridengine.display import plural
@@ -39,16 +44,17 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
-from gridengine.schedulers.refusals import TooMany, first_match
-from gridengine.schedulers.script import (
+from gridengine.schedulers.requests import TooMany, first_match
+from gridengine.schedulers.worker_command import (
+    command_words,
+    environment_variables,
     job_name,
     launch_script,
     line_of_text,
+    python_path,
     shell_lines,
-    variables,
-    words,
+    worker_command,
 )
-from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
@@ -57,7 +63,7 @@ Task = TypeVar("Task")
 
 
 MOST_LAUNCHES = 100_000
-"""How many launches of one process have a number of their own."""
+"""How many launches of one process have numbers of their own."""
 
 
 CAUSES = {
@@ -80,9 +86,7 @@ CAUSES = {
         "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
     ),
 }
-"""What it means that these words stand in the log of a worker that never connected, and what can be
-done.
-"""
+"""Words in the log of a worker that never connected: the cause, and the remedy."""
 
 
 NO_LOG = (
@@ -92,7 +96,7 @@ NO_LOG = (
 
 
 def shown_as(scheduler: Scheduler, native: str) -> str:
-    """Return how to make a scheduler that asks for the same."""
+    """Return an expression that makes a scheduler with the same options."""
     return f"{type(scheduler).__name__}({f'{native=}' if native else ''})"
 
 
@@ -100,32 +104,35 @@ class BatchScheduler(Scheduler):
     """Settings of workers that a batch system starts.
 
     Args of every such scheduler:
-        native: more options of the batch system, as they are.
+        native: more options of the batch system, passed on as they are.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
-        min_workers: so many are asked for at the first use, and kept though they have nothing to do
+        min_workers: this many are started at the first use, and stay while they have nothing to do
             (default 0).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail
-            with `WorkerNotStarted` and what the batch system says of it (default: the setting,
-            which is for ever).
+        start_timeout: for how many seconds calls may wait for their first worker before they fail
+            with `WorkerNotStarted` and the batch system's reason (default: the setting, which is
+            for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With any, the
-            shell is a login shell. When one fails, so does the task.
-        environment: variables for the calls, besides those of their caller; None leaves them what
-            the batch system gives.
+        prologue: shell lines that run before the worker, as "module load python". With a prologue
+            the shell is a login shell. If a line fails, the task fails.
+        environment: variables for the calls, besides those of their caller; None leaves them the
+            variables of the batch system.
         python: the interpreter on the nodes (default: this one); or the words of a command that
             acts as one, as `["apptainer", "exec", "image.sif", "python3"]`.
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
-            each worker runs all that fits (default: each worker holds what one call asks for, and
-            runs one call at a time).
-        name: what the batch system calls the jobs (default: as the function whose calls they were
-            first submitted for, or as the job).
+            each worker runs all calls that fit (default: each worker holds what one call requests,
+            and runs one call at a time).
+        name: the name of the jobs in the batch system (default: that of the function whose calls
+            were submitted first, or of the job).
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-        value.
+            value.
     """
 
     local = False
+    __signature__: ClassVar[inspect.Signature]
+    _own_arguments: ClassVar[Mapping[str, object]] = {}
+    """The batch system's own arguments, and their defaults, for `inspect.signature`."""
 
     def __init__(
         self,
@@ -154,25 +161,33 @@ class BatchScheduler(Scheduler):
             self._hold(worker_resources)
         self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
-        self._environment = None if environment is None else variables("environment", environment)
+        self._environment = (
+            None if environment is None else environment_variables("environment", environment)
+        )
         self._name = "" if name is None else line_of_text("name", name)
-        self._python = words("python", sys.executable if python is None else python)
+        self._python = command_words("python", sys.executable if python is None else python)
         given = {name: value for name, value in options.items() if value is not None}
         self._take_options(native, given)
 
     def __init_subclass__(cls) -> None:
-        """Have the docstring tell of all arguments."""
+        """Have the docstring and the signature tell of all arguments."""
         _, _, common = (BatchScheduler.__doc__ or "").partition("such scheduler:\n")
         if cls.__doc__:
             cls.__doc__ = f"{cls.__doc__.rstrip()}\n{common}"
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()
+        if "__init__" not in vars(cls) and parameters:
+            keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+            own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
+            parameters = [*own, *parameters]
+        cls.__signature__ = inspect.Signature(parameters)
 
     @abstractmethod
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
-        """Keep the options of this batch system's own, those by name being given."""
+        """Store the batch system's own options: its `native` text, and arguments by name."""
 
     def script(self, run: LaunchContext, first: str = "", more: str = "") -> str:
-        """Return the script that a cluster task runs; `first` is what it does before all else,
-        `more` what the shell adds to the worker's command.
+        """Return the script that a cluster task runs; `first` is run before everything else, `more`
+        are further words of the worker's command, for the shell.
         """
         return launch_script(
             worker_command(self._python, run.connection),
@@ -188,9 +203,7 @@ class BatchScheduler(Scheduler):
 
 
 class BatchLauncher(Launcher, Generic[Task]):
-    """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known
-    by its log's path.
-    """
+    """Starts workers as tasks of array jobs. Each has a log of its own, which identifies it."""
 
     def __init__(self, run: LaunchContext, *, script: str, name: str = "") -> None:
         self.run = run
@@ -199,32 +212,31 @@ class BatchLauncher(Launcher, Generic[Task]):
         self.script = run.directory / "worker.sh"
         self.logs = run.directory / "logs"
         self.tasks: dict[Handle, Task] = {}
-        """What is remembered of each task that is still watched."""
-        # Each log has a name of its own, those of an earlier process's too.
+        """The launcher's knowledge of each task that it still watches."""
+        # No log has the name of another, not even of an earlier epoch's.
         self.launches = MOST_LAUNCHES * run.epoch
         self.largest: int | None = None
+        """The largest array that the site takes, once known."""
         self.text = script
         self._prepared = False
 
     @property
     def files(self) -> list[Path]:
-        """The files that nobody needs when this process is gone: not the connection file of
-        another's dispatcher.
-        """
+        """The files to remove when this process is gone, none of another process's dispatcher."""
         return [
             path for path in (self.run.connection, self.script) if path.parent == self.run.directory
         ]
 
     @property
     def job_name(self) -> str:
-        """What the jobs of the next launch are called, unless the user has named them."""
+        """The name of the jobs of the next launch, if the user has given none."""
         return job_name(self._given_name or self.label)
 
     def prepare(self) -> None:
-        """Write what the workers start from, once; `launch` does.
+        """Write the workers' script, once; `launch` calls this.
 
         Raises:
-            ConfigurationError: nothing can be written to the run directory.
+            ConfigurationError: the run directory cannot be written to.
         """
         if self._prepared:
             return
@@ -246,27 +258,23 @@ class BatchLauncher(Launcher, Generic[Task]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> Mapping[str, object]:
-        """Return what `submit` hands to the batch system, as it hands it over, by names for people
-        (`argv`, say); changes nothing.
-        """
+        """Return what `submit` passes on, by names for people, as `argv`; change nothing."""
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what would be submitted first; a site's limits on the size of arrays are met when
-        they are met with.
-        """
+        """Return what would be submitted first: limits on arrays are known after a refusal."""
         return LaunchPlan(
             count, self.request(count, demand, functools.partial(self.log_path, 1)), self.text
         )
 
     @abstractmethod
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
-        """Submit an array job of `count` tasks, as `request` says it; return their ids, in order.
+        """Submit an array job of `count` tasks, as in `request`; return the tasks' ids, in order.
 
-        `log` gives the path of a task's log, for its number (from 1) or for what the batch system
-        puts that number in place of.
+        log: returns the path of a task's log, given its number (from 1), or the placeholder that
+            the batch system replaces by the number.
 
         Raises:
-            TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
+            TooMany, TryAgain, GridEngineError: it is refused; nothing was submitted.
         """
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
@@ -275,14 +283,14 @@ class BatchLauncher(Launcher, Generic[Task]):
 
     @abstractmethod
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        """Note these new tasks in `tasks`."""
+        """Add these new tasks to `tasks`."""
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete these tasks. Those that have ended are no error.
+        """Delete these tasks. Tasks that have ended are no error.
 
         Raises:
-            BatchSystemError: not now; the launcher tries again by itself.
+            BatchSystemError: not now; the launcher retries by itself.
         """
 
     def try_delete(self, ids: Sequence[str]) -> None:
@@ -294,21 +302,19 @@ class BatchLauncher(Launcher, Generic[Task]):
             logger.warning("%s could not be deleted yet: %s", tasks, error)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Delete these tasks, and watch them no longer."""
+        """Delete these tasks, and stop watching them."""
         ours = [handle for handle in handles if handle in self.tasks]
         if ours and os.getpid() == self.owner:
             self.try_delete([handle.id for handle in ours])
             self.forget(ours)
 
     def forget(self, handles: Iterable[Handle]) -> None:
-        """Watch these tasks no longer: they have ended, or are being deleted."""
+        """Stop watching these tasks: they have ended, or are being deleted."""
         for handle in handles:
             self.tasks.pop(handle, None)
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks as one array job, as several where the site limits their size, or
-        fewer where it limits their number.
-        """
+        """Submit `count` tasks as one array job, or several, or fewer if the site limits them."""
         started: list[Handle] = []
         while len(started) < count:
             left = count - len(started)
@@ -324,7 +330,7 @@ class BatchLauncher(Launcher, Generic[Task]):
         return started
 
     def _array(self, count: int, demand: Demand) -> list[Handle]:
-        """Submit one array, as large as the site takes it."""
+        """Submit one array, of `count` tasks or as many as the site takes."""
         self.prepare()
         while True:
             count = min(count, self.largest or count)
@@ -345,7 +351,7 @@ class BatchLauncher(Launcher, Generic[Task]):
             return handles
 
     def handle_of(self, launch: int, task: int, id: str) -> Handle:
-        """Return the handle of the task with this number and id of a launch."""
+        """Return the handle of the task with this number and id in a launch."""
         return Handle(id, self.log_path(launch, task))
 
     def log_path(self, launch: int, task: object) -> str:
@@ -353,9 +359,7 @@ class BatchLauncher(Launcher, Generic[Task]):
 
 
 def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
-    """Return the report on how a cluster task ended, with what to raise of one whose worker has not
-    connected.
-    """
+    """Return the report on an ended cluster task, with the error if its worker never connected."""
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
     cause, hint = first_match(tail, CAUSES) or (

@@ -1,19 +1,26 @@
-"""`Finding`: one result of `gridengine doctor`; and the checks of this machine."""
+"""What `gridengine doctor` finds: its rows, and the checks of this machine and of a batch system
+that is used by its commands (those of Grid Engine: `grid_engine/diagnostics`).
+"""
 
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import re
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.batch_commands import BatchCommands
+from gridengine.schedulers.command import Answer, CommandRunner
+from gridengine.schedulers.requests import first_match
 from gridengine.settings.values import Setting, sources
 
 
 class State(enum.Enum):
-    """What a look at one thing found."""
+    """The result of one check."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -23,9 +30,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One look: of which scheduler ("here" is this machine), at what, what was found, and what to
-    do about it.
-    """
+    """One check of a scheduler ("here" is this machine), its result, and the remedy."""
 
     of: str
     check: str
@@ -35,9 +40,7 @@ class Finding:
 
 
 def setting_of(setting: str) -> Setting:
-    """Return a setting and who said it; an empty one when the settings cannot be read, which is
-    told elsewhere.
-    """
+    """Return a setting and its source; empty if the settings cannot be read (another check)."""
     try:
         return sources()[setting]
     except ConfigurationError:
@@ -45,8 +48,8 @@ def setting_of(setting: str) -> Setting:
 
 
 def check_names(finding: Finding, setting: str, there: Collection[str]) -> Finding:
-    """Return a finding of the names that there are; a broken one if a setting names others, with
-    who said it. Patterns, and groups of hosts, are left for the batch system to judge.
+    """Return this finding of existing names; a broken one, with the setting's source, if the
+    setting names others. Patterns and groups of hosts are left for the batch system to judge.
     """
     one = setting_of(setting)
     names = [name.strip().partition("@")[0] for name in one.value.split(",")]
@@ -64,11 +67,67 @@ def check_names(finding: Finding, setting: str, there: Collection[str]) -> Findi
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names with commas between, for people."""
+    """Return names with commas between them, for people."""
     return ", ".join(names) or "none"
 
 
-def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what there is of this machine's processors."""
+def machine_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", State.OK, text)
+
+
+def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check a batch system's commands, its server and its queues."""
+    finding = functools.partial(Finding, system.key)
+    path = environment.get("PATH")
+    found = {name: shutil.which(name, path=path) for name in system.commands}
+    missing = [name for name, place in found.items() if not place]
+    if len(missing) == len(found):
+        yield finding(
+            "commands",
+            State.ABSENT,
+            f"there is no {system.commands[0]} in PATH",
+            f"load your site's module, where {system.title} is; it takes {listed(system.commands)}",
+        )
+        return
+    if missing:
+        packages = f" ({system.package})" if system.package else ""
+        yield finding(
+            "commands",
+            State.BROKEN,
+            f"not in PATH: {', '.join(missing)}",
+            f"install {system.title}'s commands{packages}, all of them",
+        )
+        return
+    runner = CommandRunner(system, environment)
+    first, *others = map(str, found.values())
+    doubt = "" if system.tested else "which gridengine's authors have not run; tell them"
+    words = [first, _first_line(runner.answer(system.version()).output), *others, doubt]
+    yield finding("commands", State.OK, ", ".join(filter(None, words)))
+    answer = runner.answer(system.ping())
+    if answer.failure or not system.is_up(answer.output):
+        said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
+        remedy = first_match(said, system.unavailable) or "ask whoever runs it"
+        yield finding(system.server_name, State.BROKEN, said, remedy)
+        return
+    yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
+    if system.queues():
+        yield _queues(system, runner.answer(system.queues()))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _queues(system: BatchCommands, answer: Answer) -> Finding:
+    name = system.queue_name
+    finding = functools.partial(Finding, system.key, f"{name}s")
+    if answer.failure:
+        return finding(State.BROKEN, answer.failure, f"look at what `{system.queues()[0]}` says")
+    found = system.parse_queues(answer.output)
+    words = listed(f"{one.name} ({one.words})" for one in found)
+    if not any(one.open for one in found):
+        return finding(State.BROKEN, f"none is up: {words}", "ask whoever runs it")
+    there = [one.name.rstrip("*") for one in found]
+    return check_names(finding(State.OK, words), f"{system.key}.{name}", there)

@@ -1,10 +1,10 @@
-"""A process that outlives its parent only to clean up: `python -I -S cleanup_process.py PARENT
+"""A process that outlives its parent to clean up: `python -I -S cleanup_process.py PARENT
 COMMAND... -- FILE...`.
 
-When the parent is gone, or closes our standard input without having said that all is done, the
-command, with all words that the parent has said, is run until it succeeds, for a minute at most,
-and the files are removed. Only the standard
-library is imported, and little of it: it starts in ten milliseconds.
+The parent writes words to its standard input. When the parent is gone, or closes the input without
+`DONE`, this process removes the files, and runs the command, with those words appended, until it
+succeeds, for at most a minute. It imports little, only of the standard library, and so starts in
+ten milliseconds.
 """
 
 import contextlib
@@ -17,16 +17,14 @@ import time
 
 DONE = b"done"
 CLEAN_SECONDS = 60.0
-"""For how long that is tried when the batch system does not answer."""
+"""How long to retry while the batch system does not answer."""
 PARENT_SECONDS = 1.0
-"""How often we look whether the parent lives: a fork of it may hold the other end of its pipe to us
-open.
-"""
+"""How often to check whether the parent lives: a fork of it may hold the pipe open."""
 RETRY_SECONDS = 2.0
 
 
 def wait(parent: int) -> bytes:
-    """Return what the parent said last, when it has closed our input or is gone."""
+    """Wait until the parent has closed our input or is gone; return what it wrote."""
     said = b""
     while True:
         if select.select([0], [], [], PARENT_SECONDS)[0]:
@@ -39,9 +37,7 @@ def wait(parent: int) -> bytes:
 
 
 def clean(command: list[str], files: list[str]) -> int:
-    """Remove the files, and run the command until it succeeds or the time is over; return 0 when it
-    did.
-    """
+    """Remove the files, and run the command until it succeeds or the time is over."""
     for file in files:
         with contextlib.suppress(OSError):
             os.unlink(file)
@@ -60,7 +56,7 @@ def clean(command: list[str], files: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Wait for the parent's end, then clean up; return 0 when nothing is left."""
+    """Wait for the parent's end, then clean up; return 0 if nothing is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     middle = arguments.index("--")
     *said, last = wait(int(arguments[0])).split(b"\n")

@@ -1,4 +1,4 @@
-"""Run a command of a batch system, for so long and no longer, and say what came of it."""
+"""Runs commands of a batch system: now, with a time limit, or when this process is gone."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridengine.schedulers import cleanup_process
 from gridengine.schedulers.batch_commands import Argv, BatchCommands
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import BatchSystemError, Refused, Unavailable, Unreachable
 from gridengine.settings.values import settings
 from gridengine.worker.environment import GRANTED, PLACE, matches
 
-log = logging.getLogger("gridengine")
+logger = logging.getLogger("gridengine")
 
 LOOK_SECONDS = 0.5
-"""How often we look whether a command only waits."""
+"""How often to check whether a command only waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command wrote to its standard output; `failure` is empty when it did what it was
-    asked.
+    """The standard output of a command, and why it failed; `failure` is empty if it did not.
+    `is_silent` is whether it gave no answer: it cannot be run, was too slow, or only waits.
     """
 
     output: str
     failure: str = ""
+    is_silent: bool = False
 
 
 def run_command(
@@ -41,13 +44,13 @@ def run_command(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end, in a session of its own.
 
-    `waiting` is what it writes to its standard error when it only waits for something to change.
+    waiting: what it writes to standard error when it only waits and retries.
 
     Raises:
         OSError: it cannot be started.
-        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
-        said so far. It was killed with all processes of its group: a wrapper script of a site
-        starts the command as a child.
+        subprocess.TimeoutExpired: its time is over, or it only waits; with its output so far. All
+            processes of its group were killed: a site's wrapper script starts the real command as a
+            child.
     """
     until = time.monotonic() + seconds
     process = subprocess.Popen(
@@ -74,10 +77,10 @@ def run_command(
 
 
 def _abandon(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, unless it has been waited for, and the others of the group that it leads.
+    """Kill a process, unless it has been waited for, and all others of its group.
 
-    A command that runs as another user (OAR's) cannot be killed: it is left alone, since it may
-    wait for ever.
+    A command that runs as another user (OAR's) cannot be killed: it is left alone, since waiting
+    for it may take for ever.
     """
     if process.returncode is None:  # else another group may have its number
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -89,23 +92,33 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
         process.wait(LOOK_SECONDS)
 
 
-def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Answer:
-    """Return what a command says within this time, in English."""
+def ask(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, *, waiting: bytes = b""
+) -> Answer:
+    """Return a command's answer within this time; `waiting` as for `run_command`.
+
+    Raises:
+        FileNotFoundError: there is no such command.
+    """
     try:
-        done = run_command(command, {**environment, "LC_ALL": "C"}, seconds)
-    except subprocess.TimeoutExpired:
-        return Answer("", f"{command[0]} gives no answer within {seconds:g} s")
+        done = run_command(command, environment, seconds, waiting=waiting)
+    except subprocess.TimeoutExpired as error:
+        words = error_text((error.stderr or b"").decode(errors="replace"))
+        return Answer("", words or f"{command[0]} gave no answer within {seconds:g} s", True)
+    except FileNotFoundError:
+        raise
     except OSError as error:
-        return Answer("", f"{command[0]}: {error.strerror}")
+        return Answer("", f"{command[0]} cannot be run: {error.strerror}", True)
     output = done.stdout.decode(errors="replace")
     if done.returncode == 0:
         return Answer(output)
-    words = " ".join((done.stderr.decode(errors="replace").strip() or output.strip()).split())
-    return Answer(output, words or f"{command[0]} ended with status {done.returncode}")
+    errors = done.stderr.decode(errors="replace")
+    ended = f"{command[0]} ended with status {done.returncode}"
+    return Answer(output, error_text(errors) or error_text(output) or ended)
 
 
 def error_text(text: str) -> str:
-    """Return what a command says, in one line, without its own name before each."""
+    """Return a command's error messages on one line, without the command's name before each."""
     lines = [
         re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()).strip() for line in text.splitlines()
     ]
@@ -113,13 +126,11 @@ def error_text(text: str) -> str:
 
 
 def command_environment(system: BatchCommands, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which a system's commands do what their arguments say, and nothing
-    else.
+    """Return the environment in which a system's commands do exactly what their arguments say.
 
-    A job has variables of its own, which must not pass for those of a job that is submitted from
-    it; and users may have others that change what commands print or wait for. Nor has a job what
-    belongs to this machine or login. Where the system is, and what the user wants of all jobs,
-    stay.
+    It lacks the variables of the batch job that this process may run in, those of this machine and
+    login, and those that change what commands print or wait for. It has those that say which system
+    to use, and what the user wants for all jobs.
     """
     clean = {
         name: value
@@ -133,14 +144,14 @@ def command_environment(system: BatchCommands, environment: Mapping[str, str]) -
 
 
 class CommandRunner:
-    """Runs commands of a batch system in the environment that they want, made of this one."""
+    """Runs a batch system's commands, in `command_environment` of the given environment."""
 
     def __init__(self, system: BatchCommands, environment: Mapping[str, str]) -> None:
         self.environment = command_environment(system, environment)
         self._system = system
 
     def run(self, command: Argv, seconds: float | None = None) -> str:
-        """Return what a command prints, within this time or that of the settings. "There is no such
+        """Return a command's output, within this time or that of the settings. "There is no such
         job" is no error.
 
         Raises:
@@ -156,42 +167,32 @@ class CommandRunner:
             raise
 
     def submit(self, command: Argv, seconds: float | None = None) -> str:
-        """Return what a command prints that submits jobs: to it any failure is one.
+        """Return the output of a command that submits jobs: any failure is an error.
 
         Raises:
             Unreachable, Refused, Unavailable: as `run`.
         """
-        limit = settings().command_timeout if seconds is None else seconds
+        system, limit = self._system, settings().command_timeout if seconds is None else seconds
+        path = self.environment.get(system.configuration, "")
+        if path and not Path(path).exists():
+            raise Unreachable(f"there is no configuration file {system.configuration}={path}")
         try:
-            self._check_configuration()
-            done = run_command(command, self.environment, limit, waiting=self._system.retrying)
+            answer = ask(command, self.environment, limit, waiting=system.retrying)
         except FileNotFoundError as error:
             raise Unavailable(missing(command[0])) from error
-        except OSError as error:
-            raise Unreachable(f"{command[0]} cannot be run: {error}") from error
-        except subprocess.TimeoutExpired as error:
-            words = error_text((error.stderr or b"").decode(errors="replace"))
-            if self._system.later.search(words):
-                raise Refused(words) from error
-            silence = f"{command[0]} gave no answer within {limit:g} s"
-            raise Unreachable(words or silence) from error
-        output = done.stdout.decode(errors="replace")
-        if done.returncode == 0:
-            return output
-        words = (
-            error_text(done.stderr.decode(errors="replace"))
-            or error_text(output)
-            or f"{command[0]} ended with status {done.returncode}"
-        )
-        if self._system.away.search(words) and not self._system.later.search(words):
-            raise Unreachable(words)
-        raise Refused(words, output)
+        if not answer.failure:
+            return answer.output
+        is_limit = system.later.search(answer.failure)
+        if not is_limit and (answer.is_silent or system.away.search(answer.failure)):
+            raise Unreachable(answer.failure)
+        raise Refused(answer.failure, answer.output)
 
-    def _check_configuration(self) -> None:
-        name = self._system.configuration
-        path = self.environment.get(name, "")
-        if path and not Path(path).exists():
-            raise Unreachable(f"there is no configuration file {name}={path}")
+    def answer(self, command: Argv) -> Answer:
+        """Return a command's answer, or as its failure the error of `run`."""
+        try:
+            return Answer(self.run(command))
+        except BatchSystemError as error:
+            return Answer("", str(error))
 
     def answers(self, commands: Sequence[Argv]) -> list[str]:
         """Return the outputs of these commands, empty for those that are refused: a site may show
@@ -205,14 +206,14 @@ class CommandRunner:
             try:
                 outputs.append(self.run(command))
             except Refused as error:
-                log.info(
+                logger.info(
                     "%s has no answer to `%s`: %s", self._system.title, " ".join(command), error
                 )
                 outputs.append("")
         return outputs
 
     def whole(self, command: Argv) -> list[str]:
-        """Return a command with its path, for a process that may not have ours."""
+        """Return a command with its path, for a process that may have another PATH."""
         name, *arguments = command
         return [shutil.which(name, path=self.environment.get("PATH")) or name, *arguments]
 
@@ -224,3 +225,62 @@ class CommandRunner:
             for name, value in self.environment.items()
             if begin and name.startswith(begin)
         )
+
+
+class Guard:
+    """Another process that runs a command and removes files when this process is gone, however it
+    ended (`cleanup_process`).
+
+    Args:
+        command: is run until it succeeds, for at most a minute.
+        files: are removed.
+        environment: of the command.
+    """
+
+    def __init__(
+        self, command: Sequence[str], files: Sequence[Path], environment: Mapping[str, str]
+    ) -> None:
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                cleanup_process.__file__,
+                str(os.getpid()),
+                *command,
+                "--",
+                *map(str, files),
+            ],
+            stdin=subprocess.PIPE,
+            bufsize=0,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+    def add(self, word: str) -> None:
+        """Append this word, which holds no blank, to the command."""
+        self._say(word.encode())
+
+    def dismiss(self) -> None:
+        """End that process: there is nothing left to clean up."""
+        self._say(cleanup_process.DONE)
+        self._end()
+        self._process.wait()
+
+    def leave(self) -> int:
+        """Have that process clean up now, however long it takes; return its number."""
+        self._end()
+        return self._process.pid
+
+    def _say(self, word: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(word + b"\n")
+        except BrokenPipeError:
+            logger.warning("the process that was to clean up after this one was killed")
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()

@@ -1,13 +1,19 @@
-"""Starts, watches and stops workers by a batch system's commands, whichever system it is: its
-`BatchCommands` say how the commands are called and what they mean.
+"""Starts, watches and stops workers by the commands of any batch system, which its `BatchCommands`
+describe.
 
-All jobs of a launcher have one name, which no others have. By that name they are listed, all with
-one command; what has the name and is not known is deleted: jobs of a submission that seemed to fail
-or gave no answer, of an earlier process that died before it noted them, or that could not be
-deleted when they should have been. By that name, too, a process that outlives this one deletes them
-all when this one is gone.
+All jobs of a launcher have one name, which no other jobs have. One command lists them all by that
+name. A listed job that the launcher does not know is deleted: it comes from a submission that
+seemed to fail or gave no answer, from an earlier process that died before it noted the job, or from
+a deletion that did not succeed. When this process is gone, another one deletes all jobs of the
+name.
 
-Nothing that a command fails to say is taken for a death: a task must be missing from two listings.
+A task, from its listings (`_judge`):
+
+    QUEUED, RUNNING or SUSPENDED -> reported as such
+    ran before, and waits or was restarted -> lost, and deleted: another takes its place
+    missing once -> nothing; missing twice -> ended (it has left a log) or deleted (it has not)
+    about to end -> nothing; for `ENDING_SECONDS` -> failed
+    ended or failed -> asked for its reason (`endings`), then reported, once
 """
 
 from __future__ import annotations
@@ -27,8 +33,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
-from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -40,27 +45,25 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.options import site_names, worker_options
-from gridengine.schedulers.refusals import (
+from gridengine.schedulers.requests import (
     explanation,
     first_match,
     impossible,
     refusal,
     refused,
     unavailable,
+    worker_options,
 )
 
 logger = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 5.0
 LISTING_SECONDS = 1.0
-"""The least time between two listings to look after workers."""
+"""The least time between two listings."""
 ENDING_SECONDS = 30.0
-"""For how long a task may be about to end before it is taken to have ended: a node that does not
-answer keeps it there for long.
-"""
+"""A task that is about to end for longer is taken to have failed: its node may not answer."""
 MOST_NAMED = 1000
-"""How many tasks are named in one command."""
+"""The most ids in one command."""
 LIVE = frozenset({WorkerStatus.QUEUED, WorkerStatus.RUNNING, WorkerStatus.SUSPENDED})
 RESTARTED = Seen(
     WorkerStatus.FAILED,
@@ -73,8 +76,8 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 
 @dataclass(slots=True)
 class CommandTask:
-    """What is remembered of a task: what it was asked for, why it waits, when it started, since
-    when it has been about to end, and whether the last listing lacked it.
+    """What the launcher knows of a task: its demand, why it waits, when it started, since when it
+    has been about to end, and whether the last listing lacked it.
     """
 
     demand: Demand
@@ -85,15 +88,14 @@ class CommandTask:
 
 
 class CommandLauncher(BatchLauncher[CommandTask]):
-    """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at
-    once.
+    """Starts workers as tasks of array jobs of one name.
 
     Args:
-        system: how its commands are called.
-        options: the scheduler's own.
-        strict: whether what waits for something that never comes is an error.
-        site: the system, knowing its site, if that has been asked already.
-        runner: what runs its commands (default: in this process's environment).
+        system: how the system's commands are called.
+        options: the scheduler's own options.
+        strict: whether a job that can never start is an error.
+        site: the system that knows its site, if the site is being asked already.
+        runner: runs the system's commands (default: in this process's environment).
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         super().__init__(run, script=script, name=name)
         self.title = system.title
         self.runner = runner or CommandRunner(system, os.environ)
-        self._unasked = system
+        self._any_site = system
         self._options = list(options)
         self._strict = strict
         self._site_asked = site
@@ -121,33 +123,27 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
 
-    # What the jobs are called, and what they ask for.
+    # The jobs' name, and their options.
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of all jobs of this launcher, and of no others: what has it and is not known is
-        deleted. Listings for people show its beginning.
-        """
+        """The name of all jobs of this launcher, and of no others; people see its beginning."""
         return f"{self.job_name}-{self.run.id}-{secrets.token_hex(3)}"
 
     @functools.cached_property
     def system(self) -> BatchCommands:
-        """The system, knowing its site; that is asked until it has answered once.
-
-        Raises:
-            SchedulerUnavailable: it does not answer.
-        """
+        """The system that knows its site; a SchedulerUnavailable if the site does not answer."""
         asked, self._site_asked = self._site_asked, None
         try:
             if asked is not None:
                 return asked.result()
-            return system_at_site(self._unasked, self.runner, self._options)
+            return system_at_site(self._any_site, self.runner, self._options)
         except BatchSystemError as error:
-            raise unavailable(self._unasked, str(error)) from None
+            raise unavailable(self._any_site, str(error)) from None
 
     def options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand."""
-        return worker_options(self.system, self._options, demand, site_names(self.system))
+        return worker_options(self.system, self._options, demand)
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -167,9 +163,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return super().launch(count, demand)
 
     def begin(self, demand: Demand) -> None:
-        """Note what workers of this demand are asked for, and how large an array may be; say once
-        what users should know of it.
-        """
+        """Note the options for this demand and the size of arrays; log the system's advice once."""
         most = max(1, self.system.most_tasks)
         self.largest = min(self.largest or most, most)
         options = self.options_for(demand)
@@ -180,9 +174,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             logger.warning("%s", advice)
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
-        """Submit one array. While it is not certain that no other jobs have our name, these are
-        deleted before.
-        """
+        """Submit one array; before that, delete unknown jobs that may have our name."""
         options = self.options_for(demand)
         command = self._submission(options, count, log)
         self.start_guard()
@@ -196,7 +188,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
                 raise Refused(f"{command[0]} names {len(ids)} jobs of {count}: {output.strip()!r}")
             return ids
         except Unavailable as error:
-            raise unavailable(self._unasked, str(error)) from None
+            raise unavailable(self._any_site, str(error)) from None
         except Unreachable as error:
             self.in_doubt = True
             raise TryAgain(f"{self.title} cannot be reached: {error}") from None
@@ -213,7 +205,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     def _refusal(
         self, error: Refused, asked: Sequence[str], count: int
     ) -> TryAgain | GridEngineError:
-        """Return what it means that an array of so many tasks, which asked for this, is refused."""
+        """Return the error of a refused array of `count` tasks with these options."""
         asked = [*asked, *self.runner.said_by_variables()]
         remedy = first_match(str(error), self.system.own_limits) if count == 1 else None
         if remedy is None or self._has_jobs():
@@ -222,7 +214,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return refused(text, " ".join(asked), remedy, self.system.key)
 
     def _has_jobs(self) -> bool:
-        """Return whether any job of this user waits or runs; True when that is not known."""
+        """Return whether any job of this user waits or runs; True if unknown."""
         command = self.system.own_jobs()
         try:
             return not command or bool(self.runner.run(command))
@@ -230,12 +222,12 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             return True
 
     def start_guard(self) -> None:
-        """See that nothing of this launcher's outlives this process."""
+        """Start the process that deletes all jobs when this one is gone, unless they stay then."""
         if self._guard is None and not self.run.epoch:
             self._guard = self._new_guard()
 
     def _new_guard(self) -> Guard:
-        command = self.runner.whole(self._unasked.cancel_all(self.name))
+        command = self.runner.whole(self._any_site.cancel_all(self.name))
         return Guard(command, self.files, self.runner.environment)
 
     # What a later process needs.
@@ -245,7 +237,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return {"name": self.name}
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
-        """Watch these tasks; other jobs of their name are deleted: nobody knows of them."""
+        """Watch these tasks, and delete other jobs of their name, which nobody knows."""
         self.__dict__["name"] = facts["name"]
         super().adopt(handles, facts)
         self.in_doubt = True
@@ -253,20 +245,14 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     # Watching.
 
     def _listing(self) -> dict[str, Seen]:
-        """Return what the system says of all jobs of our name.
-
-        Raises:
-            Unreachable, Unavailable: it does not.
-        """
+        """Return the listing of all jobs of our name; raise Unreachable if there is none."""
         try:
             return self.system.parse(self.runner.run(self.system.listing(self.name)))
         except (ValueError, Refused) as error:
             raise Unreachable(str(error)) from error
 
     def _delete_unknown(self, seen: Mapping[str, Seen]) -> None:
-        """Delete what has our name and is not ours any more: what could not be deleted, was
-        submitted after all, or lingers.
-        """
+        """Delete listed jobs that are not in `tasks`."""
         ours = {task.id for task in self.tasks}
         unknown = [
             id for id, one in seen.items() if id not in ours and (one.state in LIVE or one.linger)
@@ -276,9 +262,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks, by one listing for all, and by what more there is to
-        ask of those that ended badly.
-        """
+        """Return what is known of these tasks, by one listing and questions for the failed ones."""
         now = time.monotonic()
         if now - self._listed_at < LISTING_SECONDS:
             return {}
@@ -289,7 +273,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         except BatchSystemError as error:
             logger.info("%s does not say how the workers are: %s", self.title, error)
             return {}
-        # Who left in order is asked for no more.
+        # Workers that left in order are watched until the system no longer runs their tasks.
         left = self.tasks.keys() - set(handles)
         self.forget([task for task in left if task.id not in seen or _is_over(seen[task.id])])
         reports: dict[Handle, Report] = {}
@@ -303,13 +287,11 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return reports | self._exit_reports(ends)
 
     def _judge(self, handle: Handle, seen: Seen | None, now: float) -> Report | Seen | None:
-        """Return a report on a task that has not ended, or how it ended, or None when nothing is
-        certain.
-        """
+        """Return a report on a task that has not ended, or how it ended, or None if unknown."""
         task = self.tasks[handle]
         was_absent, task.absent = task.absent, seen is None
         if seen is None:
-            # Twice, lest one answer that lacks something passes for a death.
+            # Twice, since one incomplete answer must not pass for a death.
             lost = GONE if Path(handle.log).exists() else VANISHED
             return lost if was_absent else None
         if seen.state is None:
@@ -334,9 +316,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return Report(WorkerStatus.QUEUED, explanation(self.system, task.reason), error)
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what the first of these tasks waits for: the system's reason, what it means and
-        what can be done.
-        """
+        """Return the reason why the first of these tasks waits, its meaning and the remedy."""
         task = self.tasks.get(handles[0]) if handles else None
         if task is None:
             return ""
@@ -352,16 +332,16 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     # Ends.
 
     def _exit_reports(self, ends: Mapping[Handle, Seen]) -> dict[Handle, Report]:
-        """Return a report on each task that ended, with what more the system knows of it."""
+        """Return a report on each task that ended, with the details that the system tells."""
         bad = {handle.id: end for handle, end in ends.items() if end.state is WorkerStatus.FAILED}
         known = self._endings(bad) if bad else {}
         reports = {}
         lingering = []
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
-            if end.state in LIVE:
+            if end.state is None or end.state in LIVE:
                 continue
-            end = self.settled(handle, end)
+            end = self.amended(handle, end)
             if listed.linger or end.linger:
                 lingering.append(handle.id)
             reports[handle] = exit_report(handle, report_of(end), end.host)
@@ -380,8 +360,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
                 outputs.append("")
         return self.system.parse_endings(ended, outputs)
 
-    def settled(self, handle: Handle, end: Seen) -> Seen:
-        """Return how a task ended, where the launcher knows more of it than the system."""
+    def amended(self, handle: Handle, end: Seen) -> Seen:
+        """Return how a task ended, if the launcher knows more than the system."""
         return end
 
     # Deletion.
@@ -398,9 +378,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             raise
 
     def close(self) -> None:
-        """Delete the tasks that are left; should the system not answer, that is tried for a minute
-        more.
-        """
+        """Delete the remaining tasks; if the system does not answer, another process retries."""
         if os.getpid() != self.owner:
             return
         guard, self._guard = self._guard, None
@@ -408,7 +386,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             guard = self._new_guard()
         if guard is not None:
             try:
-                self.runner.run(self._unasked.cancel_all(self.name), CLOSE_SECONDS)
+                self.runner.run(self._any_site.cancel_all(self.name), CLOSE_SECONDS)
             except BatchSystemError as error:
                 logger.warning(
                     "process %d still tries to cancel this run's jobs: %s", guard.leave(), error
@@ -423,7 +401,7 @@ def _is_over(seen: Seen) -> bool:
 
 
 def _started_again(task: CommandTask, seen: Seen) -> bool:
-    """Return whether this task ran before, and waits again or was started again."""
+    """Return whether this task ran before, and waits again or was restarted; note its start."""
     before = task.start
     if seen.state is WorkerStatus.RUNNING and before is None:
         task.start = seen.start
@@ -434,7 +412,7 @@ def _started_again(task: CommandTask, seen: Seen) -> bool:
 
 
 def report_of(seen: Seen) -> Report:
-    """Return the report on a task that ended so."""
+    """Return the report on an ended task."""
     assert seen.state is not None
     return Report(
         seen.state,
@@ -449,10 +427,6 @@ def report_of(seen: Seen) -> Report:
 def system_at_site(
     system: BatchCommands, runner: CommandRunner, options: Sequence[str]
 ) -> BatchCommands:
-    """Return a system that knows its site, which is asked for workers with these options.
-
-    Raises:
-        BatchSystemError: it does not answer.
-    """
-    asked = worker_options(system, options, ANY, site_names(system))
+    """Return the system that knows its site; raise a BatchSystemError if it does not answer."""
+    asked = worker_options(system, options, ANY)
     return system.told(runner.answers(system.questions()), asked)

@@ -1,4 +1,6 @@
-"""`CommandScheduler`: what a user holds whose batch system is used by its commands."""
+"""`CommandScheduler`: what a user holds to run calls on a batch system that is used by its
+commands.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,36 @@ from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
 from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.options import own_options, own_walltime, site_names, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
+
+PROBE_SECONDS = 10.0
 
 
 class CommandScheduler(BatchScheduler):
-    """Runs calls in jobs of a batch system that is used by its commands. A system of a site's own
-    is a subclass that names its `BatchCommands`.
+    """Runs calls in jobs of a batch system that is used by its commands. For a system of a site's
+    own, derive a class that names its `BatchCommands`.
 
     Args:
-        strict: what the batch system takes and says that it can never start is an error at once;
-            with False it waits, for somebody to change the site or the job.
+        strict: a job that the batch system takes, and says that it can never start, is an error at
+            once; with False it waits, for somebody to change the site or the job.
         options: any option of the command that submits, by its name with underscores for hyphens;
-            what is None or False is left out.
+            None and False leave it out.
     """
 
     _commands: ClassVar[Callable[[], BatchCommands]]
-    """Makes what says how the system's commands are called."""
+    """Makes the object that says how the system's commands are called."""
     _launcher_class: ClassVar[type[CommandLauncher]] = CommandLauncher
+
+    def __init_subclass__(cls) -> None:
+        options = getattr(cls.__dict__.get("_commands"), "site_options", {})
+        cls._own_arguments = {**dict.fromkeys(options), "strict": True}
+        super().__init_subclass__()
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         self._strict = flag("strict", given.pop("strict", True))
         self._system = type(self)._commands()
         self._options = own_options(self._system, given, native)
+        self._system.check(self._options)
         self.walltime = own_walltime(self._system, self._options)
         self._site_asked: Future[BatchCommands] | None = None
 
@@ -56,7 +66,7 @@ class CommandScheduler(BatchScheduler):
         )
 
     def _prepare(self) -> None:
-        """Ask what the site allows, which takes about as long as to import what is needed next."""
+        """Ask what the site allows, which takes about as long as this process's next imports."""
         with self._lock:
             unused = self._shared is None and not self._closed and self._site_asked is None
             if unused and self._system.questions():
@@ -77,17 +87,13 @@ class CommandScheduler(BatchScheduler):
 
 
 def system_here(kind: type[CommandScheduler]) -> str:
-    """Return the name of the batch system of these schedulers, when a job of this user would be
-    taken.
+    """Return the name of these schedulers' batch system, if it would take a job of this user.
 
     Raises:
         ConfigurationError: a setting is wrong.
         BatchSystemError: there is none, or it takes no job.
     """
     system = kind._commands()
-    options = worker_options(system, [], ANY, site_names(system))
+    options = worker_options(system, [], ANY)
     CommandRunner(system, os.environ).run(system.probe(options), PROBE_SECONDS)
     return system.title
-
-
-PROBE_SECONDS = 10.0

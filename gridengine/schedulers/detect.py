@@ -1,5 +1,5 @@
-"""Whether there is any sign of a batch system on this machine: most have none, and need not import
-what speaks to one.
+"""Whether this machine has any sign of a batch system. Most have none, and import nothing for
+one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def why_no_grid_engine(environment: Mapping[str, str]) -> str:
-    """Return why no DRMAA can be used here; empty when one might."""
+    """Return why no DRMAA can be used here; empty if one might."""
     if library_paths(environment):
         return ""
     unset = "" if environment.get("SGE_ROOT") else " (SGE_ROOT is not set)"
@@ -29,12 +29,11 @@ def why_no_grid_engine(environment: Mapping[str, str]) -> str:
 def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     """Return where a DRMAA library may be, the likeliest first.
 
-    What is given, what the settings say, what DRMAA_LIBRARY_PATH says; else Grid Engine's own,
-    Debian's, the linker's. Grid Engine's are of no use without SGE_ROOT: they end the process that
-    opens a session.
+    The given path, the setting's, or DRMAA_LIBRARY_PATH's; else Grid Engine's own, Debian's, the
+    linker's. Without SGE_ROOT Grid Engine's are useless: they end the process that opens a session.
     """
     named = (
-        given or said_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
+        given or read_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
     )
     if named:
         return [named]
@@ -53,9 +52,9 @@ def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     return found + _linked(environment)
 
 
-def said_setting(name: str, environment: Mapping[str, str]) -> str:
-    """Return what the settings say of a name, empty when nothing. They are read only where they may
-    say something: most have none, and start the sooner.
+def read_setting(name: str, environment: Mapping[str, str]) -> str:
+    """Return the value of a setting, empty by default. Settings are only read where there may be
+    some: most processes have none, and start sooner.
     """
     if not any_said(environment):
         return ""
@@ -65,9 +64,7 @@ def said_setting(name: str, environment: Mapping[str, str]) -> str:
 
 
 def _linked(environment: Mapping[str, str]) -> list[str]:
-    """Return what the linker finds. It is asked only when it may know one, since to ask takes 20 ms
-    (ldconfig(8): its cache).
-    """
+    """Return the linker's DRMAA library, if its cache (ldconfig(8)) has one: asking takes 20 ms."""
     cache = Path("/etc/ld.so.cache")
     if (
         not environment.get("LD_LIBRARY_PATH")
@@ -82,10 +79,8 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
 
 
 def why_no_command(command: str, environment: Mapping[str, str]) -> str:
-    """Return why the batch system of which this is a command cannot be used here; empty when it
-    might.
-    """
-    import shutil  # here, since it takes 3 ms to import, and who names a scheduler never asks
+    """Return why the batch system with this command cannot be used here; empty if it might."""
+    import shutil  # here: it takes 3 ms, and is not needed if the user names a scheduler
 
     found = shutil.which(command, path=environment.get("PATH", os.defpath))
     return "" if found else missing(command)
@@ -99,13 +94,13 @@ JOBS = (
     *("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"),
     "JOB_ID",
 )
-"""A variable of the jobs of each batch system."""
+"""A variable that the jobs of each batch system have."""
 
 
 def this_allocation() -> Allocation | None:
-    """Return the batch job that this process runs in; None when in none."""
+    """Return the batch job that this process runs in; None if there is none."""
     if not any(name in os.environ for name in JOBS):
-        return None  # most are in none, and import nothing for it
+        return None  # as in most processes, which import nothing for it
     import socket
 
     from gridengine.schedulers.allocation import allocation_here
@@ -114,9 +109,7 @@ def this_allocation() -> Allocation | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: those of its CPU affinity, and within a batch
-    job at most the job's.
-    """
+    """Return how many cores this process may use: its CPU affinity's, and at most its job's."""
     cores = len(os.sched_getaffinity(0))
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

@@ -3,8 +3,8 @@
 Sources: flux-submit(1), flux-jobs(1), flux-cancel(1) and flux-queue(1) of flux-core 0.88, and its
 outputs, recorded with that version.
 
-Flux has no arrays: jobs that are submitted with one command (`--cc`) have ids of their own. It
-starts no job twice. Of memory it knows nothing.
+Flux has no arrays: the jobs of one command (`--cc`) have ids of their own. It restarts no jobs, and
+does not manage memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gridengine.errors import ConfigurationError, TimeoutError, exit_words
-from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray, shell
+from gridengine.errors import TimeoutError
+from gridengine.schedulers.batch_commands import (
+    BatchCommands,
+    Queue,
+    Seen,
+    WorkerArray,
+    shell,
+    shell_exit_words,
+)
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
@@ -24,24 +31,20 @@ LOGGED = (
     'run=$(printf %b "$0") && cd "$(dirname "$run")" && '
     'exec "$run" >"$(printf %b "$1")$FLUX_JOB_ID$2" 2>&1'
 )
-"""What a job does: it runs its script, with a log of its own. What Flux writes into a file comes
-through a pipe, from the first node of a job. With `--cc` Flux replaces what stands in braces in any
-word, and has no words for a brace: in paths these are octal numbers.
+"""A job: it runs its script, with a log of its own. Output that Flux itself writes into a file
+comes through a pipe, from the first node of a job. With `--cc` Flux replaces text in braces in any
+word, and has no way to write a brace: in paths these are octal numbers.
 """
 OCTAL = str.maketrans({"\\": "\\0134", "{": "\\0173", "}": "\\0175"})
 NAMED = 'flux jobs --no-header --count=0 --name="$1" --format="{id.f58plain}"'
 """Lists the jobs of a name that have not ended."""
 CANCEL = f'ids=$({NAMED}) && {{ [ -z "$ids" ] || flux cancel $ids || [ -z "$({NAMED})" ]; }}'
-UNITS: Mapping[str, float] = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
-"""Of Flux Standard Duration (RFC 23), in seconds; of `--time-limit` those without a unit are
-minutes.
-"""
+UNITS: Mapping[str, float] = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
+"""The units of `--time-limit`, in seconds (Flux Standard Duration, RFC 23; none: minutes)."""
 SIGNAL_SECONDS = 30
-"""How long before its end a worker is told to leave, should it not have left by itself."""
+"""How long before its end a worker is told to leave, if it has not left by itself."""
 WAITS = frozenset({"NEW", "DEPEND", "PRIORITY", "SCHED"})
 """The states of a job that has not started (RFC 21). `CLEANUP` does not tell how it ended."""
-SIGNALLED = range(129, 129 + 64)
-"""The status of a job whose task a signal ended: 128 more than its number."""
 
 
 class FluxCommands(BatchCommands):
@@ -70,7 +73,7 @@ class FluxCommands(BatchCommands):
     }
     unavailable: Mapping[str, str] = {
         "": "`flux uptime` tells whether the instance answers; run this inside an instance (`flux "
-        "start`, `flux alloc`), or say by FLUX_URI which",
+        "start`, `flux alloc`), or say by FLUX_URI which"
     }
     ours = frozenset(
         {
@@ -90,6 +93,11 @@ class FluxCommands(BatchCommands):
         "-x": "--exclusive",
     }
     time_option, gpus = "--time-limit", "--gpus-per-task={n}"
+    cores_option, token_option = "--cores-per-task={n}", "--requires={}"
+    no_memory = (
+        "leave Memory out; ask for as many Cores as have so much, or for whole nodes by "
+        "native='--nodes=1 --exclusive'"
+    )
     site_options: Mapping[str, str] = {"queue": "--queue={}", "account": "--bank={}"}
     kept = re.compile(
         "FLUX_(URI|URI_RESOLVE_LOCAL|CONF_DIR|CONNECTOR_PATH|EXEC_PATH|MODULE_PATH|SECURITY_.*|"
@@ -97,38 +105,17 @@ class FluxCommands(BatchCommands):
     )
     variables: Mapping[str, str] = {"FLUX_F58_FORCE_ASCII": "1"}
 
-    def cores(self, count: int) -> list[str]:
-        return [f"--cores-per-task={count}"]
-
-    def memory(self, size: int) -> list[str]:
-        """Refuse: nothing asks Flux for memory.
-
-        Raises:
-            ConfigurationError: always.
-        """
-        raise ConfigurationError(
-            f"Memory({size / 2**30:g}): Flux gives out cores and nodes, and no memory",
-            hint="leave Memory out; ask for as many Cores as have so much, or for whole nodes by "
-            "native='--nodes=1 --exclusive'",
-        )
-
     def time(self, seconds: float) -> list[str]:
         """Return a limit, with a signal before it: at the limit itself Flux sends SIGALRM."""
         return [f"--time-limit={math.ceil(seconds)}s", f"--signal=SIGTERM@{SIGNAL_SECONDS}s"]
 
-    def token(self, name: str) -> list[str]:
-        return [f"--requires={name}"]
-
     def parse_time(self, text: str) -> float:
-        """Return the seconds of "90" (minutes), "1.5h" or "30s"; 0 when it is none."""
         match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhd]?)", text)
-        if match is None:
-            return 0.0
-        return float(match[1]) * (UNITS[match[2]] if match[2] else 60.0)
+        return float(match[1]) * UNITS[match[2]] if match else 0.0
 
     def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits all jobs. Each has a log by its id: Flux does not promise
-        to print the ids in the order of `--cc`.
+        """Return the command that submits all jobs. Each log has the job's id in its name: Flux
+        does not promise to print the ids in the order of `--cc`.
         """
         before, _, after = array.log("\0").partition("\0")
         copies = [f"--cc=1-{array.count}"] if array.count > 1 else []
@@ -167,7 +154,7 @@ class FluxCommands(BatchCommands):
         return ["flux", "queue", "list", "--no-header", "--format={queue}|{enabled}|{started}"]
 
     def parse_queues(self, output: str) -> list[Queue]:
-        """Return the queues; an instance without names for them has one."""
+        """Return the queues; an instance without named queues has one."""
         rows = (line.strip().split("|") for line in output.splitlines() if line.count("|") == 2)
         return [
             Queue(name or "unnamed", "open" if is_open else "closed", is_open)
@@ -182,7 +169,7 @@ def _plain(id: str) -> str:
 
 
 def seen_in(job: Mapping[str, Any]) -> Seen:
-    """Return what `flux jobs` says of a job: no key is there of what is not known yet."""
+    """Return the state of a job from `flux jobs`, which leaves out keys that are not known yet."""
     state, host = job.get("state"), str(job.get("nodelist", ""))
     if state in WAITS:
         return Seen(WorkerStatus.QUEUED, _why(job))
@@ -193,7 +180,7 @@ def seen_in(job: Mapping[str, Any]) -> Seen:
 
 
 def _why(job: Mapping[str, Any]) -> str:
-    """Return why a job waits, where Flux says so: its scheduler `sched-simple` does not."""
+    """Return why a job waits, if Flux says so: its scheduler `sched-simple` does not."""
     if job.get("dependencies"):
         return f"it waits for other jobs: {', '.join(map(str, job['dependencies']))}"
     if job.get("urgency") == 0:
@@ -202,8 +189,8 @@ def _why(job: Mapping[str, Any]) -> str:
 
 
 def _ended(job: Mapping[str, Any], host: str) -> Seen:
-    """Return how a job ended: by its result, and by the exception that ended it, if one did."""
-    exception, code = job.get("exception", {}), int(job.get("returncode") or 0)
+    """Return how a job ended, by its result and by the exception that ended it."""
+    exception = job.get("exception", {})
     note = str(exception.get("note", "")) if exception.get("occurred") else ""
     result = job.get("result")
     if result == "COMPLETED":
@@ -213,26 +200,21 @@ def _ended(job: Mapping[str, Any], host: str) -> Seen:
         return Seen(WorkerStatus.FAILED, words, deleted=True, host=host)
     if result == "TIMEOUT":
         return Seen(WorkerStatus.FAILED, "it reached its time limit", TimeoutError, host=host)
-    if note:
-        lost = "lost contact" in note
-        return Seen(WorkerStatus.FAILED, note, uncertain=lost, host=host)
-    return Seen(
-        WorkerStatus.FAILED, exit_words(128 - code if code in SIGNALLED else code), host=host
-    )
+    words = note or shell_exit_words(int(job.get("returncode") or 0))
+    return Seen(WorkerStatus.FAILED, words, uncertain="lost contact" in note, host=host)
 
 
 class FluxScheduler(CommandScheduler):
-    """Runs calls in jobs of a Flux instance, inside which this process runs, or that FLUX_URI
+    """Runs calls in jobs of a Flux instance: the one in which this process runs, or that FLUX_URI
     names.
 
     Tried by hand with flux-core 0.88 on one machine; not run by us on a cluster, nor in our tests.
 
     Args:
-        queue, bank: `--queue`, `--bank` (default: the settings', of which `account` is the bank;
-            else Flux's own).
-        options: any option of flux submit by its name, with underscores for hyphens:
+        queue, account: `--queue`, `--bank` (default: the settings', else Flux's own).
+        options: any option of flux submit by its name, with underscores for hyphens: `bank="it"`,
             `time_limit="2h"`, `exclusive=True`, `requires="bigmem"`.
-        strict: has no effect: Flux refuses, or ends, what it can never start.
+        strict: has no effect: Flux refuses, or ends, jobs that it can never start.
     """
 
     _commands = FluxCommands

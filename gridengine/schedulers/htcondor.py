@@ -1,7 +1,7 @@
 """Workers on an HTCondor pool, by its commands (condor_submit(1), condor_q(1), condor_rm(1)); tried
 with 23.9.
 
-A job in HTCondor is never done: what fails is held, what is evicted waits to run again. Workers
+A job in HTCondor is never done: a failed job is held, an evicted one waits to run again. Workers
 are to do neither: a held or evicted one is deleted, and another takes its place.
 """
 
@@ -25,13 +25,12 @@ from gridengine.schedulers.batch_commands import (
     GONE,
     VANISHED,
     BatchCommands,
-    Option,
     Seen,
     WorkerArray,
-    option_text,
     shell,
     succeeds_if_said,
 )
+from gridengine.schedulers.batch_words import Option, option_text
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
@@ -40,24 +39,20 @@ ATTRIBUTES = (
     "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
 )
 JOB_VARIABLE = "CONDOR_JOB_ID"
-"""What tells calls their job's id, for which HTCondor has no variable."""
+"""The variable in which calls find their job's id; HTCondor has none of its own."""
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = range(1, 8)
-"""JobStatus (see "Job ClassAd Attributes" in the manual)."""
+"""JobStatus ("Job ClassAd Attributes" in the manual)."""
 HELD_BY_USER = frozenset({1, 15})
 """The HoldReasonCode of jobs that a user holds, or has submitted on hold."""
 TOO_LONG = frozenset({46, 47})
-"""The HoldReasonCode of jobs that ran longer than `allowed_job_duration`, or than
-`allowed_execute_duration`.
-"""
+"""The HoldReasonCode of jobs that exceeded `allowed_job_duration` or `allowed_execute_duration`."""
 TOO_LARGE = "no slot has so much, even when it is empty"
-"""What is said of requests that HTCondor lets wait for ever."""
+"""Our words for requests that HTCondor lets wait for ever."""
 WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
 -format 'memory: %r\n' RequestMemory -format 'GPUs: %r\n' RequestGPUs && condor_status \
 -constraint 'SlotType =!= "Dynamic"' -af TotalSlotCpus TotalSlotMemory 'TotalSlotGPUs ?: 0' |
 sed 's/^/slot: /'"""
-"""Tells which conditions of a job how many slots meet now, what it requests, and what slots have
-when they are empty.
-"""
+"""Prints how many slots meet each condition of a job, its request, and the slots' sizes."""
 
 
 class HTCondorCommands(BatchCommands):
@@ -78,7 +73,7 @@ class HTCondorCommands(BatchCommands):
     barred: Mapping[str, str] = {
         "root|super ?user|not authorized|permission denied": "who may submit is said by "
         "ALLOW_WRITE and the authentication methods of this pool; root may not: run this as a "
-        "plain user",
+        "plain user"
     }
     remedies: Mapping[str, str] = {
         "FileSystemDomain": "HTCondor takes the nodes not to share this machine's files, which "
@@ -104,6 +99,7 @@ class HTCondorCommands(BatchCommands):
         }
     )
     time_option, gpus = "allowed_job_duration", "request_gpus={n}"
+    cores_option, memory_option = "request_cpus={n}", "request_memory={n}M"
     site_options: Mapping[str, str] = {"account": "accounting_group={}"}
     own_memory = re.compile(r"(request_memory=)(\d+)([KMGT]?)B?", re.IGNORECASE)
     kept = re.compile(r"CONDOR_CONFIG|_CONDOR_(?!SLOT|JOB_|MACHINE_AD|SCRATCH|CHIRP|ANCESTOR).*")
@@ -112,36 +108,28 @@ class HTCondorCommands(BatchCommands):
         return [f"{name}={'true' if value is True else option_text(name, value)}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what submit commands set; their names know no case."""
+        """Return what submit commands set; their names ignore case."""
         parts = ((word, *word.partition("=")) for word in options)
         return {name.strip().lower(): (value.strip(), word) for word, name, _, value in parts}
 
-    def cores(self, count: int) -> list[str]:
-        return [f"request_cpus={count}"]
-
-    def memory(self, size: int) -> list[str]:
-        return [f"request_memory={math.ceil(size / 2**20)}M"]
-
     def time(self, seconds: float) -> list[str]:
-        """Return a limit after which HTCondor holds a job, which is sent SIGTERM then."""
+        """Return a limit at which HTCondor sends SIGTERM to a job, and holds it."""
         return [f"allowed_job_duration={math.ceil(seconds)}"]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with the condition that a job is started once."""
+        """Return the options with the condition that a job starts only once."""
         condition, own = self.said(options).get("requirements", ("", ""))
         others = [word for word in options if word != own]
         more = f" && ({condition})" if condition else ""
         return [*others, f"requirements=(NumJobStarts ?: 0) < 1{more}"]
 
     def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits jobs of one cluster, without a file: the submit commands
-        are words.
-
-        Jobs have few variables, and getenv=True may be forbidden.
+        """Return the command that submits jobs of one cluster. It needs no file: the submit
+        commands are words. Jobs get few variables, since getenv=True may be forbidden.
 
         Raises:
-            ConfigurationError: the run directory's path cannot be said to HTCondor, or is in /tmp,
-                of which jobs have one of their own.
+            ConfigurationError: HTCondor cannot take the path of the run directory, or it is in
+                /tmp, of which each job has its own.
         """
         folder = str(array.folder)
         if "$(" in folder or re.match("/(var/)?tmp/", f"{folder}/"):
@@ -150,17 +138,11 @@ class HTCondorCommands(BatchCommands):
                 "path, or is in a folder for temporary files, of which each job has one of its own",
                 hint="set GRIDENGINE_RUN_DIRECTORY to another",
             )
-        settings = {
-            "executable": array.script,
-            "output": array.log("$(Process)"),
-            "error": array.log("$(Process)"),
-            "batch_name": array.name,
-            "initialdir": folder,
-            "should_transfer_files": "NO",
-        }
         before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
         before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
-        ours = [f"{name}={value}" for name, value in settings.items()]
+        log = array.log("$(Process)")
+        ours = [f"executable={array.script}", f"output={log}", f"error={log}"]
+        ours += [f"batch_name={array.name}", f"initialdir={folder}", "should_transfer_files=NO"]
         queue = ["/dev/null", "-queue", str(array.count)]
         return ["condor_submit", "-terse", *before, *array.options, *ours, *queue]
 
@@ -176,22 +158,15 @@ class HTCondorCommands(BatchCommands):
         return ["condor_q", "-nobatch", "-json", *which]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        """Return what a listing says; of no jobs condor_q prints nothing."""
+        """Return the jobs of a listing; without jobs condor_q prints nothing."""
         found = json.loads(output) if output.strip() else []
         return {f"{ad['ClusterId']}.{ad['ProcId']}": seen_in(ad) for ad in found}
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return what asks for those that have left the queue, as all do that have ended."""
+        """Return the question for jobs that have left the queue, as ended jobs do."""
         gone = [id for id, seen in ended.items() if seen in (GONE, VANISHED)]
         which = ("-match", str(len(gone)), "-attributes", ATTRIBUTES)
         return [["condor_history", "-json", *which, *gone]] if gone else []
-
-    def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
-        try:
-            found = self.parse("".join(outputs))
-        except ValueError:
-            return {}  # what is known is told
-        return {id: seen for id, seen in found.items() if id in ended}
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["condor_rm", *ids]
@@ -203,7 +178,7 @@ class HTCondorCommands(BatchCommands):
         return shell(WHY, id)
 
     def because(self, output: str) -> str:
-        """Return which conditions no slot meets, and whether any slot could, by `WHY`'s output."""
+        """Return which conditions no slot meets, and whether any slot could, from `WHY`."""
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
@@ -211,8 +186,7 @@ class HTCondorCommands(BatchCommands):
         words = [f"no slot has {condition} now" for condition in unmet]
         fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
         words += [] if fits or not slots else [TOO_LARGE]
-        words = words or ["what it asks for is in use"]
-        return "; ".join(words)
+        return "; ".join(words or ["what it asks for is in use"])
 
     def version(self) -> list[str]:
         return ["condor_q", "-version"]
@@ -226,8 +200,8 @@ def _named(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    """Return the number that an expression is; what is none is more than any slot has, but for
-    HTCondor's own default and what is not requested.
+    """Return an expression's number: 0 for HTCondor's own default and for no request, infinity for
+    anything else, which no slot can hold.
     """
     try:
         return float(text)
@@ -236,7 +210,7 @@ def _number(text: str) -> float:
 
 
 def seen_in(ad: Mapping[str, Any]) -> Seen:
-    """Return what a job's ClassAd says of it."""
+    """Return the state of a job from its ClassAd."""
     status, starts = ad.get("JobStatus"), ad.get("NumJobStarts") or 0
     host = str(ad.get("RemoteHost") or ad.get("LastRemoteHost") or "").rpartition("@")[2]
     if status == HELD:
@@ -245,7 +219,7 @@ def seen_in(ad: Mapping[str, Any]) -> Seen:
         words = f"it was evicted from {host}: {ad.get('VacateReason') or 'its place was taken'}"
         return Seen(WorkerStatus.FAILED, words, blameless=True, linger=True, host=host)
     if status in (RUNNING, TRANSFERRING):
-        # One whose slot is lost before it begins waits again, and begins later.
+        # A job whose slot is lost before the job begins waits again, and begins later.
         return Seen(WorkerStatus.RUNNING, start=None, host=host)
     if status == REMOVED:
         words = f"it was removed: {ad.get('RemoveReason', 'condor_rm')}"
@@ -258,8 +232,8 @@ def seen_in(ad: Mapping[str, Any]) -> Seen:
 
 
 def _held(ad: Mapping[str, Any], code: int | None, host: str) -> Seen:
-    """Return what it means that a job is held: one that a user holds before it runs may be
-    released.
+    """Return the state of a held job: waiting if a user holds it before it ran, since the user may
+    release it; else failed.
     """
     words = f"it is held: {ad.get('HoldReason', '')}"
     by_user = code in HELD_BY_USER
@@ -279,8 +253,8 @@ class HTCondorScheduler(CommandScheduler):
     Args:
         account: the accounting group (default: the settings').
         options: any submit command by its name, as `request_disk="2G"` or `requirements='Machine ==
-            "n1"'`; one that begins with `+` or `My.` is said in `native`.
-        strict: what waits for a slot larger than any of the pool is an error; with False it waits,
+            "n1"'`; one that begins with `+` or `My.` goes into `native`.
+        strict: a request for a slot larger than any of the pool is an error; with False it waits,
             as in a pool whose slots come and go.
     """
 

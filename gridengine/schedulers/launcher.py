@@ -1,5 +1,5 @@
-"""What the dispatcher needs of a scheduler: a launcher that starts, watches and stops workers,
-and what it reports.
+"""`Launcher`: a scheduler as the dispatcher sees it. It starts, watches and stops workers, and
+reports on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gridengine.resources.demand import ANY, Demand
 
 
 class WorkerStatus(enum.Enum):
-    """What the batch system, or the operating system, says of a worker that was launched."""
+    """The state of a launched worker, as the batch system or the operating system reports it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -32,17 +32,21 @@ class WorkerStatus(enum.Enum):
 
 
 class Report(NamedTuple):
-    """The scheduler's word on one worker.
+    """What the scheduler says of one worker.
 
-    `reason` is in the batch system's own words; `error` says what to raise when the worker never
-    connected, and, of one that is queued, that it can never start; `deleted` whether somebody
-    deleted it; `fault` which error the batch system's record makes of its end, if it says
-    (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a
-    part in its end: the batch system gave its place to another job, say; `uncertain` that the
-    batch system has only lost sight of it: it may live on; `remaining_seconds` how long one that
-    runs may run on, by a limit that the script, a variable or the site has set; or, where only that
-    is known, `lasts_seconds` how long it may from its start. `limited_by` is that limit in the
-    batch system's words, where it has some.
+    Attributes:
+        reason: why it waits or how it ended, in the batch system's own words.
+        error: what to raise if the worker never connected; of a waiting worker, that it can never
+            start.
+        deleted: whether somebody deleted it.
+        fault: the error that caused its end, if the batch system says (`OutOfMemory`,
+            `TimeoutError`).
+        blameless: neither the calls nor the worker caused its end: its place went to another job.
+        uncertain: the batch system only lost sight of it, and it may live on.
+        remaining_seconds: how long it may still run, by a limit of the script, a variable or the
+            site.
+        lasts_seconds: if only that is known, how long it may run from its start.
+        limited_by: that limit in the batch system's words, if it has some.
     """
 
     state: WorkerStatus
@@ -58,21 +62,19 @@ class Report(NamedTuple):
 
 
 failed = functools.partial(Report, WorkerStatus.FAILED)
-"""The report on a worker that did not end in order."""
+"""Makes the report on a worker that did not end in order."""
 
 
 class Handle(NamedTuple):
-    """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the
-    file its output goes to, or empty.
-    """
+    """One launched worker: its id in the batch system, or its process id, and its log, if any."""
 
     id: str
     log: str = ""
 
 
 def compress(ids: Iterable[str]) -> list[str]:
-    """Return ids of single tasks as the batch system's own commands take them, few for many:
-    Slurm's "12_1", "12_2", "12_4" as "12_[1-2,4]", Grid Engine's "12.1", "12.2" as "12.1-2".
+    """Return ids of tasks as ranges that the batch system's commands take: Slurm's "12_1", "12_2",
+    "12_4" as "12_[1-2,4]", Grid Engine's "12.1", "12.2" as "12.1-2".
     """
     arrays: dict[str, set[int]] = {}
     single = []
@@ -97,27 +99,23 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 class TryAgain(Exception):
-    """The batch system does not take the request for now (a limit is reached, the master is away);
-    nothing was submitted.
-    """
+    """The batch system takes no jobs now: a limit is reached, or it is away."""
 
 
 class BatchSystemError(Exception):
-    """A batch system gave no answer, or another than was hoped for; the text holds its own
-    words.
-    """
+    """A batch system gave no answer, or refused; the text has its own words."""
 
 
 class Unreachable(BatchSystemError):
-    """It cannot be reached now, or does not answer: nothing is known."""
+    """The system cannot be reached now, or does not answer: nothing is known."""
 
 
 class Unavailable(BatchSystemError):
-    """What speaks to it is not here, or does not work: a command, a library."""
+    """A command or library that is needed is not here, or does not work."""
 
 
 class Refused(BatchSystemError):
-    """Its answer is no. `output` is what it said besides."""
+    """The answer is no. `output` is the command's standard output."""
 
     def __init__(self, words: str, output: str = "") -> None:
         super().__init__(words)
@@ -125,13 +123,12 @@ class Refused(BatchSystemError):
 
 
 class LaunchContext(NamedTuple):
-    """What a launcher needs to know of the dispatcher it works for.
+    """What a launcher knows of its dispatcher.
 
-    Elsewhere than on this machine a worker is started with the file `connection` in the run
-    directory `directory` (0700), and connects to one of `addresses`. On this machine its fork
-    server is handed over by `adopt(socket, process)`. `epoch` is the number of this process among
-    those that are one dispatcher, started again, where there may be others: what it has launched is
-    to outlive it.
+    A worker elsewhere is started with the file `connection` in the run directory `directory`
+    (0700), and connects to one of `addresses`. A worker on this machine is passed to the dispatcher
+    by `adopt(socket, process)`, with its fork server. With an `epoch` above 0 the workers are to
+    outlive this process.
     """
 
     id: str
@@ -143,9 +140,7 @@ class LaunchContext(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """What would be submitted: how many workers by one request, that request's fields, and the
-    script that each of them runs.
-    """
+    """What would be submitted: the number of workers, the request, and the workers' script."""
 
     count: int  # type: ignore[assignment]
     request: Mapping[str, object]
@@ -161,62 +156,52 @@ class LaunchPlan(NamedTuple):
 
 
 MARGIN_SECONDS = 60.0
-"""By how much longer a cluster task is asked for than a call may take: for the worker to start, and
-to leave in order.
+"""A cluster task is requested for this much longer than a call may take: for the worker to start,
+and to leave in order.
 """
 
 
 class Launcher(ABC):
-    """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from
-    one thread of its own.
-    """
+    """Starts, watches and stops workers; knows nothing of calls. Used by one thread."""
 
     label = ""
-    """What the calls are called that the next launch is for."""
+    """The name of the calls that the next launch is for."""
     request_words = ""
-    """What the last launch asked for, in the batch system's words."""
+    """The request of the last launch, in the batch system's words."""
 
     @abstractmethod
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` workers for calls of this demand, or fewer when the site takes no more at a
+        """Start `count` workers for calls of this demand, or fewer if the site takes no more at a
         time; return a handle for each.
 
         Raises:
-            TryAgain: not now; the caller asks again later.
-            GridEngineError: never; with the batch system's own words.
+            TryAgain: not now; the caller repeats this later.
+            GridEngineError: the request is refused for ever; with the batch system's own words.
         """
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these workers. A handle of which nothing can be learned now is
-        left out: that is never a death.
-        """
+        """Return what is known of these workers; one that is left out need not be dead."""
 
     @abstractmethod
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Stop these workers, or withdraw them from the queue. Those that have ended are no
-        error.
-        """
+        """Stop these workers, or withdraw them from the queue; some may have ended."""
 
     def facts(self) -> Mapping[str, str]:
-        """Return what `adopt` has to know, besides the handles."""
+        """Return what `adopt` needs besides the handles."""
         return {}
 
     def adopt(  # noqa: B027 - most launchers' workers end with them
         self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]
     ) -> None:
-        """Go on with these workers, which a launcher of an earlier process has launched for calls
-        of these demands; it had these `facts`. Called before all else.
-        """
+        """Take over these workers of an earlier epoch, with its `facts`. Called first of all."""
 
     def keep(self, handles: Collection[Handle]) -> None:  # noqa: B027 - as above
-        """Have these workers, and no others, stay when this process is gone and has not closed
-        this: it is on record where another finds them.
-        """
+        """Have exactly these workers stay, for the next epoch, if this process is killed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop every worker that is left and give back what is held. May be called twice."""
+        """Stop all remaining workers, and release everything. May be called twice."""
 
     @abstractmethod
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
@@ -227,7 +212,5 @@ class Launcher(ABC):
         """
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return, in the batch system's words, what these queued workers wait for; empty when it
-        does not say.
-        """
+        """Return what these queued workers wait for, in the batch system's words, or nothing."""
         return ""

@@ -1,10 +1,13 @@
-"""Workers on this machine: one fork server, with as many runners as there are processors to
-use.
+"""Workers on this machine: one fork server, with as many runners as there are cores to use, whose
+agent is in the dispatcher's own thread; or processes that connect by TCP, as a cluster's workers
+do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import errno
 import fcntl
 import functools
 import math
@@ -14,50 +17,252 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import weakref
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
 from gridengine.arguments import whole
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
-from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
-from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
-from gridengine.schedulers.worker_command import code_command, interpreter_flags
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
+from gridengine.schedulers.worker_command import (
+    code_command,
+    environment_variables,
+    interpreter_flags,
+    python_path,
+    worker_command,
+)
+
+KILL_SECONDS = 0.5
+"""How long a killed process may take to end."""
+
+
+class LocalLauncher(Launcher):
+    """Starts processes of this machine. Resources that calls request are not reserved."""
+
+    leave_signal = signal.SIGTERM
+    """The signal that tells a process to leave."""
+    leave_seconds = 10.0
+    """How long a process may take to leave."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
+
+    @abstractmethod
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
+        """Start one worker for calls of this demand, in a session of its own, which a Ctrl-C at the
+        terminal does not reach.
+
+        Raises:
+            TryAgain, GridEngineError: the system refuses.
+        """
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        started: list[Handle] = []
+        for _ in range(count):
+            try:
+                process = self._start(demand)
+            except (TryAgain, GridEngineError):
+                if not started:
+                    raise
+                break
+            started.append(Handle(str(process.pid)))
+            self._processes[started[-1]] = process
+        return started
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        return {
+            handle: report
+            for handle in handles
+            if handle in self._processes
+            and (report := report_of(self._processes[handle])) is not None
+        }
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Tell these workers to leave, and kill those that do not in time."""
+        if os.getpid() != self._owner:
+            return
+        processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
+        for process in processes:
+            process.send_signal(self.leave_signal)
+        remaining = _still_running(processes, self.leave_seconds)
+        for process in remaining:
+            process.kill()
+        for process in _still_running(remaining, KILL_SECONDS):
+            import logging  # here: a first fork server starts before it is imported
+
+            logging.getLogger("gridengine").warning(
+                "worker process %d does not end even when killed", process.pid
+            )
+
+    def close(self) -> None:
+        self.cancel(list(self._processes))
+
+
+class TcpProcessLauncher(LocalLauncher):
+    """Starts workers that connect to a running dispatcher by TCP, as a cluster's workers do. They
+    hold the resources of the demand; if it has none, the same as the dispatcher's other workers.
+    """
+
+    def __init__(self, connection: Path) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                self._command(demand),
+                stdin=subprocess.DEVNULL,
+                env={**worker_environment(os.environ), **names_of_variables(os.environ)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise start_error(error) from error
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        """Return the workers' command line."""
+        return LaunchPlan(count, {"argv": self._command(demand)})
+
+    def _command(self, demand: Demand) -> list[str]:
+        import msgspec  # here: a first fork server starts before this is imported
+
+        parts, _ = encode_demand(demand)
+        held = [msgspec.json.encode(parts).decode()] if parts else []
+        return worker_command(sys.executable, self._connection, *held)
+
+
+def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a worker knows whose each variable is: calls have their
+    caller's, except those of a batch job for its number of threads.
+    """
+    from gridengine.worker.environment import EXPORTED, KEPT
+    from gridengine.worker.process_resources import THREADS
+
+    own = {name for name in THREADS if name in environment} if this_allocation() else set()
+    return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
+
+
+def _still_running(
+    processes: Sequence[subprocess.Popen[bytes]], seconds: float
+) -> list[subprocess.Popen[bytes]]:
+    """Wait this long for processes to end; return those that have not."""
+    deadline = time.monotonic() + seconds
+    remaining = []
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            remaining.append(process)
+    return remaining
+
+
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return this environment for a local worker, without relative folders to import from. When
+    coverage.py measures this process, and is configured to measure processes of `multiprocessing`,
+    or such as end by `os._exit`, it measures the worker.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("PYTHONPATH", "PYTHONINSPECT")
+    }
+    path = python_path(environment.get("PYTHONPATH", ""))
+    return kept | ({"PYTHONPATH": path} if path else {}) | _coverage_variables()
+
+
+def _coverage_variables() -> dict[str, str]:
+    """Return the variable by which coverage.py starts in a new Python with the configuration that
+    it has here (`coverage.patch`). It sets the variable itself for `patch = subprocess`; its
+    settings for forked processes find none here.
+    """
+    coverage = sys.modules.get("coverage")
+    measuring = None if coverage is None else coverage.Coverage.current()
+    if measuring is None or not hasattr(measuring.config, "serialize"):  # older than 7.10
+        return {}
+    config = copy.copy(measuring.config)
+    forked = "_exit" in config.patch or "multiprocessing" in config.concurrency
+    if not forked or "subprocess" in config.patch:
+        return {}
+    config.parallel = True  # each process has a data file of its own
+    return {"COVERAGE_PROCESS_CONFIG": config.serialize()}
+
+
+def start_error(error: OSError) -> Exception:
+    """Return the error to raise if a process could not be started."""
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return TryAgain(f"cannot start a process: {error.strerror}")
+    hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
+    return WorkerNotStarted(
+        f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint
+    )
+
+
+def report_of(process: subprocess.Popen[bytes]) -> Report | None:
+    """Return the state of a process; None if it cannot be learned now (too many open files)."""
+    status = process.poll()
+    if status is None:
+        import psutil
+
+        try:
+            stopped = psutil.Process(process.pid).status() in (
+                psutil.STATUS_STOPPED,
+                psutil.STATUS_TRACING_STOP,
+            )
+        except (psutil.Error, OSError):
+            return None
+        return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
+    reason = exit_words(status)
+    error = WorkerNotStarted(
+        f"the worker process ended before it connected: {reason}",
+        host=socket.gethostname(),
+        hint="its own words, if any, are on standard error",
+    )
+    return Report(WorkerStatus.FAILED if status else WorkerStatus.ENDED, reason, error)
+
 
 FORK_SERVER = (
     "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
 )
 """Garbage is not looked for while modules are imported: they make none."""
 MOST_PROCESSES = 1 << 22
-"""More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
+"""More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
 
 
 class ProcessScheduler(Scheduler):
-    """Runs calls in processes of this machine: they share its cores, memory and GPUs.
+    """Runs calls in processes of this machine, which share its cores, memory and GPUs.
 
     Args:
-        max_workers: how many cores there are to give; a call that does not say how many it wants
-            has one (default: as many as this process may use; in a batch job no more than the
-            job has).
-        min_workers: above 0 its processes are kept though they have nothing to do (default 0).
+        max_workers: how many cores to use; a call that requests no cores takes one (default: as
+            many as this process may use; in a batch job no more than the job has).
+        min_workers: above 0 the processes stay while they have nothing to do (default 0).
         start_timeout: for how many seconds calls may wait for their first process, as with a
             cluster's scheduler (default: the setting).
-        worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less
-            memory, say, than the machine has.
+        worker_resources: further resources, as `Token("licence") & Capacity(3)`; or less memory,
+            say, than the machine has.
         environment: variables for the calls, besides those of their caller.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-        value.
+            value.
     """
 
     idle_seconds = 60.0
@@ -79,16 +284,14 @@ class ProcessScheduler(Scheduler):
             )
         self._environment: dict[str, str] = {}
         if environment:
-            from gridengine.schedulers.script import variables  # here: most have none
-
-            self._environment = variables("environment", environment)
+            self._environment = environment_variables("environment", environment)
         cores = usable_cores() if max_workers is None else whole("max_workers", max_workers)
         kept = whole("min_workers", min_workers, least=0, most=cores)
         super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)
         self._extra = worker_resources
         self._hold(held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
-        weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
+        weakref.finalize(self, _end_spawned, self._ahead)  # if no call came
 
     def __repr__(self) -> str:
         extra = "" if self._extra == ZERO else f", worker_resources={self._extra!r}"
@@ -98,10 +301,10 @@ class ProcessScheduler(Scheduler):
         return ProcessLauncher(run, self._ahead, self._environment)
 
     def _prepare(self) -> None:
-        """Start the fork server: to import what it needs takes it as long as this process."""
+        """Start the fork server, whose imports take as long as this process's next ones."""
         with self._lock:
             if self._shared is None and not self._closed and not self._ahead:
-                # What keeps it from starting now is found again, and told, by the launcher.
+                # If it fails to start, the launcher fails again, and tells the reason.
                 with contextlib.suppress(GridEngineError, TryAgain):
                     self._ahead.append(SpawnedForkServer.start(self._environment))
 
@@ -112,9 +315,7 @@ class ProcessScheduler(Scheduler):
 
 
 class UnboundedProcessScheduler(ProcessScheduler):
-    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does:
-    the system alone bounds how many run.
-    """
+    """Starts each call at once, as `multiprocessing.Process` does: only the system limits them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,8 +327,10 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 class SpawnedForkServer(NamedTuple):
-    """A fork server that no agent has taken over: our end of its socket, its process, and with what
-    environment and by whom it was started.
+    """A fork server that this process has started and that no agent has taken over yet.
+
+    sock: our end of its socket. process: its process. environment: the variables that it was
+    started with. owner: the id of the process that started it; a fork of that must leave it alone.
     """
 
     sock: socket.socket
@@ -137,11 +340,11 @@ class SpawnedForkServer(NamedTuple):
 
     @classmethod
     def start(cls, added: Mapping[str, str]) -> SpawnedForkServer:
-        """Start one whose calls find these variables besides their caller's.
+        """Start a fork server; `added` are variables for its calls, besides their caller's.
 
         Raises:
             TryAgain: there are too many processes now, or too little memory.
-            WorkerNotStarted: the system says no.
+            WorkerNotStarted: the system refuses.
         """
         try:
             stdout, stderr = _inherited(1), _inherited(2)
@@ -183,7 +386,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
-    """Return resources with what this machine has of the kinds that they do not say."""
+    """Return resources, with this machine's own for the kinds that they lack."""
     check_resources("worker_resources", resources)
     given = resources.get(Cores)
     if given is not None and asked and cores != given.N:
@@ -198,9 +401,7 @@ def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
 
 
 def memory_here(cores: int = 0) -> Memory:
-    """Return how much memory this process may use: all of this machine's, or less that the batch
-    job which it runs in has on a node with so many cores (default: its own node's).
-    """
+    """Return the memory of this machine, or of its batch job on a node with this many cores."""
     allocation = this_allocation()
     granted = (
         math.inf if allocation is None else allocation.memory_beside(cores or allocation.cores)
@@ -210,9 +411,7 @@ def memory_here(cores: int = 0) -> Memory:
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or its control group's
-    (cgroups(7)) if that is less.
-    """
+    """Return the bytes of this machine's memory, or of the control group's (cgroups(7)) if less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
@@ -221,9 +420,7 @@ def memory_of_machine() -> int:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else those that
-    NVIDIA's driver lists.
-    """
+    """Return the GPUs for this process: those of CUDA_VISIBLE_DEVICES, else the driver's."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         folder = Path("/proc/driver/nvidia/gpus")
@@ -242,12 +439,10 @@ def _end_spawned(servers: deque[SpawnedForkServer]) -> None:
 
 
 class ProcessLauncher(LocalLauncher):
-    """Starts fork servers as processes of this machine, and hands them over to the agents in this
-    one.
-    """
+    """Starts fork servers on this machine, and passes them to the agents in this process."""
 
     leave_signal = signal.SIGCONT
-    """It leaves by itself, its agent being gone; a stopped process does not see that."""
+    """It leaves by itself when its agent is gone, but not while it is stopped."""
     leave_seconds = 2.0
 
     def __init__(
@@ -267,9 +462,7 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that was started ahead, unless the environment has changed since, or
-        this process is a fork of the one that started it.
-        """
+        """Return a fork server that this process started ahead in the same environment."""
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
             if server.owner == os.getpid() and server.environment == _environment(
@@ -280,9 +473,7 @@ class ProcessLauncher(LocalLauncher):
         return None
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return the command line of a fork server; SOCKET stands for the number of the descriptor
-        that joins it to its agent.
-        """
+        """Return the command line of a fork server; SOCKET stands for a descriptor's number."""
         return LaunchPlan(count, {"argv": _command("SOCKET")})
 
 
@@ -291,9 +482,7 @@ def _command(descriptor: str) -> list[str]:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two ends of which none has the number of a standard stream, should one of those be
-    closed here.
-    """
+    """Return a socket pair without the numbers of standard streams that are closed here."""
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         ours, theirs = (
@@ -309,7 +498,7 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _inherited(descriptor: int) -> int | None:
-    """Return what gives a child this descriptor, or the null device when it is closed here."""
+    """Return `Popen`'s argument for a child's stream: ours, or the null device if closed."""
     try:
         os.fstat(descriptor)
     except OSError:

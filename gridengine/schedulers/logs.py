@@ -1,4 +1,4 @@
-"""Reads the last lines of workers' log files."""
+"""The logs of workers: their last lines, for errors and people."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TAIL_BYTES, TAIL_LINES = 4096, 20
 
 
 def tail(path: Path, size: int) -> str:
-    """Return at most so many bytes of the end of a text file; empty when it is none, or cannot be
-    read. Never waits for a writer.
+    """Return at most this many bytes of the end of a text file; empty if it cannot be read, or is
+    not a regular file, which might wait for a writer.
     """
     try:
         descriptor = open_regular(path)
@@ -34,13 +34,13 @@ CANCELLED = re.compile(
     r"(slurmstepd\S*:|\[\S+\]) error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ "
     r"(DUE to SIGNAL \w+ )?\*\*\*\s*"
 )
-"""What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over
-are; 26.05 begins with the time, and says by which signal.
+"""What Slurm writes into the log of a cancelled job, such as the workers at the end of a run; 26.05
+begins with the time, and names the signal.
 """
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether nothing stands in a log but that its job was cancelled. It is removed then."""
+    """Return whether a log is empty, or says only that its job was cancelled, so that it can go."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):  # a worker may name anything
@@ -50,7 +50,7 @@ def is_empty(path: Path) -> bool:
 
 
 def add_log(error: GridEngineError, path: str) -> None:
-    """Have an error name a worker's log, unless it is empty, and quote its end."""
+    """Add a worker's log to an error, and quote its end, unless the log is empty."""
     error.log = path if path and not is_empty(Path(path)) else None
     error.log_tail = log_tail(error.log or "") or None
 
@@ -59,13 +59,11 @@ NO_ANSWER = "gets no answer of its dispatcher"
 
 
 def unanswered(path: str) -> str:
-    """Return which addresses of the dispatcher a worker has tried in vain, and why, as its log has
-    it; empty when it has not.
-    """
+    """Return the dispatcher's addresses that a worker tried in vain, and why, from its log."""
     found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
     return found[1] if found else ""
 
 
 def log_tail(path: str) -> str:
-    """Return the last lines of a worker's log, for an error's text."""
+    """Return the last lines of a worker's log; empty if there is none."""
     return "\n".join(tail(Path(path), TAIL_BYTES).splitlines()[-TAIL_LINES:]) if path else ""

@@ -1,13 +1,13 @@
-"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. We have never run
-this: it is written after manuals and what others' programs read.
+"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. Never run by us: it
+follows manuals, and what other programs read.
 
 Sources: the command reference of LSF 10.1 (bsub, bjobs, bkill, bqueues, bparams) and its
-"Termination reasons"; the shape of `bjobs -json`, the words of `bkill` and of a full queue as tests
-and logs of public projects hold them; the messages of LSF's library as in LavaLite, a free
-descendant of it (lsb.err.c).
+"Termination reasons"; for `bjobs -json`, and the words of `bkill` and of a full queue, tests and
+logs of public projects; for the messages of LSF's library, LavaLite, a free descendant of LSF
+(lsb.err.c).
 
-Left out, since we found nothing sure: for how long a job may run on, which waiting jobs never
-start, and what a submission would be refused for without submitting.
+Left out, for lack of sources: how long a job may still run, which waiting jobs never start, and a
+submission only to try.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Self
 
-from gridengine.errors import OutOfMemory, TimeoutError, exit_words
+from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.batch_commands import (
     BatchCommands,
-    Option,
     Queue,
     Seen,
     WorkerArray,
-    option_text,
+    shell_exit_words,
     succeeds_if_said,
 )
+from gridengine.schedulers.batch_words import Option, clock_seconds, option_text
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
 LOGGED = 'exec "$0" >"$1$LSB_JOBINDEX$2" 2>&1'
 LOGGED_ALONE = 'exec "$0" >"$1" 2>&1'
-"""What a job does: it runs its script, with a log of its own. LSF's own file of a job's output is
-written at its end.
-"""
+"""A job: it runs its script, with a log of its own. LSF itself writes a job's output at the end."""
 FIELDS = "jobid jobindex stat exit_code exit_reason pend_reason exec_host"
-LETTERS = {"project": "-P", "group": "-G"}
+
 STATES: Mapping[str, WorkerStatus] = {
     **dict.fromkeys(("PEND", "PSUSP", "WAIT", "PROV"), WorkerStatus.QUEUED),
-    # Of UNKWN LSF has lost sight, and it may live on.
+    # LSF has lost sight of UNKWN jobs, which may live on.
     **dict.fromkeys(("RUN", "UNKWN"), WorkerStatus.RUNNING),
     **dict.fromkeys(("USUSP", "SSUSP"), WorkerStatus.SUSPENDED),
 }
@@ -57,9 +55,7 @@ TERMINATIONS: Mapping[str, Seen] = {
     **dict.fromkeys(("MEMLIMIT", "SWAP"), _failed(fault=OutOfMemory)),
     "ZOMBIE": _failed(uncertain=True),
 }
-"""What the reasons mean for which LSF ended a job, `TERM_OWNER` and so on."""
-SIGNALLED = range(129, 129 + 64)
-"""The exit code of a job that a signal ended: 128 more than its number."""
+"""What LSF's reasons for ending a job mean, without their prefix `TERM_`."""
 
 
 class LSFCommands(BatchCommands):
@@ -110,7 +106,7 @@ class LSFCommands(BatchCommands):
     }
     unavailable: Mapping[str, str] = {
         "": "`lsid` tells whether the cluster answers; load the site's profile.lsf; ask the "
-        "administrators",
+        "administrators"
     }
     ours = frozenset(
         {
@@ -119,8 +115,16 @@ class LSFCommands(BatchCommands):
         }
     )
     time_option, memory_suffix, gpus = "-W", "MB]", "-gpu num={n}"
+    cores_option = "-n {n} -R span[hosts=1]"
+    # For the job, or for each of its cores if the site has RESOURCE_RESERVE_PER_TASK.
+    memory_option = "-R rusage[mem={n}MB]"
     own_memory = re.compile(r"(rusage\[mem=)(\d+)([KMGT])B?\]", re.IGNORECASE)
-    site_options: Mapping[str, str] = {"queue": "-q {}", "account": "-P {}"}
+    site_options: Mapping[str, str] = {
+        "queue": "-q {}",
+        "account": "-P {}",
+        "project": "-P {}",
+        "group": "-G {}",
+    }
     kept = re.compile(
         "LSF_(ENVDIR|SERVERDIR|BINDIR|LIBDIR|VERSION)|LSB_DEFAULT(QUEUE|PROJECT|_USERGROUP)"
     )
@@ -132,13 +136,10 @@ class LSFCommands(BatchCommands):
     # Options.
 
     def own_option(self, name: str, value: Option) -> list[str]:
-        option = LETTERS.get(name, f"-{name}")
-        return [option] if value is True else [option, option_text(name, value)]
+        return [f"-{name}"] if value is True else [f"-{name}", option_text(name, value)]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set; of `-R`, of which there may be several, each section, and each
-        resource that `rusage` reserves.
-        """
+        """Return what options set, of `-R` each section and each resource of `rusage`."""
         values: dict[str, tuple[str, str]] = {}
         for word, follower in zip_longest(options, options[1:], fillvalue=""):
             if not word.startswith("-"):
@@ -154,30 +155,20 @@ class LSFCommands(BatchCommands):
             values.update((one, (value, f"{name} {value}".rstrip())) for one in names)
         return values
 
-    def cores(self, count: int) -> list[str]:
-        return ["-n", str(count), "-R", "span[hosts=1]"]
-
-    def memory(self, size: int) -> list[str]:
-        """Return what reserves memory: for the job, or for each of its cores where the site says
-        RESOURCE_RESERVE_PER_TASK.
-        """
-        return ["-R", f"rusage[mem={math.ceil(size / 2**20)}MB]"]
-
     def time(self, seconds: float) -> list[str]:
-        """Return a limit in minutes, at which LSF ends a job as `bkill` does: by SIGINT, SIGTERM
-        and SIGKILL. It is one word, which the scheduler's own may replace.
+        """Return a limit in minutes, at which LSF sends SIGINT, SIGTERM and SIGKILL, as `bkill`
+        does. It is one word, which the scheduler's own may replace.
         """
         return [f"-W {math.ceil(seconds / 60)}"]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with that limit in two words."""
+        """Return the options with that limit as two words."""
         parts = (word.split(" ", 1) if word.startswith("-W ") else [word] for word in options)
         return list(chain.from_iterable(parts))
 
     def parse_time(self, text: str) -> float:
-        """Return the seconds of "[hours:]minutes[/host]"; 0 when it is none."""
-        match = re.fullmatch(r"(?:(\d+):)?(\d+)(?:/\S+)?", text)
-        return 3600.0 * int(match[1] or 0) + 60.0 * int(match[2]) if match else 0.0
+        """Return the seconds of "[hours:]minutes[/host]"."""
+        return 60 * clock_seconds(text.partition("/")[0])
 
     # The site.
 
@@ -191,9 +182,7 @@ class LSFCommands(BatchCommands):
     # Jobs.
 
     def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits an array, or a single job. LSF hands the last word to a
-        shell.
-        """
+        """Return the command that submits an array or a job; a shell reads its last word."""
         alone = array.count == 1
         before, _, after = array.log("1" if alone else "\0").partition("\0")
         words = [LOGGED_ALONE if alone else LOGGED, str(array.script), before, after]
@@ -212,7 +201,7 @@ class LSFCommands(BatchCommands):
         return ["bjobs", "-a", "-J", name, "-json", "-o", FIELDS]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        """Return what a listing says of each job; a record of none holds an error."""
+        """Return the jobs of a listing; a record without a state is an error."""
         try:
             rows = json.loads(output)["RECORDS"] if output.strip() else []
         except (ValueError, LookupError, TypeError) as error:
@@ -234,20 +223,20 @@ class LSFCommands(BatchCommands):
         return ["bqueues"]
 
     def parse_queues(self, output: str) -> list[Queue]:
-        """Return the queues: name, priority and status are the first columns."""
+        """Return the queues, from the first columns: name, priority and status."""
         rows = (line.split() for line in output.splitlines()[1:])
         return [Queue(row[0], row[2], row[2] == "Open:Active") for row in rows if len(row) > 2]
 
 
 def _id_of(record: Mapping[str, Any]) -> str:
-    """Return the id of a job: LSB_BJOBS_DISPLAY_ENH may have put the index into JOBID already."""
+    """Return the id of a job. With LSB_BJOBS_DISPLAY_ENH JOBID has the index already."""
     job, index = str(record["JOBID"]), str(record.get("JOBINDEX", ""))
     is_element = index.isdecimal() and int(index) and "[" not in job
     return f"{job}[{index}]" if is_element else job
 
 
 def seen_in(record: Mapping[str, Any]) -> Seen:
-    """Return what a record of `bjobs -json` says; what is not known is empty, or "-"."""
+    """Return the state of a job from `bjobs -json`, in which unknown values are empty or "-"."""
     state, host = str(record["STAT"]), str(record.get("EXEC_HOST", "")).partition(":")[0]
     host = re.sub(r"^\d+\*", "", host).strip("-")
     if state == "DONE":
@@ -260,13 +249,13 @@ def seen_in(record: Mapping[str, Any]) -> Seen:
 
 
 def _ended(record: Mapping[str, Any], host: str, *, is_zombie: bool) -> Seen:
-    """Return how a job ended that did not in order."""
+    """Return how a job ended that failed."""
     reason = str(record.get("EXIT_REASON", "")).strip("-. ")
     keyword = re.match(r"TERM_(\w+)", reason)
     known = TERMINATIONS.get("ZOMBIE" if is_zombie else keyword[1] if keyword else "", _failed())
     status = str(record.get("EXIT_CODE", ""))
     code = int(status) if status.isdecimal() else 0
-    end = exit_words(128 - code if code in SIGNALLED else code) if code else ""
+    end = shell_exit_words(code) if code else ""
     words = reason if reason and keyword else ", ".join(filter(None, [end, reason]))
     return Seen(
         WorkerStatus.FAILED,
@@ -283,8 +272,8 @@ class LSFScheduler(CommandScheduler):
     """Runs calls in jobs of an LSF. Not run by us: tell us what you see.
 
     Args:
-        queue, project, group: `-q`, `-P`, `-G` (default: the settings', of which `account` is the
-            project; else LSF's own).
+        queue, account, project, group: `-q`, `-P`, `-P`, `-G` (default: the settings', else LSF's
+            own).
         options: any option of bsub by its name, as `W="2:00"`, `R="rusage[mem=4GB]"`, `x=True`,
             `app="python"`.
         strict: has no effect: nothing tells which waiting jobs LSF can never start.

@@ -1,7 +1,7 @@
 """Workers on an OAR, by its commands (oarsub(1), oarstat(1), oardel(1)); tried with 2.6.1.
 
-OAR keeps all jobs for ever in its database, by name too. It ends jobs that say nothing of their
-time after the site's default, two hours as a rule.
+OAR's database keeps all jobs for ever, with their names. Jobs that request no time end after the
+site's default, mostly two hours.
 """
 
 from __future__ import annotations
@@ -13,20 +13,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gridengine.errors import ConfigurationError, GridEngineError, TimeoutError, exit_words
-from gridengine.schedulers.batch_commands import (
-    BatchCommands,
-    Option,
-    Seen,
-    WorkerArray,
-    option_text,
-    succeeds_if_said,
-)
+from gridengine.errors import GridEngineError, TimeoutError, exit_words
+from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, succeeds_if_said
+from gridengine.schedulers.batch_words import clock_seconds, clock_time
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
 SIGNAL_SECONDS = 30
-"""How long before its walltime a worker is told to leave: by itself OAR only kills."""
+"""How long before its walltime a worker is told to leave: OAR itself only kills."""
 STATES: Mapping[str, WorkerStatus] = {
     **dict.fromkeys(
         ("Waiting", "Hold", "toAckReservation", "toLaunch", "Launching"), WorkerStatus.QUEUED
@@ -34,11 +28,11 @@ STATES: Mapping[str, WorkerStatus] = {
     "Running": WorkerStatus.RUNNING,
     **dict.fromkeys(("Suspended", "Resuming"), WorkerStatus.SUSPENDED),
 }
-"""States of jobs that have not ended; `Finishing` and `toError` are about to."""
+"""The states of jobs that have not ended, except `Finishing` and `toError`."""
 STEPS = frozenset({"FRAG_JOB_REQUEST", "SEND_KILL_JOB", "SWITCH_INTO_TERMINATE_STATE"})
-"""Events that only tell what OAR does next."""
+"""Events that only tell what OAR does next, and no reason."""
 BLAMELESS = re.compile("BESTEFFORT|BIPBIP|LAUNCHING|PING_CHECKER|SUSPECTED|CPUSET|PROLOGUE")
-"""Events by which a job loses its place, or never gets one, by no fault of its own."""
+"""Events by which a job loses its place, or never gets one, through no fault of its own."""
 
 
 class OARCommands(BatchCommands):
@@ -86,11 +80,20 @@ class OARCommands(BatchCommands):
         "-t": "--type",
     }
     time_option, gpus = "walltime", "--resource=nodes=1/gpu={n}"
-    site_options: Mapping[str, str] = {"queue": "--queue={}", "account": "--project={}"}
+    cores_option = "--resource=nodes=1/core={n}"
+    no_memory = (
+        "choose nodes by the property in which your site has their memory, as "
+        'property="memnode >= 64000", and say in worker_resources= what a worker then holds'
+    )
+    site_options: Mapping[str, str] = {
+        "queue": "--queue={}",
+        "account": "--project={}",
+        "walltime": "--resource=walltime={}",
+    }
     kept = re.compile("OARCONFFILE|OARDIR")
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set; of resources, the walltime and the others apart."""
+        """Return what options set; among resources, the walltime is one of its own."""
         values = super().said(options)
         value, words = values.pop("--resource", ("", ""))
         others, walltime = _parted(value)
@@ -100,56 +103,31 @@ class OARCommands(BatchCommands):
             values["walltime"] = (walltime, words)
         return values
 
-    def cores(self, count: int) -> list[str]:
-        return [f"--resource=nodes=1/core={count}"]
-
-    def memory(self, size: int) -> list[str]:
-        """Raise a ConfigurationError: OAR gives out no memory; a node has a property for it."""
-        raise ConfigurationError(
-            f"OAR has no words for {size / 2**30:g} GB of memory",
-            hint="choose nodes by the property in which your site has their memory, as "
-            'property="memnode >= 64000", and say in worker_resources= what a worker then holds',
-        )
-
     def time(self, seconds: float) -> list[str]:
-        whole = math.ceil(seconds)
-        return [f"--resource=walltime={whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"]
-
-    def own_option(self, name: str, value: Option) -> list[str]:
-        if name == "walltime":
-            return [f"--resource=walltime={option_text(name, value)}"]
-        return super().own_option(name, value)
+        return [f"--resource=walltime={clock_time(seconds)}"]
 
     def parse_time(self, text: str) -> float:
-        """Return the seconds that OAR means by "2", "2:30" (hours first) or "2:30:10"."""
-        if not re.fullmatch(r"\d+(:\d+){0,2}", text):
-            return 0.0
-        parts = [*map(int, text.split(":")), 0, 0]
-        return 3600.0 * parts[0] + 60 * parts[1] + parts[2]
+        """Return the seconds of "2", "2:30" (hours first) or "2:30:10"."""
+        return clock_seconds(text + ":0" * (2 - text.count(":")))
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with all resources in one: of several, OAR would choose one."""
+        """Return the options with all resources in one option: of several, OAR would choose one."""
         resources: list[str] = []
         walltime, rest, words = "", [], iter(options)
         for word in words:
-            if word in ("-l", "--resource"):
-                value = next(words, "")
-            elif word.startswith("--resource="):
-                value = word.partition("=")[2]
-            elif word.startswith("-l"):
-                value = word[2:]
-            else:
+            found = re.fullmatch(r"(?:-l|--resource)=?(.*)", word)
+            if found is None:
                 rest.append(word)
                 continue
-            others, own = _parted(value)
+            others, own = _parted(found[1] or next(words, ""))
             resources += [others] if others else []
             walltime = own or walltime
         joined = ",".join(filter(None, [_joined(resources), walltime and f"walltime={walltime}"]))
         return [*rest, *([f"--resource={joined}"] if joined else [])]
 
     def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits an array, each job of which has an id of its own; the
-        name of its log holds that. Paths that OAR does not take are left to the job's shell.
+        """Return the command that submits an array. Each of its jobs has an id of its own, which is
+        in the name of its log. The job's shell opens logs whose path OAR does not take.
         """
         log, folder = array.log("%jobid%"), str(array.folder)
         script = shlex.quote(str(array.script))
@@ -172,7 +150,7 @@ class OARCommands(BatchCommands):
         return ["oarstat", "--json", "--full", "--sql", f"job_name = '{name}'"]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        """Return what a listing says; of no jobs oarstat prints nothing."""
+        """Return the jobs of a listing; without jobs oarstat prints nothing."""
         found = json.loads(output) if output.strip() else {}
         return {id: seen_in(job) for id, job in found.items()}
 
@@ -192,7 +170,7 @@ class OARCommands(BatchCommands):
 
 
 def _parted(resource: str) -> tuple[str, str]:
-    """Return "nodes=1/core=4,walltime=2:0:0" as what is not the walltime, and the walltime."""
+    """Return the other resources, and the walltime, of "nodes=1/core=4,walltime=2:0:0"."""
     parts = resource.split(",") if resource else []
     times = [part.partition("=")[2] for part in parts if part.startswith("walltime=")]
     others = [part for part in parts if not part.startswith("walltime=")]
@@ -200,7 +178,7 @@ def _parted(resource: str) -> tuple[str, str]:
 
 
 def _joined(resources: Sequence[str]) -> str:
-    """Return resources as one: cores of a node with GPUs are those of each GPU."""
+    """Return resources as one; cores beside GPUs are counted for each GPU."""
     cores = [one for one in resources if re.fullmatch(r"nodes=1/core=\d+", one)]
     gpus = [one for one in resources if re.fullmatch(r".*\bgpu=\d+", one)]
     if len(resources) == 2 and len(cores) == len(gpus) == 1:
@@ -210,7 +188,7 @@ def _joined(resources: Sequence[str]) -> str:
 
 
 def seen_in(job: Mapping[str, Any]) -> Seen:
-    """Return what OAR says of a job."""
+    """Return the state of a job in OAR's listing."""
     state, host = job.get("state", ""), next(iter(job.get("assigned_network_address") or []), "")
     status = STATES.get(state)
     if status is WorkerStatus.QUEUED:
@@ -228,9 +206,7 @@ def seen_in(job: Mapping[str, Any]) -> Seen:
 
 
 def _failed(code: int | None, events: Mapping[str, str], host: str) -> Seen:
-    """Return how a job ended badly, by the status that its shell was waited for with, or by what
-    happened to it.
-    """
+    """Return how a job ended that failed, by its shell's wait status, or by its events."""
     fault: type[GridEngineError] | None = None
     reasons = [words for kind, words in events.items() if kind not in STEPS]
     words = "; ".join(word for word in reasons if "Ask to change the job state" not in word)
@@ -256,12 +232,11 @@ class OARScheduler(CommandScheduler):
 
     Args:
         queue, account: `--queue`, `--project` (default: the settings', else OAR's own).
-        resource, property: `--resource`, as "nodes=1/core=4,walltime=2:0:0", and `--property`, as
-            "mem >= 64".
-        walltime: how long workers may run, as "2:0:0" (hours first; default: the site's, two hours
-            as a rule).
-        options: any other option of oarsub by its name, with underscores for hyphens.
-        strict: of no effect: OAR refuses at once what it can never start.
+        walltime: how long workers may run, as "2:0:0" (hours first; default: the site's, mostly two
+            hours).
+        options: any other option of oarsub by its name, with underscores for hyphens, as
+            `resource="nodes=1/core=4"` or `property="mem >= 64"`.
+        strict: has no effect: OAR refuses at once what it can never start.
     """
 
     _commands = OARCommands

@@ -1,7 +1,7 @@
-"""The schedulers that there are, one entry for each; nothing else names them all.
+"""The schedulers that exist, one entry each; nothing else lists them all.
 
-An entry names modules below this package, which are imported when they are first needed: to choose
-local processes imports nothing of a batch system.
+An entry names modules below this package, which are imported when first needed: choosing local
+processes imports nothing of a batch system.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gridengine.schedulers.detect import why_no_command, why_no_grid_engine
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler
+    from gridengine.schedulers.batch_words import BatchWords
     from gridengine.schedulers.checks import Finding
     from gridengine.schedulers.command_scheduler import CommandScheduler
 
@@ -24,19 +25,18 @@ PACKAGE = "gridengine.schedulers"
 class SchedulerEntry(NamedTuple):
     """One scheduler.
 
-    name: as `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and of
-        the table of the settings files that holds a batch system's own names.
-    path: of its class, as "module:Class" in `package`.
-    system: the batch system, for people; empty when there is none.
-    command: the command that submits, of a batch system that is used by its commands: its class is
-        a `CommandScheduler`, and what follows is the same for all of these.
-    checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
-        where there is nothing to find, since no workers are started.
-    why_absent: returns, at once, why there can be no such batch system here, or nothing.
-    probe: the path of the function that returns which batch system takes this user's jobs, or
+    name: as in `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and
+        as the table of the settings files with a batch system's own names.
+    path: its class, as "module:Class" in `package`.
+    system: the batch system, for people; empty if there is none.
+    command: the command that submits, if the system is used by its commands: its class is a
+        `CommandScheduler`, and the next three are not needed.
+    checks: the path of the function that yields the findings of `gridengine doctor`, given an
+        environment; empty if no workers are started.
+    why_absent: returns, quickly, why there can be no such batch system here; empty if there can.
+    probe: the path of the function that returns the batch system that takes this user's jobs, or
         raises a ConfigurationError or a BatchSystemError.
-    options: the module with the words of its requests, for a DRMAA library that speaks to it:
-        `drmaa_options` and `own_walltime`.
+    drmaa: the path of the class of its words for a DRMAA library that speaks to it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class SchedulerEntry(NamedTuple):
     checks: str = ""
     why_absent: Callable[[Mapping[str, str]], str] | None = None
     probe: str = ""
-    options: str = ""
+    drmaa: str = ""
     package: str = PACKAGE
 
     @property
@@ -62,23 +62,23 @@ class SchedulerEntry(NamedTuple):
         return cast("type[Scheduler]", _imported(self.path, self.package))
 
     def is_of(self, scheduler: Scheduler) -> bool:
-        """Return whether a scheduler is of this class, or of one that is derived from it."""
+        """Return whether a scheduler is of this class, or of one derived from it."""
         return any(one.__name__ == self.class_name for one in type(scheduler).__mro__)
 
     def make(self, **options: Any) -> Scheduler:
         """Return a scheduler with these options, as `max_workers=4`."""
         return self.scheduler_class()(**options)
 
-    def options_module(self) -> Any:
-        """Return the module with the words of its requests."""
-        return importlib.import_module(f"{PACKAGE}.{self.options}")
+    def drmaa_words(self, title: str) -> BatchWords:
+        """Return the words of its requests by DRMAA; `title` names the system and the library."""
+        return cast("BatchWords", _imported(self.drmaa)(title))
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Yield what there is of it on this machine, as it is found."""
+        """Yield what `gridengine doctor` finds of it on this machine, as it is found."""
         if self.checks:
             yield from _imported(self.checks)(environment)
         if self.command:
-            from gridengine.schedulers.command_checks import findings
+            from gridengine.schedulers.checks import findings
 
             kind = cast("type[CommandScheduler]", self.scheduler_class())
             yield from findings(kind._commands(), environment)
@@ -91,10 +91,11 @@ class SchedulerEntry(NamedTuple):
         """
         from gridengine.errors import ConfigurationError, SchedulerUnavailable
 
+        absent = self.why_absent
         if self.command:
             reason = why_no_command(self.command, environment)
         else:
-            reason = self.why_absent(environment) if self.why_absent is not None else ""
+            reason = "" if absent is None else absent(environment)
         if reason:
             raise SchedulerUnavailable(reason)
         from gridengine.schedulers.launcher import BatchSystemError, Refused
@@ -113,35 +114,39 @@ def _imported(path: str, package: str = PACKAGE) -> Any:
     return getattr(importlib.import_module(f"{package}.{module}".lstrip(".")), name)
 
 
-PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
+PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:machine_findings")
 UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
-"""Of jobs that ask for nothing; nobody names it."""
+"""For jobs that request nothing; it cannot be chosen by name."""
 STEPS = SchedulerEntry("steps", "slurm.steps:StepScheduler")
-"""Of scripts that are a batch job of several nodes; nobody names it."""
+"""For scripts that are a batch job of several nodes; it cannot be chosen by name."""
 SCHEDULERS = (
     PROCESSES,
     SchedulerEntry(
         "grid_engine",
         "grid_engine.scheduler:GridEngineScheduler",
-        checks="grid_engine.checks:findings",
+        checks="grid_engine.diagnostics:findings",
         system="Grid Engine",
         why_absent=why_no_grid_engine,
         probe="grid_engine.scheduler:system_here",
     ),
     SchedulerEntry(
-        "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
+        "slurm",
+        "slurm.scheduler:SlurmScheduler",
+        "Slurm",
+        "sbatch",
+        drmaa="slurm.commands:DrmaaWords",
     ),
     SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
     SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
-    SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
+    SchedulerEntry("pbs", "pbs:PBSScheduler", "PBS", "pbs_rstat"),
     SchedulerEntry("lsf", "lsf:LSFScheduler", "LSF", "bsub"),
     SchedulerEntry("flux", "flux:FluxScheduler", "Flux", "flux"),
-    SchedulerEntry("inline", "inline:InlineScheduler"),
+    SchedulerEntry("inline", "workerless:InlineScheduler"),
 )
-"""All of them; batch systems in the order in which they are preferred."""
+"""All of them; batch systems in the order of preference."""
 BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
-HAND_STARTED = SchedulerEntry("none", "by_hand:HandStartedScheduler")
-"""Of stand-alone dispatchers alone: calls of a script could only wait there for ever."""
+HAND_STARTED = SchedulerEntry("none", "workerless:HandStartedScheduler")
+"""For stand-alone dispatchers only: calls of a script would wait for ever."""
 STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.starts_workers)
 """The names of those that start workers."""
 OF_DISPATCHERS = (*STARTERS, HAND_STARTED.name)
@@ -154,7 +159,7 @@ def entry_of(name: str) -> SchedulerEntry:
     """Return the scheduler of this name.
 
     Raises:
-        ConfigurationError: there is none; the text lists those that there are.
+        ConfigurationError: there is no such scheduler; the text lists the known ones.
     """
     if name in BY_NAME:
         return BY_NAME[name]

@@ -1,6 +1,6 @@
 """Payloads: pickled objects and their large buffers, which pass through unread.
 
-A `KeptPayload` stands for the payload of a result that has stayed at the worker that made it.
+A `PayloadAtWorker` stands for the payload of a result that has stayed at the worker that made it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def size_of(payload: Payload) -> int:
     return size
 
 
-class KeptPayload(list[Buffer]):
+class PayloadAtWorker(list[Buffer]):
     """Stands for the payload of a result that has stayed at the worker that made it. It is empty;
     `fetch` returns the payload itself.
 

@@ -20,7 +20,7 @@ from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import ATOMS, Buffer, KeptPayload, Payload
+from gridengine.serialize.payload import ATOMS, Buffer, Payload, PayloadAtWorker
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
 from gridengine.serialize.unpicklable import (
@@ -91,7 +91,7 @@ def fetched(payload: Payload) -> Payload:
     Raises:
         Exception: the payload cannot be fetched.
     """
-    return payload.fetch() if isinstance(payload, StoredPayload | KeptPayload) else payload
+    return payload.fetch() if isinstance(payload, StoredPayload | PayloadAtWorker) else payload
 
 
 class RetriedFunction:

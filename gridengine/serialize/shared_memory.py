@@ -36,7 +36,7 @@ MOST_BLOCKS = 200
 """The most blocks of results, each of which takes a descriptor. Further results are sent to the
 processes that need them, like other buffers.
 """
-KEPT_BYTES = 16_000_000
+IDLE_BYTES = 16_000_000
 """So many bytes of functions that no call uses are kept. A larger function is released at once, so
 there is little use in recognizing it later.
 """
@@ -348,7 +348,7 @@ def _is_sealed(fd: int) -> bool:
     return False
 
 
-class KeptBlocks:
+class ResultBlocks:
     """Blocks that other processes may need. They stay open as long as they live, up to
     `MOST_BLOCKS`, since a process may have only so many descriptors.
 
@@ -445,7 +445,7 @@ def _private(fd: int, size: int) -> Block:
 
 
 def _map_over(block: Block, fd: int) -> None:
-    """Map a file in the place of a block's memory."""
+    """Map a file over the memory of a block."""
     import ctypes  # here: few need it
 
     place = ctypes.addressof(ctypes.c_char.from_buffer(block))

@@ -19,8 +19,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import FailureStatus
 from gridengine.serialize.payload import FULL, STAR
+from gridengine.status.rows import FailureStatus
 
 MOST_SHOWN = 60
 """How many characters the arguments may take."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gridengine.dispatcher.core.status import CallStatus, Status
 from gridengine.dispatcher.watch_messages import Answer, Ended
 from gridengine.display import plural
+from gridengine.status.rows import CallStatus, Status
 from gridengine.watching.call_descriptions import cause_of
 from gridengine.watching.next_steps import failure_step
 from gridengine.watching.phrases import Explanation, ago, clock, names_of, on, seconds, then, where

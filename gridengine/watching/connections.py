@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
@@ -20,6 +19,7 @@ from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
+from gridengine.status.rows import FileFault
 from gridengine.wire.connection_file import SOCKET, is_private, runtime_folders
 
 ANSWER_SECONDS = 5.0

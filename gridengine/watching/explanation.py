@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import (
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.display import plural
+from gridengine.resources.units import format_seconds
+from gridengine.status.rows import (
     FunctionStatus,
     LaunchStatus,
     QueueStatus,
@@ -18,9 +21,6 @@ from gridengine.dispatcher.core.status import (
     Status,
     WorkerStatus,
 )
-from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.display import plural
-from gridengine.resources.units import format_seconds
 from gridengine.watching.call_descriptions import Cause, causes
 from gridengine.watching.next_steps import failure_step, next_step
 from gridengine.watching.phrases import (

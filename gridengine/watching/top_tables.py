@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import FunctionStatus, RunStatus, WatchEvent, WorkerStatus
 from gridengine.dispatcher.watch_messages import Answer
+from gridengine.status.rows import FunctionStatus, RunStatus, WorkerStatus
+from gridengine.status.watch_events import WatchEvent
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import seconds, size

@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.dispatcher.core.status import FailureStatus, RunStatus
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT, Answer, Ended
+from gridengine.status.rows import FailureStatus, RunStatus
 from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
 from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of

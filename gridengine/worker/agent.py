@@ -18,7 +18,7 @@ from typing import Any, get_args
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import KeptBlocks, in_shared_block
+from gridengine.serialize.shared_memory import ResultBlocks, in_shared_block
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (
     CANCELLED,
@@ -45,7 +45,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import agent_requests
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.nested_calls import NestedCalls
+from gridengine.worker.nested_relay import NestedCalls
 from gridengine.worker.output import OutputReaders, Relay
 from gridengine.worker.poller import Poller
 from gridengine.worker.process_resources import Processors, threads_of_call
@@ -90,9 +90,9 @@ class Agent:
         streams: StandardStreams,
         relay: Relay | None = None,
         answer: Callable[[bytes], agent_requests.Answer] = agent_requests.answer_on_any_machine,
-        result_blocks: KeptBlocks | None = None,
+        result_blocks: ResultBlocks | None = None,
         holds_results: bool = False,
-        sent_blocks: KeptBlocks | None = None,
+        sent_blocks: ResultBlocks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class Agent:
         self._relay = relay
         self._answer = answer
         self._definitions = DefinitionStore()
-        self._result_blocks = result_blocks or KeptBlocks()
+        self._result_blocks = result_blocks or ResultBlocks()
         self._processors = Processors(slots)
         self._poller = Poller()
         self.on_ready = self._poller.poll

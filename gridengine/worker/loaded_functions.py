@@ -322,13 +322,13 @@ def _list_folders_anew() -> None:
     each runner.
     """
     external: Any = sys.modules["importlib._bootstrap_external"]
-    namespaces = getattr(external, "_NamespacePath", None)
-    if namespaces is None or "importlib.metadata" in sys.modules:
+    namespaces: Any = getattr(external, "_NamespacePath", None)
+    if not hasattr(namespaces, "_epoch") or "importlib.metadata" in sys.modules:
         importlib.invalidate_caches()
         return
     for folder, finder in list(sys.path_importer_cache.items()):
         if finder is None or not folder.startswith(os.sep):
-            del sys.path_importer_cache[folder]
+            sys.path_importer_cache.pop(folder, None)
     namespaces._epoch += 1
     finders: list[Any] = [*sys.meta_path, *sys.path_importer_cache.values()]
     for one in finders:

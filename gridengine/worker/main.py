@@ -28,7 +28,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import decode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import KeptBlocks
+from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, why_unreachable
 from gridengine.wire.messages import (
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         output_bytes=connection.output_bytes,
         streams=streams,
         relay=Relay(send),
-        result_blocks=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
+        result_blocks=ResultBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
         # A restarted dispatcher would not know results that only this worker has.
         holds_results=held is None,
     )

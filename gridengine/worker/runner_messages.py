@@ -13,7 +13,7 @@ import msgspec
 from gridengine.errors import CallError, ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import can_go_on
-from gridengine.serialize.shared_memory import LARGE, KeptBlocks, disown
+from gridengine.serialize.shared_memory import LARGE, ResultBlocks, disown
 from gridengine.wire.clock import Clock
 from gridengine.wire.messages import (
     CANCELLED,
@@ -69,11 +69,11 @@ class RunnerMessages:
         pool: RunnerPool,
         send: Callable[[Message, Payload], None],
         flush_log: Callable[[], None],
-        result_blocks: KeptBlocks,
+        result_blocks: ResultBlocks,
         definitions: DefinitionStore,
         *,
         holds_results: bool,
-        sent_blocks: KeptBlocks | None,
+        sent_blocks: ResultBlocks | None,
         clock: Clock,
     ) -> None:
         self._clock = clock

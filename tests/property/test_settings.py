@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.options import request_for
-from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.batch_words import clock_seconds, memory_bytes
+from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, request_for
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import worker_options
-from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS
+from gridengine.schedulers.requests import worker_options
+from gridengine.schedulers.slurm.commands import EARLY_SECONDS, SIGNAL_SECONDS, SlurmCommands
 from gridengine.settings.files import lines_of, parse
 from gridengine.settings.schema import setting_types
 from gridengine.settings.values import GridEngineSite, SlurmSite
@@ -71,6 +70,7 @@ def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> No
 
 
 SLURM = SlurmCommands()
+GRID_ENGINE = GridEngineWords(lambda: "smp")
 
 
 def of_slurm(demand: Demand, name: str) -> str:
@@ -83,9 +83,9 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
     cores: int, gigabytes: float, factor: float
 ) -> None:
     request = request_for(
-        Request(), Demand(Node(cores, gigabytes), factor), GridEngineSite(), lambda: "smp"
+        GRID_ENGINE, OwnArguments(), Demand(Node(cores, gigabytes), factor), GridEngineSite()
     )
-    whole = parse_memory(str(request.resources["h_vmem"])) * cores
+    whole = memory_bytes(request.values["h_vmem"]) * cores
     assert 0 <= whole - int(gigabytes * 2**30) * factor < 2 * cores
     megabytes = int(of_slurm(Demand(Node(cores, gigabytes), factor), "--mem").removesuffix("M"))
     assert 0 <= megabytes * 2**20 - int(gigabytes * 2**30) * factor < 2**20 + 1
@@ -93,8 +93,8 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
 
 @given(st.floats(0.1, 10**7))
 def test_a_cluster_task_has_all_the_time_of_its_call_and_the_margin(seconds: float) -> None:
-    request = request_for(Request(), Demand(WTime(seconds)), GridEngineSite(), lambda: "smp")
-    assert 0 <= parse_time(str(request.resources["h_rt"])) - seconds - MARGIN_SECONDS < 1
+    request = request_for(GRID_ENGINE, OwnArguments(), Demand(WTime(seconds)), GridEngineSite())
+    assert 0 <= clock_seconds(request.values["h_rt"]) - seconds - MARGIN_SECONDS < 1
     limit = SLURM.parse_time(of_slurm(Demand(WTime(seconds)), "--time"))
     assert limit >= seconds + MARGIN_SECONDS
     assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.schedulers.launcher import compress
-from gridengine.schedulers.slurm.states import ids_of, parse_jobs, parse_squeue
+from gridengine.schedulers.slurm.answers import ids_of, parse_jobs, parse_squeue
 
 ids = st.one_of(
     st.integers(1, 50).map(str),

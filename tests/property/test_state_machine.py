@@ -36,7 +36,7 @@ from gridengine.dispatcher.core.events import (
     Received,
     ResultAsked,
     ResultFetched,
-    ResultKept,
+    ResultStays,
     Scaled,
     Send,
     SubmittedAlike,
@@ -60,7 +60,7 @@ from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, Timeou
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 from gridengine.wire.messages import (
     CANCELLED,
@@ -566,8 +566,8 @@ class Play(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.little = [
-            mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
-            mock.patch.object(objects, "KEPT_RESULTS", 1),
+            mock.patch.object(objects, "IDLE_FUNCTIONS", 1),
+            mock.patch.object(objects, "IDLE_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
             mock.patch.object(assigner, "TRANSFER_RATE", 1.0),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
@@ -674,7 +674,7 @@ class Play(RuleBasedStateMachine):
                 self.settle(effect)
             elif isinstance(effect, WantAnswer) and effect.missing:
                 self.unmade.add(effect.reference)
-            elif isinstance(effect, ResultKept):
+            elif isinstance(effect, ResultStays):
                 self.told.add(effect.payload.reference)
             elif isinstance(effect, ResultFetched):
                 self.asking.discard(effect.reference)
@@ -722,7 +722,7 @@ class Play(RuleBasedStateMachine):
         )
         if effect.path:
             self.check_failed_for_another(effect)
-        elif type(effect.payload) is KeptPayload:
+        elif type(effect.payload) is PayloadAtWorker:
             reference = effect.payload.reference
             assert self.kept[effect.task][effect.start] == reference
             assert reference in self.told
@@ -881,7 +881,7 @@ class Play(RuleBasedStateMachine):
             client = one.submitter.client
             if client.number == number and not one.remade:
                 assert one.parent or one.runs, "nobody wants it"
-        for block in self.core.state.blocks:
+        for block in self.core.state.bundles:
             assert block.submitter.client.number != number
 
     @rule(minimum=st.integers(0, 2), more=st.integers(0, 3), first=st.booleans())
@@ -1074,7 +1074,7 @@ class Play(RuleBasedStateMachine):
                 for task, one in self.core.state.open_tasks.items()
                 if one.missing and not one.runs and one.only_span().attempt <= last_attempt
             }
-            | {(task, 0) for block in self.core.state.blocks for task in block.numbers}
+            | {(task, 0) for block in self.core.state.bundles for task in block.numbers}
         )
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
@@ -1419,7 +1419,7 @@ class Play(RuleBasedStateMachine):
 
 def check_calls(state: CoreState, left: dict[int, set[int]]) -> None:
     """The calls that are open are those that were never settled."""
-    blocks = {task: {0} for block in state.blocks for task in block.numbers}
+    blocks = {task: {0} for block in state.bundles for task in block.numbers}
     assert blocks.items() <= left.items()
     for task, one in state.open_tasks.items():
         its = {index for index in range(one.task.count) if not one.is_settled(index)}

@@ -7,7 +7,7 @@ from typing import TypeVar
 from gridengine.calls.posting import PostingDispatcher
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 from gridengine.wire.clock import Clock
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.messages import TaskBegan
 from gridengine.worker.call_context import process_name
 

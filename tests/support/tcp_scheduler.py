@@ -14,7 +14,7 @@ from types import MappingProxyType
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
+from gridengine.schedulers.local import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.worker.environment import EXPORTED, KEPT
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.errors import ClusterError
+from gridengine.status.rows import Status
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "login1", "/sweep.py", "/", 0.0),

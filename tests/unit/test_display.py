@@ -10,9 +10,9 @@ import pytest
 import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
-from gridengine.dispatcher.core.status import FunctionStatus, Status
 from gridengine.display import html_table, plural
 from gridengine.journal.stored_runs import RunSummary
+from gridengine.status.rows import FunctionStatus, Status
 
 
 def words(html: str) -> str:

@@ -1,22 +1,25 @@
-"""Gives task queues slots on workers; on shared workers the packer decides which.
+"""Gives queues slots on workers. On shared workers the packer decides which queue gets which
+resources.
 
-A worker that was launched for one demand offers exactly that, and belongs to its queue for life.
-Where requests share the workers, their resources are given out in *allocations*: an allocation is
-what one request asks for. It is a slot of its queue, and gets batch after batch without asking the
-packer again. Only when another queue waits for room is it released, at the end of its batch, and
-the packer decides anew. So calls that have the workers to themselves cost the packer nothing.
+A worker that was launched for one demand offers exactly that demand, and belongs to its queue for
+life. Where requests share the workers, their resources are given out as *allocations*: one
+allocation holds the resources of one request. An allocation is a slot of its queue, and gets batch
+after batch without asking the packer again. It is released at the end of a batch, and only when
+another queue waits for room; then the packer decides anew. So calls that have the workers to
+themselves cost the packer nothing.
 """
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import assigner, books, failures, outcomes
+from collections.abc import Sequence
+
+from gridengine.dispatcher.core import assigner, books, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
-from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import Demand
@@ -26,7 +29,7 @@ from gridengine.wire.messages import Release
 
 
 def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
-    """Give out the slots of a worker; return the error if it cannot provide what it was launched
+    """Give out the slots of a worker. Return the error if the worker lacks what it was launched
     for.
     """
     if worker.hello.functions:
@@ -51,7 +54,7 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         try:
             given = asked.holder()._alloc(asked)
         except BaseException as error:  # a user's own kind
-            return failures.cannot_give(asked, error)
+            return outcomes.cannot_give(asked, error)
         state.last_allocation += 1
         group = SlotGroup(worker, state.queue_for(demand), 1, state.last_allocation)
         _grant(state, group, given, _cores(given, slots))
@@ -102,7 +105,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
         state.agenda.room_freed = True
 
 
-def settle(state: CoreState, *, again: bool = False) -> None:
+def assign_all(state: CoreState, *, again: bool = False) -> None:
     """Assign all that can be assigned. With `again` ask the packer although nothing has changed."""
     agenda, pending = state.agenda, state.pending_requests
     if state.near:
@@ -214,7 +217,7 @@ def _drop_request(state: CoreState, queue: TaskQueue) -> None:
 
 def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
     _drop_request(state, queue)
-    outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
+    outcomes.fail(state, [queue], outcomes.cannot_give(queue.demand.resources, error))
 
 
 def _allocate(state: CoreState) -> None:
@@ -309,3 +312,15 @@ def release(state: CoreState, group: SlotGroup) -> None:
     if group.allocation and worker.phase is not Phase.GONE:
         state.effects.append(Send(worker.id, Release([group.allocation])))
     state.forget_if_unused(queue)
+
+
+def open_emptied(state: CoreState, worker: Worker) -> None:
+    """Give out the slots of a worker whose earlier runs have all ended."""
+    end_allocations(state, worker, worker.to_release or [])
+    worker.to_release = None
+    open_worker(state, worker)
+
+
+def end_allocations(state: CoreState, worker: Worker, allocations: Sequence[int]) -> None:
+    if allocations:
+        state.effects.append(Send(worker.id, Release(list(allocations))))

@@ -9,22 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gridengine.dispatcher.core import books, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core import books, objects, outcomes
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.failures import name_of
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
-from gridengine.dispatcher.core.outcomes import (
-    has_failed,
-    note_move,
-    settle_failed_input,
+from gridengine.dispatcher.core.model import (
+    READY,
+    Batch,
+    Run,
+    SlotGroup,
+    TaskQueue,
+    Worker,
+    may_go_ahead,
 )
-from gridengine.dispatcher.core.run_log import STARTED
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY
-from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
+from gridengine.status.watch_events import STARTED
 from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000
@@ -49,15 +49,15 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
 
 
 def is_held(state: CoreState) -> bool:
-    """Return whether no call may begin, since the dispatcher drains. Calls of running calls may:
-    these need them to end.
+    """Return whether no call may begin, since the dispatcher drains. Calls that running calls have
+    made may begin: the running calls cannot end without them.
     """
     return not any(submitter.depth for submitter in state.submitters.values())
 
 
 def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
-    """Return for how long a worker must stay to be given the next call. A call that may run only
-    once is expected to take as long as those before it, if another worker may have more time.
+    """Return for how many seconds a worker must stay to be given the next call. A call that may run
+    only once is expected to take as long as earlier calls, if another worker may stay longer.
     """
     one = queue.waiting.first(worker.floor).open_task
     once = not one.task.retries and worker.taken
@@ -115,20 +115,9 @@ def _begin_run(
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
     state.last_run = number = state.last_run + 1
-    hard, limit, now = group.queue.hard, task.timeout, state.now
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    if one.runs:
-        one.runs[number] = None
-    else:
-        one.runs = {number: None}
-    if state.story is not None:
-        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
-    events = state.log.events
-    if events is not None and events.takes(STARTED, span.calls):
-        events.add(_started(run))
+    run = begin_run(state, number, span, group, batch, state.now)
+    if state.log.events is not None:
+        outcomes.note_calls(state, STARTED, span, worker.hello.host, worker.job)
     made = one.kept
     if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
@@ -142,7 +131,7 @@ def _begin_run(
         task.form,
         task.watched,
         task.controlled,
-        limit,
+        run.limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(payload) - begin,
@@ -153,10 +142,26 @@ def _begin_run(
     )
 
 
-def _started(run: Run) -> WatchEvent:
-    span, worker = run.span, run.worker
-    function, name = span.open_task.function.function.name, name_of(span, span.start)
-    return WatchEvent(STARTED, span.calls, 0.0, function, name, worker.hello.host, worker.job)
+def begin_run(
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
+) -> Run:
+    """Note a run that a worker has or is about to be given."""
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    limit = one.task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, since, since, limit)
+    state.runs[number] = worker.runs[number] = run
+    runs = one.runs
+    if not runs:
+        one.runs = (number,)
+    elif type(runs) is dict:
+        runs[number] = None
+    else:
+        one.runs = added(runs, number)
+    if state.story is not None:
+        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
+    return run
 
 
 TRANSFER_RATE = 50e6
@@ -190,16 +195,16 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
     for awaited in away:
-        if awaited.data is not None and has_failed(awaited.data):
-            settle_failed_input(state, one, awaited)
+        if awaited.data is not None and outcomes.has_failed(awaited.data):
+            outcomes.settle_failed_input(state, one, awaited)
             return False
     if not away:
         return True
     near = _is_sooner_there(state, span, away)
     one.missing, one.again = len(away), (span.demand, span.attempt)
-    note_move(state, span, "missing", "its inputs are elsewhere")
+    outcomes.note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
-        awaited.add_waiting(one)
+        awaited.waiting = added(awaited.waiting, one)
         if not near:
             objects.bring(state, awaited)
     return False
@@ -207,7 +212,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
 
 def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
     """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
-    before they could be fetched; return whether it waits.
+    before the inputs could be fetched. Return whether the call waits.
     """
     holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
@@ -264,9 +269,9 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     if not missing:
         return False
     for awaited in missing:
-        awaited.drop_waiting(one)
+        awaited.waiting = without(awaited.waiting, one)
     one.missing, span = 0, one.only_span()
-    note_move(state, span, "waiting", "for any worker")
+    outcomes.note_move(state, span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)
     queue.put_back(span)
     state.agenda.changed_queues[queue] = None
@@ -277,7 +282,7 @@ def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
     remote, data = awaited.remote, awaited.data
     if remote is not None:
         return remote.away and worker.id not in remote.workers
-    return data is None or has_failed(data)
+    return data is None or outcomes.has_failed(data)
 
 
 def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:

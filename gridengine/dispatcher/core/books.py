@@ -19,10 +19,17 @@ share of the workers, what waits, who is idle. `invariants` counts all of them a
 from __future__ import annotations
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import (
+    NEXT_PHASES,
+    READY,
+    Batch,
+    Phase,
+    Run,
+    SlotGroup,
+    Worker,
+)
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import UNNUMBERED
 
@@ -30,8 +37,8 @@ from gridengine.errors import UNNUMBERED
 def open_tasks(
     submitter: Submitter, function: RemoteObject, tasks: int, calls: int, first: int
 ) -> None:
-    """Count new tasks of a submitter with so many calls together, the first of which has this
-    number in its map.
+    """Count new tasks of a submitter. `calls`: how many calls they have together; `first`: the
+    number of the first call in its map.
     """
     if first != UNNUMBERED and first + calls > function.counts.numbered:
         function.counts.numbered = first + calls
@@ -51,7 +58,7 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
     client.submitters += 1
 
 
-def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
     """Count calls that have an outcome: a value, or a failure, or None when they were recalled.
     Forget a task with its last call; and its submitter, and a client that has left, with their last
     task.
@@ -169,10 +176,11 @@ def set_weight(client: Client, weight: float) -> None:
 
 
 def count_waiting(state: CoreState, worker: Worker, batches: int) -> None:
-    """Count batches that begin to wait for calls that they have made, or (if negative) go on.
+    """Count batches that begin to wait for their children, or (if negative) go on.
 
-    When twice as many wait as the worker has slots, its slots are kept for deeper calls than these
-    (`floor`). Otherwise all that waits for a slot might begin there, and wait for its children too.
+    When twice as many batches wait as the worker has slots, its slots are reserved for calls nested
+    deeper than these (`floor`). Otherwise every queued call might begin there, and wait for
+    children of its own.
     """
     worker.waiting += batches
     note_suspended(worker)

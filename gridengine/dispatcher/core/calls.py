@@ -1,39 +1,77 @@
-"""Open tasks, the spans of their calls, and who submitted them.
+"""Open tasks, the spans of their calls, results that calls need, and who submitted them; the states
+of a call.
 
-What there are many of, and is made for each call, is a `Struct`, which is made quickly. What
-changes with each call is a record with slots: setting its attributes takes a tenth of the time.
+An object that is made for each call is a `Struct`, which is made quickly. An object that changes
+with each call is a record with slots: setting its attributes takes a tenth of the time.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Collection, Sequence, Set
-from typing import Any
+from collections import OrderedDict, deque
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gridengine.dispatcher.core.figures import FunctionCounts, Pace
+from gridengine.dispatcher.core.events import Received
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
+from gridengine.status.figures import FunctionCounts
 from gridengine.wire.messages import Attempt
 from gridengine.wire.records import field, record
 
-NONE: Any = types.MappingProxyType({})
-"""The empty table of all that have none of their own: one for each would take memory, and time."""
+T = TypeVar("T")
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""Calls of a task, each range from one to before another."""
+
 FEW = 8
-"""So many wait in a tuple: a table takes several times its memory, and the time to make it."""
+"""Up to so many things stand in a tuple: a table takes several times the memory, and the time."""
+
+
+def added(many: Collection[T], one: T) -> Collection[T]:
+    """Return a collection with one thing more: a tuple of few, or a table, which changes."""
+    if isinstance(many, dict):
+        many[one] = None
+        return many
+    return (*many, one) if len(many) < FEW else dict.fromkeys((*many, one))
+
+
+def without(many: Collection[T], one: T) -> Collection[T]:
+    """Return a collection that `added` has made, without one thing."""
+    if isinstance(many, dict):
+        many.pop(one, None)
+        return many
+    return tuple(other for other in many if other is not one and other != one)
+
+
+@record
+class Pace:
+    """The recent mean duration of calls in seconds; None while it is not known."""
+
+    seconds: float | None = None
+
+    def measured(self, calls: int, seconds: float) -> None:
+        """Learn from a result: a longer duration counts at once, a shorter one by half."""
+        mean = seconds / calls if seconds > 0.0 else 0.0
+        known = self.seconds
+        self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
+
+    def exceeded(self, seconds: float) -> None:
+        """Learn that a call has taken this long already."""
+        self.seconds = max(seconds, self.seconds or 0.0)
 
 
 @record
 class RemoteObject:
-    """An object that workers hold, with the workers that have it, its size in bytes, and how many
-    open tasks use it.
+    """An object that workers hold: a function, a shared object, or a large result.
 
-    It is a function, with the pace and the counts of its calls. Or it is `shared`: an object that
-    functions and calls refer to, kept while handles are `held`. Or it is the `result` of a call,
-    kept as long as its `AwaitedResult`; while it is `away` only workers have it, one of which may
-    have been `asked` for it.
+    function, size: the object and its bytes. open: how many open tasks use it. workers: who has it.
+    pace, counts: of a function, the duration and the number of its calls.
+    shared, held: functions and calls refer to it; it stays while handles are held.
+    result, away, asked: it is the result of a call, and stays as long as its `AwaitedResult`. While
+        it is away only workers have it, one of which may have been asked for it.
     """
 
     function: Function
@@ -51,9 +89,10 @@ class RemoteObject:
 
 @record
 class Client:
-    """A process that submits calls, with the calls that those make; number 0 is the dispatcher's
-    own. `share` is the load of its batches by its weight, `last_turn` the number of its latest
-    batch. It is forgotten when it has `left` and has no `submitters`.
+    """A process that submits calls, with the calls that its calls make. Number 0 is the
+    dispatcher's own process. `share`: the load of its batches divided by its weight. `last_turn`:
+    the number of its latest batch. A client is forgotten when it has `left` and has no
+    `submitters`.
     """
 
     number: int
@@ -71,11 +110,12 @@ class Client:
 
 @record
 class Submitter:
-    """One who submits calls for a client, with open tasks and batches at workers.
+    """One source of calls within a client, with its open tasks and its batches at workers.
 
-    `last_run` is the number of its latest run; `function` its latest function, and `pace` that of
-    its calls, at first that of others' calls. `depth` is how many calls its calls are inside of.
-    `plain` submitters are of depth 0, and of the dispatcher's own process.
+    last_run: the number of its latest run. function: its latest function.
+    pace: the pace of its calls of this function; at first the pace of all calls of the function.
+    depth: inside of how many calls its calls are. plain: depth 0, and of the dispatcher's own
+        process.
     """
 
     number: int
@@ -101,15 +141,18 @@ class Unwanted(Struct, frozen=True):
 
 
 class AwaitedResult(Struct, eq=False, gc=False):
-    """The result of a call that others, its *dependents*, need; it may not be here yet.
+    """The result of a call that other calls, its *dependents*, need. The result may not have come
+    yet.
 
-    It is kept while it is `held` (new dependents may come, or the caller was `told` of a result
-    that stays at a worker, and may have `asked` for it), and while dependents are `open`. `waiting`
-    are those that have not begun, in a tuple or a table. `data` is the outcome; a large value is
-    known to workers as `remote`. Before, `run` is the run that is to make it, if dependents may
-    follow in its batch. `maker`, `made` and `heirs`: see `objects`.
+    held: how often it is referred to: new dependents may come. A result that stays at a worker is
+        held once more, when the caller was `told` of it; the caller may have `asked` for it.
+    open: how many dependents have not ended; waiting: the dependents that have not begun.
+    data: the outcome; remote: a large value, as workers know it.
+    run: until the result has come, the run that makes it, if dependents may follow in the same
+        batch.
+    maker, made, heirs: see `objects`.
 
-    With a million calls, memory is slow: what each event looks at comes first, here and in
+    With a million calls, memory is slow: the fields that each event reads come first, here and in
     `OpenTask`.
     """
 
@@ -126,54 +169,38 @@ class AwaitedResult(Struct, eq=False, gc=False):
     told: bool = False
     asked: bool = False
 
-    def add_waiting(self, one: OpenTask) -> None:
-        """Have a task wait for it."""
-        waiting = self.waiting
-        if not waiting:
-            self.waiting = (one,)
-        elif isinstance(waiting, dict):
-            waiting[one] = None
-        elif len(waiting) < FEW:
-            self.waiting = (*waiting, one)
-        else:
-            self.waiting = dict.fromkeys((*waiting, one))
-
-    def drop_waiting(self, one: OpenTask) -> None:
-        """Have a task no longer wait for it."""
-        if isinstance(self.waiting, dict):
-            self.waiting.pop(one, None)
-        else:
-            self.waiting = tuple(other for other in self.waiting if other is not one)
-
 
 class OpenTask(Struct, eq=False, gc=False):
     """A task with unsettled calls.
 
-    `needs` are the shared objects that it or its function refers to; `order` its place among all
-    tasks; `since` when it was submitted; `unwanted` its cancelled and recalled calls; `attempts`
-    how earlier attempts ended; `settled` its settled calls, as ranges, None before any.
-
-    `inputs` are the results that its one call needs, of which some are `missing`: until they are
-    here it is in no queue, or is at a worker behind the calls that make them. After it came back,
-    or lacked its inputs, `again` is the demand and the attempt that it waits for; it may have
-    waited until `near_until` for a worker that has them. `kept` is its result that others need or,
-    of several calls, the results by index; `wanted_late` are those that others asked for after the
-    assignment. A `remade` task is told to nobody. `parent` is the run that it ends with, or 0.
+    missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
+        queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
+        call needs.
+    again: the demand and the attempt with which a call waits that came back, or lacked its inputs.
+    kept: its result that other calls need; of several calls, the results by index.
+    needs: the shared objects that the task or its function refers to.
+    order, since: its place among all tasks; when it was submitted.
+    unwanted: its cancelled and recalled calls. attempts: how earlier attempts ended, by index.
+    settled: its settled calls, as ranges; None before any.
+    wanted_late: the calls whose results were asked for after the assignment.
+    near_until: until when it may wait for the worker that has its inputs.
+    remade: it makes a lost result again, and nobody is told its outcome.
+    parent: the number of the run that it ends with, or 0.
     """
 
-    task: Task
     function: RemoteObject
-    unsettled: int
     submitter: Submitter
     pace: Pace
+    task: Task
+    unsettled: int
+    missing: int = 0
+    runs: Collection[int] = ()
+    inputs: tuple[AwaitedResult, ...] = ()
+    again: tuple[Demand, int] | None = None
+    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     needs: tuple[RemoteObject, ...] = ()
     order: int = 0
     since: float = 0.0
-    missing: int = 0
-    runs: dict[int, None] = NONE
-    inputs: tuple[AwaitedResult, ...] = ()
-    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
-    again: tuple[Demand, int] | None = None
     unwanted: tuple[Unwanted, ...] = ()
     attempts: dict[int, list[Attempt]] | None = None
     settled: list[tuple[int, int]] | None = None
@@ -188,7 +215,9 @@ class OpenTask(Struct, eq=False, gc=False):
         return Span(self, 0, 1, demand, attempt)
 
     def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
-        """Return whether its call may follow, in one batch, calls that make these results."""
+        """Return whether its call may follow, in one batch, calls that make the results in
+        `coming`.
+        """
         for needed in self.inputs:
             if needed.data is None:
                 if needed not in coming:
@@ -206,7 +235,7 @@ class OpenTask(Struct, eq=False, gc=False):
         )
 
     def kept_within(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
-        """Return which of these calls make results that others need, with their references."""
+        """Return (index, reference) of the calls in a range whose results other calls need."""
         kept = self.kept
         if kept is None:
             return ()
@@ -219,16 +248,21 @@ class OpenTask(Struct, eq=False, gc=False):
         payload = self.task.payload
         size = len(payload[0]) if len(payload) == 1 else size_of(payload)
         for needed in self.inputs:
-            if needed.remote is None:
-                if needed.data is not None and needed.data.payload is not None:
-                    size += len(needed.data.payload[0])
-            elif worker not in needed.remote.workers:
-                size += needed.remote.size
+            remote, data = needed.remote, needed.data
+            if remote is not None:
+                size += 0 if worker in remote.workers else remote.size
+            elif data is not None and data.payload is not None:
+                size += len(data.payload[0])
         return size
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""
         return any(start <= index < stop for start, stop in self.settled or ())
+
+    @property
+    def left(self) -> list[tuple[int, int]]:
+        """Its calls that are not settled."""
+        return left_of([(0, self.task.count)], self.settled or ())
 
     def add_settled(self, start: int, stop: int) -> None:
         """Note that these calls are settled, and others are not."""
@@ -260,6 +294,29 @@ class Span(Struct, frozen=True, gc=False):
     def calls(self) -> int:
         """How many calls there are."""
         return self.stop - self.start
+
+    def split(self, ranges: Ranges) -> tuple[list[Span], list[Span]]:
+        """Return the parts outside of these ranges of calls, and the parts within them."""
+        outside = left_of([(self.start, self.stop)], ranges)
+        within = left_of([(self.start, self.stop)], outside)
+        return self._parts(outside), self._parts(within)
+
+    def _parts(self, ranges: Ranges) -> list[Span]:
+        return [replace(self, start=start, stop=stop) for start, stop in ranges]
+
+
+def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
+    """Return the parts of ranges of calls that are in no other range."""
+    left, sorted_others = list[tuple[int, int]](), sorted(others)
+    for start, stop in ranges:
+        for first, last in sorted_others:
+            if max(start, first) < min(stop, last):
+                if start < first:
+                    left.append((start, first))
+                start = last
+        if start < stop:
+            left.append((start, stop))
+    return left
 
 
 SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
@@ -298,5 +355,107 @@ class Failure(Struct, frozen=True):
     attempts: Sequence[Attempt]
     calls: bytes
     form: int
-    retries: int
     hint: str
+
+
+CallState: TypeAlias = Literal["waiting", "missing", "assigned", "settled"]
+"""The state of one call. It is not stored: the place of a call is its state (`CoreState.state_of`),
+and a million calls that wait need no field for it. `Story` stores it while checks are on.
+
+waiting: in a queue, in a span or a bundle. missing: in no queue, until results that it needs are
+there, or until the worker that has them has room. assigned: a worker has it, in a run. settled: its
+outcome has been told.
+"""
+
+
+CALL_MOVES: Mapping[CallState, Set[CallState]] = {
+    # A call begins here.
+    "waiting": {
+        "assigned",  # a batch with it is sent to a worker
+        "missing",  # it needs results that are not there, or are elsewhere
+        "settled",  # cancelled, recalled, or no worker can be had
+    },
+    "missing": {
+        "waiting",  # the last result is there
+        "assigned",  # in one batch with the call that makes its input, behind it
+        "settled",  # cancelled, recalled, or an input has failed
+    },
+    "assigned": {
+        "assigned",  # the worker of an earlier dispatcher is back, and goes on with it
+        "waiting",  # given back, lost, or to be tried again
+        "missing",  # given back, and its input was not made there
+        "settled",  # answered, failed for good, cancelled, or recalled
+    },
+    "settled": set(),
+}
+
+
+MOST_LINES, MOST_SUBJECTS = 30, 10_000
+
+
+Subject: TypeAlias = int | bytes
+"""A task, by its number, or a worker, by its id."""
+
+
+class Broken(AssertionError):
+    """Something that always holds in the core does not: a fault of this package."""
+
+
+class Story:
+    """The last `MOST_LINES` events of each of the `MOST_SUBJECTS` tasks and workers that had one
+    last; and the state of each call that has not been settled.
+    """
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[Subject, deque[str]] = OrderedDict()
+        self._states: dict[int, dict[int, CallState]] = {}
+        self._event = ""
+
+    def begin(self, event: object, now: float) -> None:
+        """Note which event is being handled."""
+        self._event = f"{now:.3f} {type(event).__name__}"
+        if isinstance(event, Received):
+            self.add(event.worker, f"says {type(event.message).__name__}")
+
+    def add(self, subject: Subject, words: str) -> None:
+        """Note an event of a task or worker."""
+        lines = self._lines.setdefault(subject, deque(maxlen=MOST_LINES))
+        lines.append(f"{self._event}: {words}")
+        self._lines.move_to_end(subject)
+        if len(self._lines) > MOST_SUBJECTS:
+            self._lines.popitem(last=False)
+
+    def of(self, subject: Subject) -> list[str]:
+        """Return the last events of a task or worker, the oldest first."""
+        return list(self._lines.get(subject, ()))
+
+    def move(self, span: Span, state: CallState, words: str = "") -> None:
+        """Note that calls enter a state.
+
+        Raises:
+            Broken: `CALL_MOVES` has no such arrow.
+        """
+        one, number = span.open_task, span.open_task.task.id
+        known = self._states.setdefault(number, {})
+        for index in range(span.start, span.stop):
+            before = known.get(index, "waiting")
+            if state not in CALL_MOVES[before] or one.unsettled < 0:
+                raise self.broken(f"call {index} of task {number} is {before}: not {state}", number)
+            known[index] = state
+        self.add(number, f"calls {span.start} to {span.stop} are {state} {words}".rstrip())
+        if not one.unsettled:
+            del self._states[number]
+
+    def states_of(self, one: OpenTask, start: int, stop: int, but: CallState) -> list[int]:
+        """Return which of these calls of a task are in another state than this."""
+        known = self._states.get(one.task.id)
+        if known is None:
+            return [] if but == "waiting" else [start]
+        return [index for index in range(start, stop) if known.get(index, "waiting") != but]
+
+    def broken(self, text: str, subject: Subject | None = None) -> Broken:
+        """Return the error of a broken invariant; the text ends with the last events of its
+        subject.
+        """
+        lines = [] if subject is None else self.of(subject)
+        return Broken("\n  ".join([text, *lines]))

@@ -1,5 +1,5 @@
-"""Clients of a dispatcher: who has joined, which tasks they submit, which calls they
-cancel or recall, and which calls the core recalls for the sake of others.
+"""Clients of a dispatcher: which have joined, which tasks they submit, which calls they cancel or
+recall. And the calls that the core itself recalls, for the sake of other calls.
 """
 
 from __future__ import annotations
@@ -8,34 +8,25 @@ import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from gridengine.dispatcher.core import (
-    allocator,
-    books,
-    dependencies,
-    events,
-    failures,
-    objects,
-    outcomes,
-)
+from gridengine.dispatcher.core import allocator, books, dependencies, events, objects, outcomes
 from gridengine.dispatcher.core.calls import (
     Client,
     OpenTask,
+    Pace,
     RemoteObject,
     Span,
     Submitter,
     Unwanted,
 )
 from gridengine.dispatcher.core.events import Rebalance, Send
-from gridengine.dispatcher.core.fair_queue import TaskBlock
-from gridengine.dispatcher.core.figures import Pace
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
+from gridengine.dispatcher.core.fair_queue import TaskBundle
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
-from gridengine.dispatcher.core.run_log import WAITING
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.resources.demand import ANY
+from gridengine.status.watch_events import WAITING
 from gridengine.wire.messages import NUMBER_BITS, Cancel, ClientCancel, ClientRecall, Recall
 
 
@@ -55,7 +46,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         return
     client.left = True
     if client.submitters:  # else there is no need to look at all tasks
-        state.open_blocks_of(client)
+        state.open_bundles_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
         cancel_requested(state, ClientCancel(0, tasks, signal.SIGTERM))
@@ -79,12 +70,12 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
 
 
 def submitted(state: CoreState, event: Submitted) -> None:
-    """Open tasks of one function, queue the calls that may begin, and assign what can be."""
+    """Open tasks of one function, queue the calls that may begin, and assign calls."""
     if not event.tasks:
         return
-    known, blocks = state.open_tasks, state.blocks
+    known, bundles = state.open_tasks, state.bundles
     for task in event.tasks:
-        if task.id in known or task.count < 1 or (blocks.tasks and blocks.find(task.id)):
+        if task.id in known or task.count < 1 or (bundles.tasks and bundles.find(task.id)):
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     if event.generation > state.generation:
         state.generation = event.generation
@@ -128,7 +119,14 @@ def _open(
     books.open_tasks(submitter, function, 1, task.count, task.first)
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
-        task, function, task.count, submitter, submitter.pace, needs, state.last_order, state.now
+        function,
+        submitter,
+        submitter.pace,
+        task,
+        task.count,
+        since=state.now,
+        order=state.last_order,
+        needs=needs,
     )
     if parent is not None and not detached:
         one.parent = parent.number
@@ -139,7 +137,7 @@ def _open(
 
 
 def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
-    """Queue tasks that are alike as one block."""
+    """Queue tasks that are alike as one bundle."""
     task, count = event.alike.task, len(event.alike.payloads)
     if state.has_any(range(task.id, task.id + count)):
         raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
@@ -147,14 +145,14 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     submitter = _submitter_of(state, task, function, None, False)
     books.open_tasks(submitter, function, count, count, task.first)
     order, pace = state.last_order + 1, submitter.pace
-    block = TaskBlock(event.alike, function, submitter, pace, order, state.now, state.blocks)
+    bundle = TaskBundle(event.alike, function, submitter, pace, order, state.now, state.bundles)
     state.last_order += count
-    state.blocks.add(block)
+    state.bundles.add(bundle)
     queue = state.queue_for(task.demand)
-    if queue.put_block(block):
+    if queue.put_bundle(bundle):
         state.agenda.changed_queues[queue] = None
     if state.closing:
-        reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
+        reject(state, [(one, 0, 1) for one in bundle.numbers], signal.SIGKILL)
     else:
         state.log.note(WAITING, count, function=event.function.name)
         provide(state, (queue,), submitter, task.name)
@@ -192,7 +190,7 @@ def provide(
         if queue.soft:
             _check_possible(state, queue)
     if state.agenda.changed_queues:
-        allocator.settle(state)
+        allocator.assign_all(state)
     for queue in queues:
         if not queue.calls:
             continue
@@ -208,7 +206,7 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
     try:
         can_hold(state.policy, queue.demand.resources)
     except BaseException as error:  # a kind may be a user's own
-        outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
+        outcomes.fail(state, [queue], outcomes.cannot_give(queue.demand.resources, error))
 
 
 LATE_SECONDS = 0.05
@@ -219,7 +217,7 @@ MOST_SEARCHED = 200
 
 
 def cancel_requested(state: CoreState, event: ClientCancel) -> None:
-    """Settle the waiting ones of these tasks and calls, and have workers end the others."""
+    """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
@@ -230,8 +228,8 @@ def cancel_requested(state: CoreState, event: ClientCancel) -> None:
 
 
 def recall_requested(state: CoreState, event: ClientRecall) -> None:
-    """Settle the waiting ones of these calls, and have workers return what they have not begun. A
-    worker returns all of that: runners let go of it as a whole.
+    """Settle the calls that wait; have workers return the calls that have not begun. A worker
+    returns all unbegun calls, since a runner lets go of its whole batch.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
@@ -249,8 +247,8 @@ def _is_unwanted_after(run: Run) -> bool:
 def reject(
     state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
 ) -> list[tuple[Worker, list[Run]]]:
-    """Settle the waiting ones of these calls (task, start, stop) and mark the others as unwanted;
-    return the runs of the others by worker.
+    """Settle the waiting calls of these ranges (task, start, stop), and mark the assigned calls as
+    unwanted. Return the runs of the assigned calls, by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
     calls = list(calls)
@@ -291,12 +289,9 @@ def _take_waiting(
     """Take rejected calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
-        stays, goes = [span], list[Span]()
-        for one in rejected.get(span.open_task.task.id, ()):
-            if one.signal or span.attempt == 1:
-                stays, parts = cut(stays, one)
-                goes += parts
-        return stays, goes
+        its = rejected.get(span.open_task.task.id, ())
+        first = span.attempt == 1
+        return span.split([(one.start, one.stop) for one in its if one.signal or first])
 
     for queue in state.queues.values():
         for span in queue.take_out(split, tasks):
@@ -320,7 +315,7 @@ def recall_for_new_submitter(state: CoreState) -> None:
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
-    """Where calls take longer than those before them, recall the calls that wait behind them."""
+    """Recall the calls that wait behind calls which take longer than earlier calls did."""
     state.rebalance_due = False
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()

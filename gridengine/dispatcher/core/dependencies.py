@@ -1,21 +1,20 @@
-"""Calls that need the results of others: what they wait for, and what follows from an outcome.
+"""Calls that need the results of other calls: their inputs, and what follows from an outcome.
 
-A result that others need has a number, its *reference*. Its maker (a call, or the client) and its
-dependents may come in any order, and so may its release. `settle` works off a chain of calls in a
+Each result that other calls need has a number, its *reference*. Its maker (a call, or the client),
+its dependents and its release may come in any order. `pass_on` works off a chain of calls in a
 loop, one ended task after the other, without recursion.
 """
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import events, failures, objects, outcomes
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
-from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core import events, objects, outcomes
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
+from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Supplied
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.serialize.references import can_go_on
 from gridengine.wire.messages import (
     ClientForget,
@@ -33,8 +32,8 @@ MOST_NAMED = 6
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
-    """Note the results that a new task makes for others and those that it needs; return whether it
-    may begin.
+    """Note the results that a new task makes for other calls, and its inputs. Return whether it may
+    begin.
     """
     task, known, early = one.task, state.awaited, state.released_early
     for index, reference in task.kept:
@@ -51,7 +50,8 @@ def link(state: CoreState, one: OpenTask) -> bool:
         inputs.append(awaited)
         awaited.open += 1
         if awaited.data is None:
-            awaited.add_waiting(one)
+            waiting = awaited.waiting
+            awaited.waiting = added(waiting, one) if waiting else (one,)
             missing += 1
         elif outcomes.has_failed(awaited.data):
             failed = awaited
@@ -63,7 +63,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
     elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
         wrong = "needs its own result" if one.kept in inputs else "needs a result that was let go"
         hint = "report this as a fault of gridengine"
-        error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
+        error = GridEngineError(f"{outcomes.name_of(one.only_span(), 0)} {wrong}", hint=hint)
         outcomes.settle(state, one.only_span(), error=error, exitcode=1)
     return not missing and failed is None
 
@@ -79,8 +79,8 @@ def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
 
 
 def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
-    """Return the result of a reference that a call is to make. If the reference was released
-    before, nobody else knows it.
+    """Return the record of a result that a call has still to make. If the reference has been
+    released already, the record is a new one that the core does not store.
     """
     awaited = state.awaited.get(reference)
     if awaited is None:
@@ -131,9 +131,9 @@ def forgotten(state: CoreState, event: ClientForget) -> None:
                 objects.forget(state, awaited)
 
 
-def settle(state: CoreState) -> None:
-    """Pass on the outcomes of calls that were settled in this event, and of those that this settles
-    in turn.
+def pass_on(state: CoreState) -> None:
+    """Pass on the outcomes of the calls that this event has settled, and of the calls that this
+    settles.
     """
     while state.agenda.linked:
         linked, state.agenda.linked = state.agenda.linked, []
@@ -153,7 +153,7 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
     for awaited in one.inputs:
         awaited.open -= 1
         if one.missing:
-            awaited.drop_waiting(one)
+            awaited.waiting = without(awaited.waiting, one)
         if awaited.open:
             continue
         if not awaited.held:
@@ -179,7 +179,7 @@ def _settle_kept(
         if (
             payload is not None
             and not finished.raised
-            and type(payload) is not KeptPayload
+            and type(payload) is not PayloadAtWorker
             and not can_go_on(payload, values)
         ):
             state.effects.append(WantAnswer(0, awaited.reference, missing=True))
@@ -187,7 +187,7 @@ def _settle_kept(
         state.effects.append(WantAnswer(0, awaited.reference, missing=False))
     if finished.recalled and not finished.path:
         return
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         _keep_away(state, one, payload, index, awaited)
     elif known is None:
         state.released_early.discard(awaited.reference)
@@ -198,7 +198,7 @@ def _settle_kept(
 
 
 def _keep_away(
-    state: CoreState, one: OpenTask, payload: KeptPayload, index: int, awaited: AwaitedResult
+    state: CoreState, one: OpenTask, payload: PayloadAtWorker, index: int, awaited: AwaitedResult
 ) -> None:
     """Note that a result stays at its worker, while the caller may ask for it or calls need it."""
     reference, worker = payload.reference, state.workers.get(payload.worker)
@@ -238,14 +238,14 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
         return
     awaited.data = data
     payload = data.payload
-    if type(payload) is KeptPayload:
+    if type(payload) is PayloadAtWorker:
         awaited.data = ResultData(())  # it goes when the caller has it no more
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
             objects.bring(state, awaited)
     elif payload is not None and not data.raised:
         objects.keep_result(state, awaited, payload)
-    if awaited.told and type(payload) is not KeptPayload:
+    if awaited.told and type(payload) is not PayloadAtWorker:
         state.effects.append(events.ResultFetched(awaited.reference, data))
     if awaited.waiting:
         begin_waiting(state, awaited)
@@ -334,7 +334,7 @@ def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
         state.effects.append(events.Send(worker.id, Forget([name])))
 
 
-def is_kept(one: OpenTask, result: Result) -> bool:
+def may_stay(one: OpenTask, result: Result) -> bool:
     """Return whether a worker may keep this result."""
     start, stop = result.start, result.start + 1
     return (

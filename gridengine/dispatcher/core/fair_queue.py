@@ -1,7 +1,7 @@
-"""The calls that wait in one queue: whose turn it is, and blocks of tasks that wait as one.
+"""The calls that wait in one queue: whose turn it is, and bundles of tasks that wait as one.
 
-Clients take turns by weight; of each client its submitters do: next is who has the smallest share
-of the workers, or has waited longest.
+Clients take turns by weight, and the submitters of one client take turns. Next is the submitter
+with the smallest share of the workers; of equal shares, the one that has waited longest.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.tasks import AlikeTasks
 from gridengine.errors import UNNUMBERED
 
 _GROUP_BITS = 10
-"""Blocks are found by the numbers of their tasks, without so many of the last bits."""
+"""Bundles are found by the numbers of their tasks, without so many of the last bits."""
 
 
-class TaskBlock(Struct, eq=False):
+class TaskBundle(Struct, eq=False):
     """Tasks of one call that wait as one; the first `opened` are no longer in it. `order` is the
     place of the first among all tasks.
     """
@@ -35,7 +34,7 @@ class TaskBlock(Struct, eq=False):
     pace: Pace
     order: int
     since: float
-    table: TaskBlocks
+    table: TaskBundles
     opened: int = 0
 
     @property
@@ -58,18 +57,18 @@ class TaskBlock(Struct, eq=False):
         return range(task + number - first, task + number - first + 1)
 
     def open_next(self) -> Span:
-        """Open the next task. Its span goes before the block in the queue or, after the last, in
+        """Open the next task. Its span goes before the bundle in the queue or, after the last, in
         its place.
         """
         place, payloads = self.opened, self.alike.payloads
         task = self.alike.at(place)
         payloads[place] = b""
         one = OpenTask(
-            task,
             self.function,
-            1,
             self.submitter,
             self.pace,
+            task,
+            1,
             order=self.order + place,
             since=self.since,
         )
@@ -83,8 +82,8 @@ class TaskBlock(Struct, eq=False):
             yield self.open_next()
 
 
-class TaskBlocks:
-    """All blocks. It is true while there are some.
+class TaskBundles:
+    """All bundles. It is true while there are some.
 
     Args:
         open_tasks: the table of the tasks that are open.
@@ -92,46 +91,46 @@ class TaskBlocks:
 
     def __init__(self, open_tasks: dict[int, OpenTask]) -> None:
         self._open_tasks = open_tasks
-        self._groups: dict[int, list[TaskBlock]] = {}
+        self._groups: dict[int, list[TaskBundle]] = {}
         self.tasks = 0
-        """How many tasks are in blocks."""
+        """How many tasks are in bundles."""
 
     def __bool__(self) -> bool:
         return self.tasks > 0
 
-    def __iter__(self) -> Iterator[TaskBlock]:
+    def __iter__(self) -> Iterator[TaskBundle]:
         return iter({id(one): one for its in self._groups.values() for one in its}.values())
 
-    def add(self, block: TaskBlock) -> None:
-        """Add a block."""
-        self.tasks += block.left
-        for group in _groups(block.numbers):
-            self._groups.setdefault(group, []).append(block)
+    def add(self, bundle: TaskBundle) -> None:
+        """Add a bundle."""
+        self.tasks += bundle.left
+        for group in _groups(bundle.numbers):
+            self._groups.setdefault(group, []).append(bundle)
 
-    def find(self, task: int) -> TaskBlock | None:
-        """Return the block that has this task, or None."""
-        for block in self._groups.get(task >> _GROUP_BITS, ()):
-            if task in block.numbers:
-                return block
+    def find(self, task: int) -> TaskBundle | None:
+        """Return the bundle that has this task, or None."""
+        for bundle in self._groups.get(task >> _GROUP_BITS, ()):
+            if task in bundle.numbers:
+                return bundle
         return None
 
     def has_any(self, tasks: range) -> bool:
-        """Return whether a block has one of these tasks."""
+        """Return whether a bundle has one of these tasks."""
         return any(
-            block.numbers[0] < tasks.stop and tasks.start <= block.numbers[-1]
+            bundle.numbers[0] < tasks.stop and tasks.start <= bundle.numbers[-1]
             for group in _groups(tasks)
-            for block in self._groups.get(group, ())
+            for bundle in self._groups.get(group, ())
         )
 
-    def note_opened(self, block: TaskBlock, one: OpenTask) -> None:
-        """Note that a task of a block is open."""
+    def note_opened(self, bundle: TaskBundle, one: OpenTask) -> None:
+        """Note that a task of a bundle is open."""
         number = one.task.id
         self._open_tasks[number] = one
         self.tasks -= 1
-        group, numbers = number >> _GROUP_BITS, block.numbers
+        group, numbers = number >> _GROUP_BITS, bundle.numbers
         if not numbers or numbers[0] >> _GROUP_BITS != group:
             its = self._groups[group]
-            its.remove(block)
+            its.remove(bundle)
             if not its:
                 del self._groups[group]
 
@@ -153,7 +152,7 @@ MOST_CLIENTS = 64
 """The same for clients."""
 
 
-Spans: TypeAlias = deque[Span | TaskBlock]
+Spans: TypeAlias = deque[Span | TaskBundle]
 """Those of one submitter."""
 Waiting = OrderedDict[Submitter, Spans]
 """The spans of each submitter. Ordered: in a plain dictionary it takes longer to find the first,
@@ -193,10 +192,11 @@ class _Levels(dict[Level, Waiting]):
 
 class FairQueue:
     """The waiting spans. The next client is the one with the smallest share of the workers for its
-    weight; of its calls the deepest come first, then those of the highest priority. At one level
-    its submitters take turns, and for each submitter it is first in, first out.
+    weight. Of its calls, the most deeply nested come first, then the calls of the highest priority.
+    At one level its submitters take turns, and for each submitter it is first in, first out.
 
-    `spans` are the plain ones: of the dispatcher's own process, not nested, without priority.
+    `spans`: the plain ones, that is of the dispatcher's own process, not nested, without priority.
+    They have a place of their own because nearly all spans are plain, and each step counts there.
     `alone`: whether the last turn was that of the only submitter with spans.
     """
 
@@ -229,10 +229,10 @@ class FairQueue:
         return max(self._depths, default=0)
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the spans that wait, but for the tasks in blocks."""
+        """Yield the spans that wait, but for the tasks in bundles."""
         return (one for one in self._entries() if isinstance(one, Span))
 
-    def _entries(self) -> Iterator[Span | TaskBlock]:
+    def _entries(self) -> Iterator[Span | TaskBundle]:
         levels = (levels.values() for levels in self._others.values())
         waiting = chain((self.spans,), chain.from_iterable(levels))
         return chain.from_iterable(spans for level in waiting for spans in level.values())
@@ -243,8 +243,8 @@ class FairQueue:
         return spans[0] if type(spans[0]) is Span else first_of(spans)
 
     def begin_turn(self, floor: int = -1) -> Spans:
-        """Return the spans of the next submitter, to be taken from the left until `end_turn`; only
-        spans deeper than `floor`, of which there must be some.
+        """Return the spans of the next submitter, to be taken from the left until `end_turn`. Only
+        spans deeper than `floor` count, and there must be some.
         """
         others = self._others
         waiting = self._first_level(floor) if others else self.spans
@@ -294,23 +294,23 @@ class FairQueue:
         if not self._depths[depth]:
             del self._depths[depth]
 
-    def add_block(self, block: TaskBlock) -> bool:
-        """Add a block behind all spans of its submitter; return whether it is the first."""
-        priority = block.alike.task.priority
-        level = self.level(block.submitter, priority)
-        spans = level.setdefault(block.submitter, deque())
-        spans.append(block)
+    def add_bundle(self, bundle: TaskBundle) -> bool:
+        """Add a bundle behind all spans of its submitter; return whether it is the first."""
+        priority = bundle.alike.task.priority
+        level = self.level(bundle.submitter, priority)
+        spans = level.setdefault(bundle.submitter, deque())
+        spans.append(bundle)
         return len(spans) == 1
 
-    def open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
-        """Open all tasks of these blocks."""
-        opened = set(blocks)
+    def open_bundles(self, bundles: Iterable[TaskBundle]) -> None:
+        """Open all tasks of these bundles."""
+        opened = set(bundles)
         places = dict.fromkeys((one.submitter, one.alike.task.priority) for one in opened)
         for submitter, priority in places:
             waiting = self.level(submitter, priority)
             spans: Spans = deque()
             for one in waiting[submitter]:
-                if isinstance(one, TaskBlock) and one in opened:
+                if isinstance(one, TaskBundle) and one in opened:
                     spans.extend(one.open_all())
                 else:
                     spans.append(one)
@@ -321,11 +321,11 @@ class FairQueue:
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
         tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
-        """Split each span, of all or near these tasks, into what stays and what is taken out;
-        return what is taken out. Blocks near these tasks stay.
+        """Split each span, of all tasks or near these tasks, into the parts that stay and the parts
+        that are taken out. Return the parts that are taken out. Bundles near these tasks stay.
         """
         if tasks is None:
-            self.open_blocks([one for one in self._entries() if isinstance(one, TaskBlock)])
+            self.open_bundles([one for one in self._entries() if isinstance(one, TaskBundle)])
         found = (span.open_task for span in self) if tasks is None else tasks
         taken: list[Span] = []
         for submitter, level in dict.fromkeys((one.submitter, level_of(one)) for one in found):
@@ -335,7 +335,7 @@ class FairQueue:
                 continue
             kept: Spans = deque()
             for span in waiting[submitter]:
-                if isinstance(span, TaskBlock):
+                if isinstance(span, TaskBundle):
                     kept.append(span)
                     continue
                 stays, goes = split(span)
@@ -350,7 +350,7 @@ class FairQueue:
 
 
 def first_of(spans: Spans) -> Span:
-    """Return the first span; the next task of a block is opened for it."""
+    """Return the first span; the next task of a bundle is opened for it."""
     first = spans[0]
     if isinstance(first, Span):
         return first

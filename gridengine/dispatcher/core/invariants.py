@@ -1,5 +1,5 @@
-"""What always holds between two events. `check` looks at all that there is, so it is for tests, and
-for who looks for a fault: the core does it after each event when it is `checked`.
+"""The facts that always hold between two events. `check` looks at all tables, so it is for tests
+and for finding faults: the core calls it after each event when it is `checked`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, Submitter
-from gridengine.dispatcher.core.fair_queue import TaskBlock
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
+from gridengine.dispatcher.core.calls import CallState, Client, OpenTask, Story, Subject, Submitter
+from gridengine.dispatcher.core.fair_queue import TaskBundle
+from gridengine.dispatcher.core.model import READY, Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.provisioner import MOST_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, CallState, Phase, Story, Subject
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -33,13 +32,13 @@ def check(state: CoreState) -> None:
 
 
 class _Check:
-    """What the tables of a core say at one moment, sorted by what they belong to."""
+    """The tables of a core at one moment, sorted by what they belong to."""
 
     def __init__(self, state: CoreState) -> None:
         self.state = state
         self.story = state.story or Story()
         self.tasks = list(state.open_tasks.values())
-        self.blocks = list(state.blocks)
+        self.bundles = list(state.bundles)
         self.runs = list(state.runs.values())
         self.workers = list(state.workers.values())
         self.groups = [group for worker in self.workers for group in worker.slot_groups]
@@ -60,7 +59,7 @@ class _Check:
     def check(self) -> None:
         self.holds(self.state.agenda.is_done, "an event ends, and something is left to do")
         self.check_calls()
-        self.check_blocks()
+        self.check_bundles()
         self.check_parents()
         self.check_clients()
         self.check_functions()
@@ -94,7 +93,7 @@ class _Check:
             self.check_task(one, sorted(its), runs[one.task.id])
 
     def check_task(self, one: OpenTask, held: Sequence[Held], runs: Iterable[Run]) -> None:
-        """What a task says of its calls is so: `held` is where they are."""
+        """A task agrees with the places of its calls, `held`."""
         task, calls = one.task.id, sum(stop - start for start, stop, _ in held)
         self.holds(all(start < stop for start, stop, _ in held), "an empty span", task)
         twice = any(before[1] > after[0] for before, after in pairwise(held))
@@ -112,22 +111,24 @@ class _Check:
                 for index in story.states_of(one, start, stop, but=state):
                     raise story.broken(f"call {index} is not {state}, where it is", task)
 
-    def check_blocks(self) -> None:
-        """No task is in a block and open."""
-        blocks, open_tasks = self.state.blocks, self.state.open_tasks
-        for block in self.blocks:
-            self.holds(block.left, "an empty block")
-            for task in block.numbers:
-                self.holds(task not in open_tasks, f"task {task} is open, and in a block", task)
-                self.holds(blocks.find(task) is block, f"task {task} is not found", task)
-        self.same("the tasks in blocks", blocks.tasks, sum(block.left for block in self.blocks))
+    def check_bundles(self) -> None:
+        """No task is in a bundle and open."""
+        bundles, open_tasks = self.state.bundles, self.state.open_tasks
+        for bundle in self.bundles:
+            self.holds(bundle.left, "an empty bundle")
+            for task in bundle.numbers:
+                self.holds(task not in open_tasks, f"task {task} is open, and in a bundle", task)
+                self.holds(bundles.find(task) is bundle, f"task {task} is not found", task)
+        self.same(
+            "the tasks in bundles", bundles.tasks, sum(bundle.left for bundle in self.bundles)
+        )
 
-    def in_blocks(self, key: Callable[[TaskBlock], K]) -> Counter[K]:
-        """Count the tasks in blocks by what they belong to."""
-        return counted(self.blocks, key, lambda block: block.left)
+    def in_bundles(self, key: Callable[[TaskBundle], K]) -> Counter[K]:
+        """Count the tasks in bundles by what they belong to."""
+        return counted(self.bundles, key, lambda bundle: bundle.left)
 
     def check_parents(self) -> None:
-        """Calls end with those that have made them."""
+        """Calls end with the calls that have made them."""
         children = grouped(self.tasks, lambda one: one.parent)
         for run in self.runs:
             its = {one.task.id for one in children.pop(run.number, ())}
@@ -138,11 +139,11 @@ class _Check:
             self.holds(not parent or not wanted, f"{wanted} outlive what has made them")
 
     def check_clients(self) -> None:
-        """Clients and submitters have what their calls and batches say."""
+        """Clients and submitters agree with their calls and batches."""
         state = self.state
         slots = [run for run in self.batches.values() if not run.batch.waiting]
         tasks = counted(self.tasks, lambda one: one.submitter)
-        tasks += self.in_blocks(lambda block: block.submitter)
+        tasks += self.in_bundles(lambda bundle: bundle.submitter)
         batches = counted(slots, _submitter)
         loads = counted(slots, _submitter, lambda run: run.batch.load)
         self.same("the submitters", set(state.submitters.values()), set(tasks))
@@ -154,7 +155,7 @@ class _Check:
         loads_of = counted(slots, _client, lambda run: run.batch.load)
         running = counted(self.runs, _client, _calls)
         unsettled = counted(self.tasks, lambda one: one.submitter.client, _unsettled)
-        unsettled += self.in_blocks(lambda block: block.submitter.client)
+        unsettled += self.in_bundles(lambda bundle: bundle.submitter.client)
         self.holds(state.clients[0] is state.own, "the own client is another")
         self.holds(set(submitters) <= set(state.clients.values()), "a client is not known")
         self.same("the active clients", state.active_clients, len(submitters))
@@ -167,9 +168,9 @@ class _Check:
             self.same(f"what client {number} has", kept, found)
 
     def check_functions(self) -> None:
-        """The counts of functions are those of their calls."""
+        """The counts of functions agree with their calls."""
         unsettled = counted(self.tasks, lambda one: id(one.function.counts), _unsettled)
-        unsettled += self.in_blocks(lambda block: id(block.function.counts))
+        unsettled += self.in_bundles(lambda bundle: id(bundle.function.counts))
         running = counted(self.runs, lambda run: id(run.span.open_task.function.counts), _calls)
         for name, one in self.state.functions.items():
             its = unsettled[id(one)], running[id(one)]
@@ -178,7 +179,7 @@ class _Check:
     def check_queue(self, queue: TaskQueue) -> None:
         """A queue counts its calls and slots, and none waits beside a free slot."""
         state = self.state
-        left = self.in_blocks(lambda block: state.queue_for(block.alike.task.demand))[queue]
+        left = self.in_bundles(lambda bundle: state.queue_for(bundle.alike.task.demand))[queue]
         waiting = sum(span.calls for span in queue.waiting) + left
         groups = [one for one in self.groups if one.queue is queue]
         found = waiting, sum(one.slots for one in groups)
@@ -186,11 +187,11 @@ class _Check:
         self.holds(queue.idle.keys() | queue.ahead.keys() <= set(groups), "a slot group is gone")
         waits = queue.calls and not (queue in state.deferred or state.draining)
         self.holds(not (waits and queue.idle), "work waits while a worker has nothing to do")
-        for floor, its in queue.kept.items():
+        for floor, its in queue.reserved.items():
             listed = all(one.listed is its and one.worker.floor == floor for one in its)
-            self.holds(listed, "a slot is kept for others than those that may have it")
+            self.holds(listed, "a slot is reserved for other calls than its list says")
             kept = waits and its and floor < queue.waiting.deepest
-            self.holds(not kept, "calls wait while a slot is kept for them")
+            self.holds(not kept, "calls wait while a slot is reserved for them")
         used = queue.calls or groups or queue.running or queue is state.common_queue
         self.holds(used, "an empty queue is kept")
         known = state.provisioners[queue.provisioner.demand] is queue.provisioner
@@ -214,7 +215,7 @@ class _Check:
                 known = alone or (worker is not None and worker.launch is launch)
                 self.holds(known, f"{key} is somebody else")
         self.holds(not workers, "a worker's provisioner is not known")
-        self.holds(len(self.state.withdrawn) <= KEPT_WITHDRAWN, "too many withdrawn are kept")
+        self.holds(len(self.state.withdrawn) <= MOST_WITHDRAWN, "too many withdrawn are kept")
         unmatched = set(self.state.unmatched.values())
         self.holds(unmatched <= set(self.state.workers), "who is unmatched is gone")
 
@@ -233,7 +234,7 @@ class _Check:
         self.holds(worker.waiting <= state.policy.max_nesting, "too many of its calls wait", of)
         deep = sum(depth >= worker.floor for depth in worker.waiting_depths())
         enough = worker.floor < 0 or deep >= 2 * worker.hello.slots
-        self.holds(enough, "its slots are kept without need", of)
+        self.holds(enough, "its slots are reserved without need", of)
         resuming = all(worker.runs[number].batch.waiting for number in worker.resuming)
         self.holds(resuming, "a call asks for the slot that it has", of)
         if worker.phase is READY:
@@ -254,7 +255,7 @@ class _Check:
         ready = worker.phase is READY and not (worker.withheld or worker.draining)
         willing = ready and (share is None or worker.taken < share)
         free, second = group.batches < group.slots, group.batches < 2 * group.slots
-        lists = [queue.idle, queue.ahead, *queue.kept.values()]
+        lists = [queue.idle, queue.ahead, *queue.reserved.values()]
         listed = [id(one) for one in lists if group in one]
         known = [] if group.listed is None else [id(group.listed)]
         self.same("where it is listed", known, listed, of)
@@ -275,7 +276,7 @@ class _Check:
         for worker in self.workers:
             for digest in worker.functions:
                 holders[digest].add(worker.id)
-        uses = self.in_blocks(lambda block: block.function.function.digest)
+        uses = self.in_bundles(lambda bundle: bundle.function.function.digest)
         for one in self.tasks:
             uses.update({known.function.digest for known in (one.function, *one.needs)})
         self.holds(set(holders) <= set(state.objects), "a worker has what nobody knows")
@@ -317,7 +318,7 @@ class _Check:
                 self.holds(comes, f"{waiting} wait for {reference} for ever")
 
     def check_snapshot(self) -> None:
-        """What others are told is what there is."""
+        """The snapshot agrees with the tables."""
         state, seen = self.state, self.state.snapshot()
         phases = Counter(worker.phase for worker in self.workers)
         ready = [worker for worker in self.workers if worker.phase is READY]
@@ -328,7 +329,7 @@ class _Check:
         self.same("their slots", state.slots_by_phase[READY], slots)
         self.same("calls that run", seen.calls_running, sum(map(_calls, self.runs)))
         missing = sum(one.unsettled for one in self.tasks if one.missing and not one.runs)
-        unsettled = sum(one.unsettled for one in self.tasks) - missing + state.blocks.tasks
+        unsettled = sum(one.unsettled for one in self.tasks) - missing + state.bundles.tasks
         self.same("calls that wait or run", seen.waiting + seen.calls_running, unsettled)
         ended = sum(one.done for one in state.clients.values())
         self.holds(ended <= state.done, "clients have more calls that are done than there are")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
-from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBlock, first_of
-from gridengine.dispatcher.core.figures import Growth
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBundle, first_of
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
+from gridengine.status.figures import Growth
 from gridengine.wire.messages import Hello, Measured
 from gridengine.wire.records import field, record
 
@@ -26,6 +26,35 @@ LEAST_SECONDS = 0.001
 AHEAD_SECONDS = 0.05
 MOST_RUNS = 1000
 MOST_BYTES = 4_000_000
+
+
+class Phase(enum.Enum):
+    """The state of a worker that has connected. Whether it is given calls depends on more: see the
+    fields `draining`, `withheld`, `floor` and `taken` of `Worker`.
+
+    READY: it is heard. SILENT: it has missed three beats, or its job is suspended. STOPPING: it was
+    told to leave, or has said that it does. GONE: it is forgotten, its calls are back in their
+    queues or settled.
+    """
+
+    READY = "ready"
+    SILENT = "silent"
+    STOPPING = "stopping"
+    GONE = "gone"
+
+
+READY, SILENT = Phase.READY, Phase.SILENT
+"""Looking up a member of an enumeration takes longer than comparing it, and both are done for each
+message and, each tick, for each worker.
+"""
+
+
+NEXT_PHASES: Mapping[Phase, Set[Phase]] = {
+    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
+    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
+    Phase.STOPPING: {Phase.GONE},
+    Phase.GONE: set(),
+}
 
 
 class Batch(Struct, gc=False):
@@ -47,10 +76,11 @@ class Batch(Struct, gc=False):
 class SlotGroup:
     """Slots of a worker that belong to a queue: room for `slots` batches at a time.
 
-    `allocation` is the number that the worker knows, 0 for calls that ask for nothing; `packed` are
-    the packer's numbers for these slots, where requests share workers. `late` of its runs take
-    longer than expected. `listed`: the list of its queue that it is in, None while it gets no
-    calls.
+    allocation: the number by which the worker knows its resources; 0 for calls that ask for
+        nothing.
+    packed: where requests share workers, the packer's numbers for these slots.
+    late: how many of its runs take longer than expected.
+    listed: the list of its queue that it is in; None while it gets no calls.
     """
 
     worker: Worker
@@ -96,22 +126,24 @@ class Run(Struct):
 
 @record
 class Worker:
-    """A worker that is connected, or that an earlier dispatcher knew and that is `absent` yet.
+    """A worker that is connected; or `absent`: known from an earlier dispatcher process, and not
+    back yet.
 
-    What it has: `calls` that have not ended, in `runs`; `taken`, all calls of its life;
-    `functions`, the objects it holds; `held`, its resources, None for those that the scheduler's
-    workers have; `waiting` batches, whose calls wait for their children; `resuming`, runs that ask
-    for their slots back, with the asking runners.
+    Its load: runs, and calls, how many of their calls have not ended; batches, waiting: its
+        batches, and those whose calls wait for their children; taken: all calls that it was ever
+        assigned.
+    Its things: functions, the names of the objects that it has; held, its resources, None for those
+        that the scheduler's workers have; to_release, the allocations of an earlier dispatcher that
+        end before its slots are given out.
 
-    Whether it gets calls: its slots are given out (`open`); not `draining`, which means that it
-    leaves when its calls have ended; not `withheld`, until the `resuming` runs have slots; its free
-    slots are for calls deeper than `floor`. `to_release` are the allocations of an earlier
-    dispatcher that end before its slots are given out.
+    Whether it gets calls: open: its slots are given out. draining: it leaves when its calls have
+    ended. resuming: the runs that ask for their slots back, with their runners; withheld: until
+    these have slots, nothing else gets one. floor: its free slots are for calls deeper than this.
 
-    When and why it leaves: `leave_at`, a little before its walltime is over; `fruitless`, how often
-    in a row it gave all calls back; `exit_reason`, its own words, until the batch system tells how
-    it ended; `blamed_runs`, the runs that may be to blame for that, and `knows_begun`, whether it
-    said which had begun.
+    When and why it leaves: leave_at: a little before its walltime is over. fruitless: how often in
+    a row it gave all calls back. exit_reason: its own words, until the batch system says how it
+    ended. blamed_runs: the runs that may be to blame for its end; knows_begun: whether it said
+    which runs had begun.
     """
 
     id: bytes
@@ -196,13 +228,14 @@ class Worker:
 
 
 class TaskQueue:
-    """The waiting spans of one demand, and the slots that they may have.
+    """The waiting spans of one demand, and the slots that these may have.
 
-    `calls` wait, `running` are at workers. `idle` slot groups have a free slot. Groups `ahead` may
-    be given what they will want next, if calls are quick and none of their runs is late.
-    `kept[floor]` have a free slot for calls deeper than `floor`. `asked_level` and `asked_depth`
-    are those of the calls for which the packer was asked. A call may take `hard` seconds, and is
-    expected to take `soft`.
+    calls, running: how many calls wait, and are at workers.
+    idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
+        early, since calls are quick and none of their runs is late. reserved: by `floor`, the slot
+        groups whose free slots are reserved for calls deeper than the floor.
+    asked_level, asked_depth: of the calls for which the packer was asked.
+    hard, soft: the seconds that a call may take, and is expected to take.
     """
 
     def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
@@ -213,7 +246,7 @@ class TaskQueue:
         self.waiting = FairQueue()
         self.idle: dict[SlotGroup, None] = {}
         self.ahead: dict[SlotGroup, None] = {}
-        self.kept: dict[int, dict[SlotGroup, None]] = {}
+        self.reserved: dict[int, dict[SlotGroup, None]] = {}
         self.asked_level, self.asked_depth = PLAIN, 0
         self.hard: float | None = None
         self.soft = 0.0
@@ -255,7 +288,7 @@ class TaskQueue:
         ):
             pass
         elif group.batches < slots:
-            listed = self.idle if worker.floor < 0 else self.kept.setdefault(worker.floor, {})
+            listed = self.idle if worker.floor < 0 else self.reserved.setdefault(worker.floor, {})
         elif share is None and not worker.waiting and group.batches < 2 * slots - group.late:
             listed = self.ahead
         group.listed = listed
@@ -269,8 +302,8 @@ class TaskQueue:
         `popitem`, since a dictionary is searched from its front past all deleted entries.
         """
         listed = self.idle
-        if not listed and self.kept:
-            listed = self._kept_for_next()
+        if not listed and self.reserved:
+            listed = self._reserved_for_next()
         if not listed:
             listed = self.ahead
             if not listed:
@@ -283,21 +316,21 @@ class TaskQueue:
         group.listed = None
         return group
 
-    def _kept_for_next(self) -> dict[SlotGroup, None]:
-        """Return free slots kept for deep calls that calls of this queue may have; empty if there
+    def _reserved_for_next(self) -> dict[SlotGroup, None]:
+        """Return free slots, reserved for deep calls, that this queue may have; empty if there
         are none.
         """
         deepest = self.waiting.deepest
-        for floor, groups in list(self.kept.items()):
+        for floor, groups in list(self.reserved.items()):
             if not groups:
-                del self.kept[floor]
+                del self.reserved[floor]
             elif floor < deepest:
                 return groups
         return {}
 
     def free_groups(self) -> list[SlotGroup]:
-        """Return those with a free slot."""
-        return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
+        """Return the slot groups with a free slot."""
+        return [*self.idle, *(group for groups in self.reserved.values() for group in groups)]
 
     def put(self, span: Span) -> bool:
         """Queue calls behind all others of their submitter; return whether they are its first."""
@@ -313,18 +346,20 @@ class TaskQueue:
         level[submitter] = deque((span,))
         return True
 
-    def put_block(self, block: TaskBlock) -> bool:
-        """Queue a block, as `put` does."""
-        self.calls += block.left
-        return self.waiting.add_block(block)
+    def put_bundle(self, bundle: TaskBundle) -> bool:
+        """Queue a bundle, as `put` does."""
+        self.calls += bundle.left
+        return self.waiting.add_bundle(bundle)
 
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""
-        one = span.open_task
-        level = self.waiting.level(one.submitter, one.task.priority)
-        spans = level.get(one.submitter)
+        one, waiting = span.open_task, self.waiting
+        submitter = one.submitter
+        plain = submitter.plain and not one.task.priority
+        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
+        spans = level.get(submitter)
         if spans is None:
-            level[one.submitter] = deque((span,))
+            level[submitter] = deque((span,))
         else:
             spans.appendleft(span)
         self.calls += span.stop - span.start
@@ -384,8 +419,8 @@ class TaskQueue:
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:
-        """Return how many calls make a batch: those of `BATCH_SECONDS`, fewer to leave work for
-        every slot, but enough to pay for the message; one while nothing is known.
+        """Return how many calls make a batch: those of `BATCH_SECONDS`, but fewer to leave work for
+        every slot, and enough to pay for the message. One call while no duration is known.
         """
         if seconds is None or seconds > BATCH_SECONDS:
             return 1

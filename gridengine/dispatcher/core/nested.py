@@ -1,9 +1,9 @@
-"""Calls that make calls: they give up their slot while they wait for these, and end them when they
-end.
+"""Calls that make calls: they give up their slots while they wait for their children, and when they
+end, their children end.
 
-Because a waiting call gives its slot back, calls that wait can never occupy all slots, however deep
-they nest. Children are assigned before other calls, so that about slots times depth calls wait at
-most. A call that goes on gets the next slot of its worker.
+A waiting call gives its slot back, so waiting calls can never occupy all slots, however deep they
+nest. Children are assigned before other calls, so about as many calls wait at most as there are
+slots, times the depth. A call that goes on gets the next free slot of its worker.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, books, clients
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY
 from gridengine.display import plural
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
@@ -26,8 +25,8 @@ from gridengine.wire.messages import ClientCancel, Resumed, Resumes, Waits
 
 
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
-    """Free the slot of a call that waits for its children. Its worker returns unbegun calls:
-    children come before those.
+    """Free the slot of a call that waits for its children. Its worker returns its unbegun calls,
+    since children come before these.
     """
     run, most = worker.runs.get(message.run), state.policy.max_nesting
     if run is None or run.batch.waiting:
@@ -63,7 +62,7 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
     state.effects.append(Send(worker.id, message))
 
 
-def settle(state: CoreState) -> None:
+def work_off(state: CoreState) -> None:
     """Give calls that go on their slots, as far as there are some, and cancel tasks whose parents
     have ended.
     """
@@ -77,8 +76,8 @@ def settle(state: CoreState) -> None:
 
 
 def _resume(state: CoreState, worker: Worker) -> None:
-    """Give free slots of a worker to its calls that ask for one, the deepest first. While these are
-    too few, nothing else gets one.
+    """Give free slots of a worker to its calls that ask for one, the deepest first. While there are
+    too few slots, no other call gets one.
     """
     runs = [worker.runs[number] for number in worker.resuming]
     for run in sorted(runs, key=lambda run: -run.span.open_task.submitter.depth):
@@ -110,8 +109,8 @@ def _withhold(state: CoreState, worker: Worker) -> None:
 
 
 def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
-    """Return a slot group where a call may go on: its own, one of its queue, or, where requests
-    share the workers, an allocation of what is free.
+    """Return a slot group where a call may go on: its own, another of its queue or, where requests
+    share the workers, a new allocation.
     """
     queue = run.slot_group.queue
     free = [group for group in worker.slot_groups if group.batches < group.slots]

@@ -12,14 +12,20 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span
+from gridengine.dispatcher.core.calls import (
+    AwaitedResult,
+    OpenTask,
+    RemoteObject,
+    Span,
+    added,
+)
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import UNNUMBERED
 from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.serialize.shared_memory import KEPT_BYTES
+from gridengine.serialize.shared_memory import IDLE_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Fetch, Forget, Input, Reload, input_name
 
@@ -27,7 +33,7 @@ SMALL_INPUT = 16 * 1024
 """Results up to this size in bytes are sent with each call that needs them; larger ones once to
 each worker.
 """
-KEPT_FUNCTIONS = KEPT_RESULTS = 64
+IDLE_FUNCTIONS = IDLE_RESULTS = 64
 """How many functions that no task uses are kept, and at workers results that no call needs."""
 
 
@@ -139,7 +145,7 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
     idle = state.idle_results
     if known.workers and not known.away:
         idle[known.function.digest] = known.size
-    while len(idle) > KEPT_RESULTS or sum(idle.values()) > KEPT_BYTES:
+    while len(idle) > IDLE_RESULTS or sum(idle.values()) > IDLE_BYTES:
         digest = next(iter(idle))
         del idle[digest]
         forget_at_workers(state, state.objects[digest])
@@ -166,7 +172,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
-    state.blocks.clear()
+    state.bundles.clear()
     state.away.clear()
     state.near.clear()
     state.idle_results.clear()
@@ -201,11 +207,11 @@ def retire(state: CoreState, known: RemoteObject) -> None:
     """Keep an unused function for a while, since the next call often uses it again; forget the ones
     kept longest. One that contains results of calls is not kept.
     """
-    if known.size > KEPT_BYTES or known.function.after:
+    if known.size > IDLE_BYTES or known.function.after:
         _forget(state, known.function.digest)
         return
     state.retired[known.function.digest] = known.size
-    while len(state.retired) > KEPT_FUNCTIONS or sum(state.retired.values()) > KEPT_BYTES:
+    while len(state.retired) > IDLE_FUNCTIONS or sum(state.retired.values()) > IDLE_BYTES:
         digest = next(iter(state.retired))
         del state.retired[digest]
         _forget(state, digest)
@@ -308,7 +314,9 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         books.add_submitter(state, submitter)
     books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
-    one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
+    one = OpenTask(
+        function, submitter, maker.pace, task, 1, needs=needs, order=maker.order, since=maker.since
+    )
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
     state.open_tasks[task.id] = one
     gone, inputs = [], []
@@ -320,7 +328,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         known.open += 1
         inputs.append(known)
         if known.data is None:
-            known.add_waiting(one)
+            known.waiting = added(known.waiting, one)
             one.missing += 1
     one.inputs = tuple(inputs)
     if one.missing:

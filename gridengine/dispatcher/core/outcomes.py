@@ -1,34 +1,179 @@
-"""Runs that begin and end, and calls that are settled, fail, or wait for another attempt."""
+"""How runs end, and what follows for their calls: an outcome, an error, or another attempt.
+
+The errors of calls are made here: which error a call gets decides whether it runs again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import books, failures, objects
+from gridengine.dispatcher.core import books, objects
 from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
-    NONE,
     AwaitedResult,
+    CallState,
     Failure,
     OpenTask,
     Span,
-    Unwanted,
     shown_calls,
+    without,
 )
-from gridengine.dispatcher.core.events import ResultKept, Warn
+from gridengine.dispatcher.core.events import ResultStays, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
-from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import CallState
-from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
-from gridengine.errors import Cancelled, GridEngineError
-from gridengine.serialize.payload import KeptPayload, Payload
-from gridengine.wire.messages import Attempt
+from gridengine.errors import (
+    CallError,
+    Cancelled,
+    ConfigurationError,
+    GridEngineError,
+    JobDeleted,
+    TimeoutError,
+    WorkerCrashed,
+    WorkerLost,
+    call_words,
+    exit_words,
+    out_of_memory,
+    safe_repr,
+)
+from gridengine.resources.base import Resource
+from gridengine.schedulers.launcher import Report
+from gridengine.serialize.payload import Payload, PayloadAtWorker
+from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
+from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
+
+
+def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
+    """Return the error of a call whose runner died or was ended in it."""
+    worker, span = run.worker, run.span
+    what, facts = name_of(span, index), _facts(worker, span, index)
+    if message.reason == TIMEOUT:
+        return TimeoutError(
+            f"{what} ran over its limit of {run.limit} s and was ended",
+            hint="raise timeout=, or the T of WTime",
+            **facts,
+        )
+    if message.reason == MEMORY:
+        how = f"its process {ending_of(message.exitcode)}"
+        return out_of_memory(
+            what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts
+        )
+    if message.reason == CANCELLED:
+        return Cancelled(f"{what} was ended", **facts)
+    hint = (
+        "to see it fail, run this call alone with InlineScheduler(): in a Python of its own, which "
+        "the crash ends too (`python -X faulthandler` says where)"
+    )
+    if message.exitcode == -signal.SIGKILL:
+        hint = (
+            "often the sign of too little memory: ask for more with resources=Memory(M), in "
+            "GB; the machine's kernel log may tell"
+        )
+    return WorkerCrashed(
+        f"the process that ran {what} {ending_of(message.exitcode)}", hint=hint, **facts
+    )
+
+
+def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
+    """Return the error of cancelled calls; `worker` is where the first ran, None if it did not."""
+    facts = {} if worker is None else _facts(worker, span, span.start)
+    one = span.open_task
+    name = name_of(span, span.start) if span.calls == 1 else one.function.function.name
+    return Cancelled(f"{name} was ended before it was done", **facts)
+
+
+def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
+    """Return the error of calls whose worker is gone, by the batch system's record if there
+    is one.
+    """
+    kind: type[GridEngineError] = WorkerLost
+    hint = (
+        "look at the batch system's record of this job, and at its log; raise retries= if the "
+        "machines are to blame"
+    )
+    if not worker.job:
+        hint = (
+            "see how many processes you may have (`ulimit -u`), and whether memory is short; "
+            "raise retries= if that was for a moment"
+        )
+    if report is not None and report.deleted:
+        kind, hint = (
+            JobDeleted,
+            "somebody, or a rule of the site, deleted the job; ask the administrators if it was "
+            "not you",
+        )
+    elif report is not None and report.fault is not None:
+        kind, hint = report.fault, "ask for more of it in the scheduler's resources"
+    elif report is not None and report.blameless:
+        hint = "with retries=0 what may have begun is not run again; raise retries= if it may be"
+    facts = _facts(worker, span, span.start)
+    return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
+
+
+def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
+    """Return the error of a call that used up its worker's time; `asked_for`: the script set the
+    limit.
+    """
+    seconds = worker.leave_at - began
+    text = (
+        f"{name_of(span, span.start)} took longer than its worker may be there: of its "
+        f"walltime {seconds:.1f} s were left when it began"
+    )
+    hint = (
+        "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
+        "or split the call"
+    )
+    if not asked_for:
+        report = worker.launch.report if worker.launch is not None else None
+        words = f" ({report.limited_by})" if report is not None and report.limited_by else ""
+        hint = f"the script sets no limit, so this is a default of the site's{words}; {hint}"
+    return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
+
+
+def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
+    """Return the error of calls whose resources' own methods raised."""
+    if isinstance(cause, GridEngineError):
+        return cause
+    error = ConfigurationError(
+        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class"
+    )
+    error.__cause__ = cause
+    return error
+
+
+def name_of(span: Span, index: int) -> str:
+    """Return how people call a call."""
+    one = span.open_task
+    return call_words(one.function.function.name, one.task.first, index, one.task.name)
+
+
+def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
+    return {
+        "host": worker.hello.host,
+        "job": worker.job or None,
+        "log": worker.hello.log or None,
+        "attempts": [str(attempt) for attempt in (span.open_task.attempts or {}).get(index, ())],
+    }
+
+
+def ending_of(exitcode: int) -> str:
+    """Return an exit code in words: `was killed by SIGKILL`, `exited with status 3`."""
+    return f"was {exit_words(exitcode)}" if exitcode < 0 else f"exited with status {exitcode}"
+
+
+OUTCOMES: dict[str, Callable[[int], str]] = {
+    CRASH: lambda exitcode: f"its process {ending_of(exitcode)}",
+    TIMEOUT: lambda exitcode: "it ran over its time",
+    MEMORY: lambda exitcode: "it ran out of memory",
+    CANCELLED: lambda exitcode: "it was ended on request",
+}
+"""What an attempt's history says of each reason for a runner's end."""
+
 
 # ------------------------------------------------------------------ runs
 
@@ -38,10 +183,13 @@ def end_run(state: CoreState, run: Run) -> None:
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
-    if len(one.runs) > 1:
-        del one.runs[number]
+    runs = one.runs
+    if len(runs) == 1:
+        one.runs = ()
+    elif type(runs) is dict:  # of a task with many calls: one step less for each run
+        del runs[number]
     else:
-        one.runs = NONE
+        one.runs = without(runs, number)
     if run.late:
         group.late -= 1
     if run.children:
@@ -73,8 +221,33 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
     books.retry(state, span.open_task, span.calls)
-    state.effects += state.log.retried(span)
+    _say_retried(state, span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
+
+
+def _say_retried(state: CoreState, span: Span) -> None:
+    """Say that calls run again: their last attempt was just recorded. Warn of the first call whose
+    process was killed, since such a call does again all that it had done.
+    """
+    one, name = span.open_task, name_of(span, span.start)
+    last = (one.attempts or {})[span.start][-1]
+    note_calls(state, RETRIED, span, last.host, last.job, reason=str(last))
+    which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
+    others = f" and {span.calls - 1} more" if span.calls > 1 else ""
+    text = f"{name}{others} is run again ({which}): {last}"
+    if (last.exitcode or 0) < 0 and not state.log.warned_of_killed:
+        state.log.warned_of_killed = True
+        state.effects.append(Warn(text))
+    else:
+        state.say(state.log.retried(text, last.ended))
+
+
+def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **more: Any) -> None:
+    """Record an event of calls for watchers; `more`: its seconds and its reason."""
+    events = state.log.events
+    if events is not None and events.takes(kind, span.calls):
+        function, name = span.open_task.function.function.name, name_of(span, span.start)
+        events.add(WatchEvent(kind, span.calls, 0.0, function, name, host, job, **more))
 
 
 def may_grow(state: CoreState, span: Span) -> bool:
@@ -91,9 +264,7 @@ def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> N
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Queue calls that were assigned, before all others; settle those that are not wanted any
-    more.
-    """
+    """Queue calls that were assigned, before all other calls; settle the unwanted ones."""
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
         failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]
@@ -121,24 +292,11 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     signals = [one for one in newest_first if one.signal]  # the last signal counts
     recalls = [one for one in newest_first if not one.signal and recalled]
     for one in signals + recalls:
-        wanted, rejected = cut(wanted, one)
-        for part in rejected:
-            settle_unwanted(state, part, one.signal)
+        parts = [part.split([(one.start, one.stop)]) for part in wanted]
+        for rejected in (span for _, within in parts for span in within):
+            settle_unwanted(state, rejected, one.signal)
+        wanted = [span for outside, _ in parts for span in outside]
     return [part for part in wanted if part.calls]
-
-
-def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
-    """Split spans of a task into wanted and unwanted parts."""
-    outside, inside = list[Span](), list[Span]()
-    for span in spans:
-        start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
-        if start >= stop:
-            outside.append(span)
-            continue
-        inside.append(replace(span, start=start, stop=stop))
-        around = replace(span, stop=start), replace(span, start=stop)
-        outside += [part for part in around if part.calls]
-    return outside, inside
 
 
 def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
@@ -166,7 +324,7 @@ def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
     if number:
         settle_cancelled(state, span, -number)
     else:
-        error = failures.why_cancelled(span, None)
+        error = why_cancelled(span, None)
         settle(state, span, error=error, exitcode=1, recalled=True)
 
 
@@ -181,7 +339,7 @@ def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult)
     assert data is not None
     error = data.error
     if data.payload is None and error is None:
-        error = failures.why_cancelled(span, None)
+        error = why_cancelled(span, None)
     settle(
         state,
         span,
@@ -198,7 +356,7 @@ def settle_cancelled(
     state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: Any
 ) -> None:
     """Settle cancelled calls; `worker` is where the first of them ran."""
-    settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
+    settle(state, span, error=why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
 def settle(
@@ -217,14 +375,14 @@ def settle(
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls, done = stop - start, payload is not None and not raised
-    books.settle(state, one, calls, done if done or not recalled else None)
+    books.count_outcomes(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
     if state.story is not None:
         state.story.move(span, "settled")
     if one.kept and payload is not None:
-        if type(payload) is KeptPayload:
-            state.effects += [] if one.remade else [ResultKept(payload)]
+        if type(payload) is PayloadAtWorker:
+            state.effects += [] if one.remade else [ResultStays(payload)]
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(
@@ -249,25 +407,21 @@ def settle(
         _let_go(state, one)
         return
     state.effects.append(finished)
-    events = state.log.events
-    if events is not None and not recalled:
-        kind = DONE if done else FAILED
-        if events.takes(kind, calls):
-            events.add(_ended(kind, span, finished))
+    if state.log.events is not None and not recalled:
+        _note_ended(state, DONE if done else FAILED, span, finished)
     if not done and not recalled:
         state.failures.append(_failure(finished, one))
-    if last:
-        _let_go(state, one)
-    else:
+    if not last:
         one.add_settled(start, stop)
+    elif one.needs or one.parent or not one.function.open:
+        _let_go(state, one)
 
 
-def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:
+def _note_ended(state: CoreState, kind: str, span: Span, finished: CallsFinished) -> None:
     attempts, error = finished.attempts, finished.error
     where = (attempts[-1].host, attempts[-1].job) if attempts else ("", "")
-    calls = span.open_task.function.function.name, failures.name_of(span, span.start)
     why = _words(error) if error is not None else "it raised an exception" * finished.raised
-    return WatchEvent(kind, span.calls, 0.0, *calls, *where, finished.seconds, why)
+    note_calls(state, kind, span, *where, seconds=finished.seconds, reason=why)
 
 
 def _words(error: GridEngineError) -> str:
@@ -282,7 +436,7 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
     calls = task.id, finished.start, finished.stop, one.function.function.name
     words, hint = ("", "") if error is None else (_words(error), error.hint or "")
     ended = words, bytes(cause), type(error) is Cancelled, finished.attempts
-    shown = shown_calls(one), task.form, task.retries, hint
+    shown = shown_calls(one), task.form, hint
     return Failure(*calls, task.name, task.first, *ended, *shown)
 
 

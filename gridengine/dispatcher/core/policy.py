@@ -16,23 +16,28 @@ from gridengine.resources.packing import Packer
 
 
 class Policy(Struct, frozen=True):
-    """The numbers by which the core decides; times in seconds.
+    """The limits and intervals to which the core keeps; times in seconds.
 
-    max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's; max_workers
-    is 0 where people start all workers by hand. lease_seconds, start_seconds, beat_seconds: as the
-    settings'. start_timeout: for how long calls may wait for their first worker. pooled: calls of
-    different demands get workers of their own. resources: what each worker holds, if all calls are
-    to share the workers and be packed; None has each worker hold what one call asks for. walltime:
-    for how long a worker may be there, None where nobody says; margin_seconds: by how much more
-    than the walltime in `resources`, or in what a call asks for, it is asked for. overtake_seconds:
-    how long calls that want much may be overtaken by those that want less. gather_seconds: how long
-    demand is gathered before workers are asked for, so that one array job serves it; for the first
-    of all it is not where these `start_at_once`. keeps_others: whether workers that the scheduler
-    did not start may connect at any time, and stay though they have nothing to do: calls wait for
-    one that holds what they ask for. failed_starts: how many cluster tasks in a row may end before
-    their workers connect, until that is an error. addresses: where they connect to. epoch: the
-    number of this process among those that are one dispatcher, started again; 0 where there are no
-    others.
+    max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. max_workers
+        is 0 where people start all workers by hand.
+    lease_seconds, start_seconds, beat_seconds: as the settings'.
+    start_timeout: for how long calls may wait for their first worker.
+    pooled: calls of different demands get workers of their own.
+    resources: the resources of each worker, if all calls share the workers and are packed. None:
+        each worker has the resources that one call asks for.
+    walltime: for how long a worker may stay; None if unlimited. margin_seconds: how much more is
+        requested than the walltime in `resources`, or in a call's demand.
+    overtake_seconds: for how long small requests may overtake a large one.
+    gather_seconds: for how long demand is gathered before workers are requested, so that one array
+        job serves it. With start_at_once the first request does not wait.
+    keeps_others: workers that the scheduler did not start may connect at any time, and stay without
+        calls. Calls wait for a worker that holds what they ask for.
+    failed_starts: how many cluster tasks in a row may end before their workers connect, until that
+        is an error.
+    max_nesting: how many calls of a worker may wait for their children at a time.
+    version, python, run_id: what workers must have in common with the dispatcher. addresses: where
+        workers connect to.
+    epoch: see the glossary.
     """
 
     max_workers: int = 1
@@ -86,8 +91,8 @@ MOST_FITTING = 1024
 
 
 def can_hold(policy: Policy, request: Resource) -> None:
-    """Check that workers can ever hold a request: shared ones, or one of its own within the time
-    that the scheduler gives it. Workers that people start may hold anything.
+    """Check that workers can ever hold a request: shared workers, or a worker of its own within the
+    time that the scheduler gives it. Workers that people start may hold anything.
 
     Raises:
         ConfigurationError: they cannot; the text says what they hold.

@@ -1,4 +1,4 @@
-"""How many workers of one demand are needed, and what became of those that were requested."""
+"""How many workers of one demand are needed, and what became of the requested workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
-KEPT_WITHDRAWN = 10_000
+MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
 """What workers that announce functions have together."""
 
@@ -57,12 +57,15 @@ def log_key(path: str) -> str:
 class Provisioner(Struct, eq=False):
     """Decides how many workers of one demand to request and withdraw, and recognises them.
 
-    `requested`: how many the scheduler was asked for and has not answered. `launched`: those it
-    started; `expected`: those of them that have neither connected nor ended. `workers`: how many
-    are connected; `idle`: those with nothing to do; `suspended`: those all of whose calls wait for
-    their children, and whether they take no more calls. Suspended workers do not count against
-    `max_workers` where other demands need workers or they take no more; workers started `by_hand`
-    never do. `unmatched` and `withdrawn` are shared by all provisioners.
+    requested: how many workers the scheduler was asked for and has not answered.
+    launched: the workers that it started; expected: of these, the ones that have neither connected
+        nor ended.
+    workers: how many are connected. idle: the connected workers without calls.
+    suspended: the workers all of whose calls wait for their children, and whether they take no more
+        calls. A suspended worker does not count against `max_workers` if it takes no more calls, or
+        where other demands need workers.
+    by_hand: workers that people started; they never count against `max_workers`.
+    unmatched, withdrawn: shared by all provisioners, see `CoreState`.
     """
 
     policy: Policy
@@ -101,7 +104,7 @@ class Provisioner(Struct, eq=False):
     def add_launched(
         self, handles: Iterable[Handle], now: float
     ) -> list[tuple[bytes, LaunchedWorker]]:
-        """Note launched workers; return those that have connected already."""
+        """Note launched workers; return the workers among them that have connected already."""
         self.requested = 0
         early = []
         for handle in handles:
@@ -246,7 +249,7 @@ class Provisioner(Struct, eq=False):
         not.
         """
         self.withdrawn[key_of(one.handle)] = None
-        if len(self.withdrawn) > KEPT_WITHDRAWN:
+        if len(self.withdrawn) > MOST_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
 
     def update(self, reports: Mapping[Handle, Report], now: float) -> list[LaunchedWorker]:
@@ -302,7 +305,7 @@ class Provisioner(Struct, eq=False):
         return self._start_error(one, count)
 
     def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
-        """Return the error of so many failed starts in a row, the last of which is this one."""
+        """Return the error of so many failed starts in a row; `one` is the last."""
         report = one.report
         deleted, failed = report is not None and report.deleted, one.ended_at is not None
         reason = (report.reason if report is not None else "") or "no reason is given"
@@ -366,8 +369,9 @@ class Provisioner(Struct, eq=False):
         return [Explain((one.handle,), seconds, running=True)]
 
     def explained(self, handle: Handle, words: str, now: float, *, running: bool = False) -> None:
-        """Note what a worker waits for, by the batch system, or what keeps a running one, by
-        itself. A worker without a reason is asked about again before calls have waited too long.
+        """Note why a queued worker waits, in the words of the batch system, or why a `running` one
+        does not connect, in its own. The batch system is asked again about a worker without a
+        reason, before calls have waited too long.
         """
         if key_of(handle) not in self.expected:
             return

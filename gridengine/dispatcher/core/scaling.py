@@ -1,22 +1,24 @@
-"""How many workers there are to be: requests for more, and who leaves when there are too many."""
+"""How many workers there should be: the requests to the scheduler, its reports, and which workers
+leave when there are too many.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, clients, worker_lifecycle
+from gridengine.dispatcher.core import allocator, clients, events, worker_lifecycle, worker_startup
 from gridengine.dispatcher.core.events import Launch, Scaled
-from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.model import READY, Phase, Worker
+from gridengine.dispatcher.core.outcomes import give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.run_log import REQUESTED
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.status.watch_events import REQUESTED, RUNNING, SCHEDULER
 
 
 def scale(state: CoreState) -> None:
@@ -39,7 +41,7 @@ def scale(state: CoreState) -> None:
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
     """Tell followers which workers are requested."""
-    from gridengine.dispatcher.core.status_views import request_words  # few follow
+    from gridengine.status.rows import request_words
 
     for effect in effects:
         if isinstance(effect, Launch):
@@ -63,9 +65,9 @@ def scaled(state: CoreState, event: Scaled) -> None:
 
 
 def keep_bounds(state: CoreState) -> None:
-    """Have workers leave that exceed `max_workers`: of each demand first those that have not come
-    yet, then idle ones, then busy ones when their calls have ended; the last to come leaves first.
-    If there are too few, workers that were to leave stay.
+    """Have as many workers leave as there are above `max_workers`. Of each demand, workers that
+    have not connected leave first, then idle workers, then busy ones when their calls have ended;
+    the last to come leaves first. If there are too few workers, those that were to leave stay.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -81,7 +83,7 @@ def keep_bounds(state: CoreState) -> None:
         excess = total + _staying(one, here[one], taking_none) - state.policy.max_workers
         retiring = [worker for worker in here[one] if worker.id in state.retiring]
         for worker in retiring[: max(-excess, 0)]:
-            _keep(state, worker)
+            _retain(state, worker)
         if excess > 0:
             _reduce(state, one, here[one], excess)
         total += _staying(one, here[one], one.suspended)
@@ -97,10 +99,12 @@ def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[b
 
 
 def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int) -> None:
-    coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
+    coming = sorted(one.expected.values(), key=lambda one: one.state is WorkerStatus.QUEUED)[::-1][
+        :excess
+    ]
     state.effects += one.withdraw(coming)
     staying = [worker for worker in workers if not worker.is_leaving]
-    for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
+    for worker in sorted(staying, key=lambda worker: worker.batches > 0)[: excess - len(coming)]:
         _retire(state, worker)
 
 
@@ -144,14 +148,6 @@ def _share_of(worker: Worker) -> float:
     return max(run.span.open_task.submitter.client.share for run in worker.runs.values())
 
 
-def _is_busy(worker: Worker) -> bool:
-    return worker.batches > 0
-
-
-def _is_queued(one: LaunchedWorker) -> bool:
-    return one.state is WorkerStatus.QUEUED
-
-
 def _retire(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker_lifecycle.drain_worker(state, worker)
@@ -160,9 +156,105 @@ def _retire(state: CoreState, worker: Worker) -> None:
         clients.recall(state, worker, worker.spare())
 
 
-def _keep(state: CoreState, worker: Worker) -> None:
+def _retain(state: CoreState, worker: Worker) -> None:
     """Have a worker stay that was to leave."""
     worker.draining = False
     del state.retiring[worker.id]
     if worker.phase is READY:
         allocator.resume_worker(state, worker)
+
+
+def launched(state: CoreState, event: events.Launched) -> None:
+    """Note the workers that the scheduler has started; some may have connected already."""
+    provisioner = state.provisioner_for(event.demand)
+    state.say(state.log.launched(event.handles, event.asked, provisioner.label, state.now))
+    for id, launch in provisioner.add_launched(event.handles, state.now):
+        worker = state.workers.get(id)
+        if worker is not None:
+            worker_startup.launch_known(state, worker, provisioner, launch)
+    if state.closing:
+        state.effects += provisioner.withdraw()
+    elif state.policy is not state.first_policy:
+        keep_bounds(state)
+    if not event.handles:
+        provisioner.hold_back(state.now)
+    state.agenda.scale = True
+
+
+def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
+    """Note that the scheduler has started no workers."""
+    provisioner = state.provisioner_for(event.demand)
+    provisioner.requested = 0
+    provisioner.reason = event.error.message
+    state.log.note(SCHEDULER, reason=event.error.message)
+    if event.for_now or provisioner.size:
+        provisioner.hold_back(state.now)
+        when = " for now" * event.for_now
+        state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
+    else:
+        give_up(state, event.error, [provisioner])
+
+
+def polled(state: CoreState, event: events.Polled) -> None:
+    """Note the scheduler's reports of workers."""
+    if state.log.events is not None:
+        _note_running(state, event.reports)
+    for provisioner in list(state.provisioners.values()):
+        for launch in provisioner.update(event.reports, state.now):
+            if launch.worker is None and provisioner.knows(launch):
+                _start_failed(state, provisioner, launch)
+        for launch in provisioner.launched.values():
+            worker = state.workers.get(launch.worker) if launch.worker is not None else None
+            if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
+                worker_startup.limit_stay(state, worker)
+        error = None if provisioner.workers else provisioner.impossible()
+        if error is not None:
+            give_up(state, error, [provisioner])
+    state.agenda.scale = True
+
+
+def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
+    """Tell followers which jobs the batch system has begun to run."""
+    begun = WorkerStatus.RUNNING
+    for launch in state.launched_workers():
+        report = reports.get(launch.handle)
+        if report is not None and report.state is begun and launch.state is not begun:
+            state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
+
+
+def explained(state: CoreState, event: events.Explained) -> None:
+    """Note why a queued worker waits, or why a running one does not connect."""
+    if not event.running:
+        state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
+    for provisioner in state.provisioners.values():
+        provisioner.explained(event.handle, event.words, state.now, running=event.running)
+
+
+def check_launches(state: CoreState) -> None:
+    """Withdraw workers that have not connected in time, and fail calls that waited too long for
+    one.
+    """
+    needed = state.needed_slots()
+    for provisioner in list(state.provisioners.values()):
+        for launch in provisioner.overdue(state.now):
+            if provisioner.knows(launch):
+                text = "runs and has not connected in time; it is stopped"
+                state.effects.append(events.Warn(f"cluster job {launch.handle.id} {text}"))
+                state.effects += provisioner.withdraw([launch])
+                _start_failed(state, provisioner, launch)
+        state.effects += provisioner.explain(state.now, waited_for=needed[provisioner] > 0)
+        state.effects += provisioner.look_into(state.now)
+        late = provisioner.start_timed_out(state.now)
+        if late is not None:
+            give_up(state, late, [provisioner])
+    state.forget_provisioners()
+
+
+def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWorker) -> None:
+    """Note that a launched worker ended before it connected."""
+    none_connected = not state.log.connected_workers
+    error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
+    if error is not None and provisioner.workers:
+        state.effects.append(events.Warn(error.message))
+    elif error is not None:
+        give_up(state, error, [provisioner])

@@ -1,5 +1,5 @@
-"""The tables, effects and counters of a dispatcher's core. Every other module of the core takes
-this one object; `state_machine` stands above them all.
+"""The tables, effects and counters of a dispatcher's core, and its agenda. Every other module of
+the core takes this one object.
 """
 
 from __future__ import annotations
@@ -9,29 +9,62 @@ from collections import deque
 from collections.abc import Iterable
 
 from gridengine.dispatcher.core import calls
-from gridengine.dispatcher.core.agenda import Agenda
-from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
-from gridengine.dispatcher.core.figures import CallSample, FunctionCounts
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
+from gridengine.dispatcher.core.events import Inform
+from gridengine.dispatcher.core.fair_queue import TaskBundle, TaskBundles
+from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
-from gridengine.dispatcher.core.provisioner import (
-    ANNOUNCED,
-    LaunchedWorker,
-    Provisioner,
-)
-from gridengine.dispatcher.core.run_log import RunLog
-from gridengine.dispatcher.core.states import CallState, Phase, Story
-from gridengine.dispatcher.core.status import ClientCounts, DemandCounts, Snapshot
-from gridengine.dispatcher.core.tasks import Effect
+from gridengine.dispatcher.core.provisioner import ANNOUNCED, LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
+from gridengine.status.figures import CallSample, FunctionCounts
+from gridengine.status.run_log import RunLog
+from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
+
+
+class Agenda:
+    """The work that an event has caused and that is not done yet.
+
+    Handlers add to the agenda; `StateMachine.handle` works it off, from the first attribute to the
+    last, and begins again while new work comes. Between two events everything is empty except
+    `room_freed` and `reorder`, which wait until a queue asks the packer for something. Each entry
+    is there once, however often an event adds it.
+    """
+
+    def __init__(self) -> None:
+        self.returning: dict[bytes, Worker] = {}
+        """Workers on which a call that waits for its slot may get it back now."""
+        self.orphans: list[int] = []
+        """Tasks whose parent call has ended: they are cancelled."""
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
+        """Outcomes of calls that others depend on, or that depend on others."""
+        self.begun: dict[TaskQueue, OpenTask] = {}
+        """Queues that got a call whose last input has come, each with one such call."""
+        self.freed_slots: dict[SlotGroup, None] = {}
+        """Slot groups in which a batch has ended."""
+        self.changed_queues: dict[TaskQueue, None] = {}
+        """Queues with other calls or slots than before: calls are assigned from them."""
+        self.scale = False
+        """Whether to compare the number of workers with the number that is needed."""
+        self.room_freed = False
+        """Whether the packer may find room where it found none before."""
+        self.reorder = False
+        """Whether the packer's requests are out of order."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an event may end here."""
+        left = self.returning, self.orphans, self.linked, self.begun
+        return not any((*left, self.freed_slots, self.changed_queues, self.scale))
+
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
 """For how many names of functions calls are counted by name, and the name of all others."""
-KEPT_FAILURES = 200
+MOST_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
@@ -65,8 +98,8 @@ class CoreState:
 
     def _add_tasks(self) -> None:
         self.open_tasks: dict[int, calls.OpenTask] = {}
-        """All tasks that have not ended, but for those in `blocks`."""
-        self.blocks = TaskBlocks(self.open_tasks)
+        """All tasks that have not ended, but for those in `bundles`."""
+        self.bundles = TaskBundles(self.open_tasks)
         self.submitters: dict[int, calls.Submitter] = {}
         """The submitters of open tasks."""
         self.own = calls.Client(0)
@@ -145,19 +178,23 @@ class CoreState:
     def _add_figures(self) -> None:
         self.done = self.failed = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
-        self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
+        self.failures: deque[calls.Failure] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Have the log say these lines."""
+        self.effects += map(Inform, lines)
 
     @property
     def has_tasks(self) -> bool:
         """Whether there is a task that has not ended."""
-        return bool(self.open_tasks or self.blocks)
+        return bool(self.open_tasks or self.bundles)
 
     @property
     def task_count(self) -> int:
         """How many tasks have not ended."""
-        return len(self.open_tasks) + self.blocks.tasks
+        return len(self.open_tasks) + self.bundles.tasks
 
     def has_task(self, task: int) -> bool:
         """Return whether there is a task of this number."""
@@ -165,29 +202,29 @@ class CoreState:
 
     def has_any(self, tasks: range) -> bool:
         """Return whether there is a task of one of these numbers."""
-        return not self.open_tasks.keys().isdisjoint(tasks) or self.blocks.has_any(tasks)
+        return not self.open_tasks.keys().isdisjoint(tasks) or self.bundles.has_any(tasks)
 
     def open(self, tasks: Iterable[int]) -> None:
-        """Open those of these tasks that are in blocks."""
-        if self.blocks:
+        """Open the tasks of these numbers that are in bundles."""
+        if self.bundles:
             known = self.open_tasks
-            found = {self.blocks.find(task) for task in tasks if task not in known}
-            self._open_blocks(one for one in found if one is not None)
+            found = {self.bundles.find(task) for task in tasks if task not in known}
+            self._open_bundles(one for one in found if one is not None)
 
     def open_all(self) -> None:
         """Open all tasks."""
-        self._open_blocks(self.blocks)
+        self._open_bundles(self.bundles)
 
-    def open_blocks_of(self, client: calls.Client) -> None:
+    def open_bundles_of(self, client: calls.Client) -> None:
         """Open all tasks of a client."""
-        self._open_blocks([one for one in self.blocks if one.submitter.client is client])
+        self._open_bundles([one for one in self.bundles if one.submitter.client is client])
 
-    def _open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
-        by_demand: dict[Demand, list[TaskBlock]] = {}
-        for one in blocks:
+    def _open_bundles(self, bundles: Iterable[TaskBundle]) -> None:
+        by_demand: dict[Demand, list[TaskBundle]] = {}
+        for one in bundles:
             by_demand.setdefault(one.alike.task.demand, []).append(one)
         for demand, its in by_demand.items():
-            self.queue_for(demand).waiting.open_blocks(its)
+            self.queue_for(demand).waiting.open_bundles(its)
 
     def state_of(self, one: calls.OpenTask, index: int) -> CallState:
         """Return the state of a call, by its place."""
@@ -282,7 +319,9 @@ class CoreState:
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
-        """Return what others may see; the cost grows with the demands and submitters only."""
+        """Return the counts that other threads may see; the cost grows with the demands and
+        submitters only.
+        """
         queues, provisioners = self.queues.values(), self.provisioners.values()
         idle, phases = self.idle_workers, self.phases
         return Snapshot(

@@ -1,54 +1,16 @@
-"""`StateMachine.handle(event, now)` takes one event and returns the effects to perform, in order.
-
-There is no clock, socket, thread, file or pickle in the core, so a test can play every failure. The
-core promises two things. Each call of each task is settled exactly once, whatever workers do. And
-the work for one event does not grow with the calls that wait or the workers that are connected; but
-cancelling, a tick and the scheduler's reports look at all that they are about.
-
-    task --> spans --> run --> outcome        a span: consecutive calls of a task that wait, with
-               ^        |                     their attempt; a run: calls that a worker was given
-               +--------+  lost, given back   a batch: the runs that one runner is given at a time
-
-**Two state machines**, both tables in `states`. A *call* is waiting (in a queue), missing (inputs),
-assigned (in a run) or settled. Its place is its state: a field for each of a million calls that
-wait would cost memory, and could disagree with the place. A *worker* has a `Phase`. Whether it is
-given calls depends on four more facts that change independently (`draining`, `withheld`, `floor`,
-its share of calls): one state for each combination would be thirty states and no clearer.
-Runs are numbered, and no number is used again: an answer to a run that is no more is late, and
-dropped. The number of the attempt would not do, since calls that are given back keep theirs.
-
-**Kept in step.** Counts stand beside the tables (`books`, the only module that changes them), since
-a walk over all calls for each event is too slow. `invariants.check` derives each count again from
-the tables; a core that is `checked` does so after each event. Where order decides, a dictionary
-stands in for a set: effects must not depend on hash values.
-
-**The loop.** A handler changes the tables, and notes in the `agenda` what follows. It does
-not do it at once: an event with a hundred outcomes assigns calls once, and no loop walks over a
-table that another changes. Then `handle` works the agenda off, until nothing new comes:
-
-1. `returning`, `orphans`: calls that go on get their slots; children of ended calls are cancelled.
-2. `linked`, `begun`: outcomes are passed on to the calls that need them, which are queued.
-3. `freed_slots`, `changed_queues`, `room_freed`: calls are assigned (`allocator.settle`).
-4. `scale`: workers are requested or withdrawn, once, by what is left waiting then.
-
-Slots go first to calls that have begun (1), then to calls whose inputs are here (2: their inputs
-take memory), then to others (3): so what is begun ends before more is begun.
-
-Modules, by what they decide: `clients` (what clients ask); `dependencies`, `objects` (results and
-functions); `allocator`, `assigner`, `fair_queue` (who runs what where); `nested` (calls that make
-calls); `outcomes`, `failures` (how calls end); `worker_startup`, `worker_lifecycle`,
-`worker_messages`, `adoption` (workers, from their launch to their end); `provisioner`, `scaling`
-(how many there are).
-"""
+"""The event table, and the loop that works off the agenda: see the head of this room."""
 
 from __future__ import annotations
 
+import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 from gridengine.dispatcher.core import (
-    adoption,
     allocator,
     assigner,
     clients,
@@ -61,13 +23,85 @@ from gridengine.dispatcher.core import (
     worker_messages,
     worker_startup,
 )
-from gridengine.dispatcher.core.events import Event
-from gridengine.dispatcher.core.long_waits import LongWait
+from gridengine.dispatcher.core.calls import Story, Subject
+from gridengine.dispatcher.core.events import Event, Warn
+from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import SILENT, Phase, Story, Subject
-from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied, Task
+from gridengine.display import plural
 from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
+
+LONG_WAIT_SECONDS = 10.0
+MOST_NAMED = 5
+
+
+class LongWait(Struct):
+    """Warns now and then when calls have waited for long: jobs hold all workers, or no call makes
+    the results that calls need. Jobs may wait for one another or never end, and a future that a
+    script sets itself may wait for calls that wait for that future. Nothing else tells the user so.
+
+    Calls have waited `since` then, and none was assigned; all are `blocked` if only something from
+    elsewhere lets them begin. The warning comes after `patience` seconds, the next after twice as
+    many. Before `look_at` the waiting calls are not looked at.
+    """
+
+    last_run: int = 0
+    blocked: bool = False
+    since: float = -math.inf
+    patience: float = LONG_WAIT_SECONDS
+    look_at: float = -math.inf
+
+    def check(self, state: CoreState) -> list[Effect]:
+        """Return a warning if something has waited long enough."""
+        blocked = bool(state.open_tasks) and not state.runs and not state.calls_waiting
+        waits = blocked or state.calls_waiting > 0
+        if (self.last_run, self.blocked) != (state.last_run, blocked) or not waits:
+            self.last_run, self.blocked, self.since = state.last_run, blocked, state.now
+        if state.now - self.since < self.patience:
+            return []
+        if blocked:
+            return [self._of_results(state)]
+        if any(one.expected or one.requested for one in state.provisioners.values()):
+            return []  # workers that are still to come have a reason of their own
+        if state.now < self.look_at:
+            return []
+        self.look_at = state.now + LONG_WAIT_SECONDS
+        under_way = [run.span.open_task.task for run in state.runs.values()]
+        if not any(task.watched for task in under_way):
+            return []  # of calls alone it is clear what they wait for
+        waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
+        if not (any(task.watched for task in waiting) or all(task.watched for task in under_way)):
+            return []
+        self.patience *= 2
+        text = (
+            f"waiting for a free worker for {state.now - self.since:.0f} s: "
+            f"{_named(waiting, state.calls_waiting)}"
+        )
+        room = state.policy.max_workers * state.policy.slots
+        most = f" (max_workers={room})" if room else ""
+        return [Warn(f"{text}; these hold all of them{most}: {_named(under_way, len(under_way))}")]
+
+    def _of_results(self, state: CoreState) -> Warn:
+        """Return the warning that no call can begin before something comes from elsewhere."""
+        self.patience *= 2
+        open_tasks = [one.task for one in state.open_tasks.values()]
+        return Warn(
+            f"waiting for {state.now - self.since:.0f} s for results that no call of this "
+            f"scheduler makes, of other schedulers or of futures that a script sets itself: "
+            f"{_named(open_tasks, len(open_tasks))}"
+        )
+
+
+def _named(tasks: Sequence[Task], calls: int) -> str:
+    """Return some jobs by name, and how many others there are."""
+    jobs = sum(task.watched for task in tasks)
+    names = [task.name for task in islice((task for task in tasks if task.watched), MOST_NAMED)]
+    if jobs > len(names):
+        names.append(plural(jobs - len(names), "more job"))
+    if calls > jobs:
+        names.append(plural(calls - jobs, "call"))
+    return ", ".join(names)
 
 
 class StateMachine:
@@ -107,11 +141,11 @@ class StateMachine:
         agenda = state.agenda
         while True:
             if agenda.returning or agenda.orphans:
-                nested.settle(state)
+                nested.work_off(state)
             if agenda.linked or agenda.begun:
                 _begin_dependents(state)
             if tick or agenda.freed_slots or agenda.changed_queues or agenda.room_freed:
-                allocator.settle(state, again=tick)
+                allocator.assign_all(state, again=tick)
             if not (agenda.linked or agenda.begun):
                 break
             tick = False
@@ -140,8 +174,8 @@ class StateMachine:
 
 
 def _begin_dependents(state: CoreState) -> None:
-    """Pass outcomes on to the calls that need them, and assign those whose inputs are here."""
-    dependencies.settle(state)
+    """Pass outcomes on to the calls that need them, and assign the calls whose inputs have come."""
+    dependencies.pass_on(state)
     agenda = state.agenda
     begun, agenda.begun = agenda.begun, {}
     agenda.changed_queues.update(dict.fromkeys(begun))
@@ -153,7 +187,7 @@ def _restored(state: CoreState, event: events.Restored) -> None:
     worker_startup.restored(state, event)
     for submitted in event.submitted:
         clients.submitted(state, submitted)
-    adoption.assign_restored(state, event)
+    worker_startup.assign_restored(state, event)
     for worker in [one for one in state.workers.values() if one.hello is worker_startup.UNKNOWN]:
         worker_lifecycle.lose(state, worker, "ended with its dispatcher")
     state.agenda.scale = True
@@ -179,7 +213,7 @@ def _closing(state: CoreState, event: events.Closing) -> None:
             worker_lifecycle.stop(state, worker)
     for provisioner in state.provisioners.values():
         state.effects += provisioner.withdraw()
-    state.effects += state.log.closed(state.figures, state.now)
+    state.say(state.log.closed(state.figures, state.now))
 
 
 def _received(state: CoreState, event: events.Received) -> None:
@@ -205,9 +239,9 @@ def _tick(state: CoreState, event: events.Tick) -> None:
         scaling.keep_bounds(state)
     if state.active_clients > 1 and state.policy.pooled:
         scaling.make_room(state)
-    worker_startup.check_launches(state)
+    scaling.check_launches(state)
     assigner.give_up_waiting(state)
-    state.effects += state.log.tick(state.figures, state.now, busy=state.has_tasks)
+    state.say(state.log.tick(state.figures, state.now, busy=state.has_tasks))
     state.agenda.scale = True
 
 
@@ -231,10 +265,10 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.DrainHosts: worker_lifecycle.drain,
     events.Received: _received,
     events.Scaled: scaling.scaled,
-    events.Launched: worker_startup.launched,
-    events.LaunchFailed: worker_startup.launch_failed,
-    events.Polled: worker_startup.polled,
-    events.Explained: worker_startup.explained,
+    events.Launched: scaling.launched,
+    events.LaunchFailed: scaling.launch_failed,
+    events.Polled: scaling.polled,
+    events.Explained: scaling.explained,
     events.Tick: _tick,
     events.Rebalance: clients.rebalance,
     events.Continue: _continue,

@@ -1,6 +1,4 @@
-"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their
-calls.
-"""
+"""Connected workers that fall silent, leave, are stopped or lost; what follows for their calls."""
 
 from __future__ import annotations
 
@@ -10,20 +8,19 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import adoption, allocator, books, failures, objects, outcomes
+from gridengine.dispatcher.core import allocator, books, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.run_log import IDLE, LEAVING, SILENT
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import Report, WorkerStatus
 from gridengine.serialize.payload import Payload
+from gridengine.status.watch_events import IDLE, LEAVING, SILENT
 from gridengine.wire.messages import TERMINATED, Goodbye, Stop
 
-SETTLE_SECONDS = 0.5
+GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 HAND_OVER_RATE = 10e6
 """Bytes per second at which a worker that leaves hands over its results at least."""
@@ -64,11 +61,11 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None
     beat, ready = state.policy.beat_seconds, worker.phase is Phase.READY
     events = state.log.events
     if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
-        state.log.worker(IDLE, worker)
+        _note(state, worker, IDLE)
     if (
         launch is not None
         and launch.ended_at is not None
-        and min(state.now - launch.ended_at, silence) > _settle_seconds(state, worker, launch)
+        and min(state.now - launch.ended_at, silence) > _grace_seconds(state, worker, launch)
     ):
         reason = launch.report.reason if launch.report is not None else ""
         lose(state, worker, f"ended: {reason}" if reason else "ended")
@@ -91,20 +88,24 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None
         _relieve(state, worker)
 
 
+def _note(state: CoreState, worker: Worker, kind: str, reason: str = "") -> None:
+    state.log.note(kind, host=worker.hello.host, job=worker.job, reason=reason)
+
+
 def _leave_seconds(state: CoreState, worker: Worker) -> float:
     """Return how long a worker may take to leave: it hands over the results that only it has."""
     held = sum(state.objects[one].size for one in worker.functions & state.away.keys())
     return LEAVE_SECONDS + held / HAND_OVER_RATE
 
 
-def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
+def _grace_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
     """Return how long a worker may be silent after its cluster task has ended. If the batch system
     only lost sight of the task, that is as long as its lease.
     """
     report = launch.report
     if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
         return state.policy.lease_seconds + 2 * state.policy.beat_seconds
-    return SETTLE_SECONDS
+    return GRACE_SECONDS
 
 
 def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> bool:
@@ -142,7 +143,7 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
     """Assign nothing to a worker until it is heard again."""
     if worker.phase is Phase.READY:
         books.enter(state, worker, Phase.SILENT)
-        state.log.worker(SILENT, worker)
+        _note(state, worker, SILENT)
         _unlist(worker)
         allocator.pause_worker(state, worker)
 
@@ -163,7 +164,7 @@ def finished_batch(state: CoreState, worker: Worker) -> None:
     if worker.phase is READY and not worker.batches:
         worker.idle_since = state.now
         if worker.to_release is not None:
-            adoption.open_emptied(state, worker)
+            allocator.open_emptied(state, worker)
         share = state.policy.jobs_per_worker
         if worker.draining or (share is not None and worker.taken >= share):
             stop(state, worker)
@@ -202,7 +203,7 @@ def _relieve(state: CoreState, worker: Worker) -> None:
         outcomes.requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
         outcomes.record_attempt(state, run, run.done, "the walltime of its worker was over")
-        error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
+        error = outcomes.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         outcomes.settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker)
     state.agenda.scale = True
@@ -231,7 +232,7 @@ def _close(state: CoreState, worker: Worker) -> None:
     worker.stopping_since = state.now
     state.retiring.pop(worker.id, None)
     books.enter(state, worker, Phase.STOPPING)
-    state.log.worker(LEAVING, worker, worker.exit_reason)
+    _note(state, worker, LEAVING, worker.exit_reason)
     _unlist(worker)
     allocator.close_worker(state, worker)
 
@@ -282,7 +283,10 @@ def forget_launch(
 
 def lose(state: CoreState, worker: Worker, reason: str) -> None:
     """Forget a worker that is gone; its calls wait again, or fail after their last attempt."""
-    state.effects += state.log.lost(worker, reason, state.now)
+    calls: int | None = sum(run.span.stop - run.done for run in worker.runs.values())
+    if not calls and worker.phase is Phase.STOPPING:
+        calls = None
+    state.say(state.log.lost(worker.hello, worker.job, reason, calls, state.now))
     books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
@@ -303,9 +307,9 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
 def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     """Requeue or fail the calls of a run whose worker is lost.
 
-    With `blamed_runs`, only the first open call of each of these is charged with an attempt;
-    otherwise all calls of the worker are, unless the batch system says that they are not to blame.
-    Calls that run only once, and may have begun, fail.
+    With `blamed_runs`, an attempt is charged to the first open call of each of these runs only.
+    Otherwise it is charged to all calls of the worker, unless the batch system says that they are
+    not to blame. Calls that run only once, and may have begun, fail.
     """
     span = run.rest
     unknown = not (worker.knows_begun or span.open_task.task.retries)
@@ -321,7 +325,7 @@ def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
     if state.now >= worker.leave_at and not retries:
-        error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
+        error = outcomes.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         outcomes.settle_failed(state, span, error, -signal.SIGKILL)
     elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state.now):
         outcomes.requeue(state, span)  # the worker had used its time up, not the call
@@ -344,5 +348,5 @@ def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> No
     elif span.attempt <= retries and fault is not TimeoutError and not stuck:
         outcomes.retry(state, span, out_of_memory=grown)
     else:
-        error = failures.why_lost(worker, span, reason, report)
+        error = outcomes.why_lost(worker, span, reason, report)
         outcomes.settle_failed(state, span, error, -signal.SIGKILL)

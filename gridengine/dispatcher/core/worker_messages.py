@@ -8,22 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import (
-    books,
-    dependencies,
-    failures,
-    nested,
-    outcomes,
-    worker_lifecycle,
-)
+from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage
 from gridengine.resources.demand import ANY
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
+from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
@@ -75,7 +68,7 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
         run.batch.answered_at = state.now
     stdout = stderr = b""
     if result.held is not None:
-        payload = KeptPayload(*result.held, run.worker.id)
+        payload = PayloadAtWorker(*result.held, run.worker.id)
     if result.output:
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
@@ -96,7 +89,7 @@ def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
     one, start, worker = run.span.open_task, result.start, run.worker
     ended = EndedCall(
         f"{one.task.id}.{start}",
-        failures.name_of(run.span, start),
+        outcomes.name_of(run.span, start),
         one.function.function.name,
         worker.hello.host,
         worker.job,
@@ -123,7 +116,7 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
     run, index = worker.runs.get(message.run), message.index
     if run is None:
         return
-    if message.reason not in failures.OUTCOMES or not (
+    if message.reason not in outcomes.OUTCOMES or not (
         index == -1 or run.done <= index < run.span.stop
     ):
         words = f"run {message.run} cannot have ended at call {index} by {message.reason!r}"
@@ -135,7 +128,7 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
     worker.fruitless = 0
     outcomes.end_run(state, run)
     if index != -1:
-        outcome = failures.OUTCOMES[message.reason](message.exitcode)
+        outcome = outcomes.OUTCOMES[message.reason](message.exitcode)
         outcomes.record_attempt(state, run, index, outcome, message.exitcode, message.peak_memory)
         outcomes.requeue(state, replace(run.span, start=index + 1))
         _unanswered_calls(state, run, message)
@@ -153,7 +146,7 @@ def _unanswered_calls(state: CoreState, run: Run, message: messages.Crashed) -> 
     if run.span.open_task.task.retries:
         outcomes.requeue(state, calls)
     elif calls.calls:
-        error = failures.why_crashed(run, run.done, message)
+        error = outcomes.why_crashed(run, run.done, message)
         outcomes.settle_failed(state, calls, error, message.exitcode)
 
 
@@ -173,7 +166,7 @@ def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers
     if reason in (messages.CRASH, messages.MEMORY) and call.attempt <= retries and not stuck:
         outcomes.retry(state, call, out_of_memory=grown)
         return
-    error = failures.why_crashed(run, index, message)
+    error = outcomes.why_crashed(run, index, message)
     error.step = message.step
     outcomes.settle(state, call, error=error, exitcode=exitcode, **output)
 
@@ -181,7 +174,7 @@ def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers
 def returned(
     state: CoreState, worker: Worker, message: messages.Returned, buffers: Payload
 ) -> None:
-    """Requeue what a worker gives back."""
+    """Requeue the runs that a worker gives back."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     left = message.reason in (messages.PROCESS_LEFT, messages.NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
@@ -227,7 +220,7 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:
-    """Forward a value that a watched run has pushed, or what calls have logged."""
+    """Forward a value that a watched run has pushed, or lines that calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
         state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
@@ -236,7 +229,7 @@ def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: 
 def measured(
     state: CoreState, worker: Worker, message: messages.Measured, buffers: Payload
 ) -> None:
-    """Note a worker's measurements, for who watches."""
+    """Note a worker's measurements, for watchers."""
     worker.measured, worker.measured_at = message, state.now
     worker.growth = of_processes(worker.growth, message.runners)
     for one in message.runners:
@@ -268,7 +261,9 @@ def _fits(result: messages.Result, run: Run) -> bool:
     ):
         return False
     if result.held is not None:
-        return result.status == messages.VALUES and dependencies.is_kept(run.span.open_task, result)
+        return result.status == messages.VALUES and dependencies.may_stay(
+            run.span.open_task, result
+        )
     return result.buffers > 2 * result.output and result.status in _OUTCOMES
 
 

@@ -1,140 +1,46 @@
-"""Workers from their launch to their first message: the scheduler's reports, and who connects."""
+"""Workers that connect: new workers, and workers of an earlier dispatcher process with the calls
+that they run.
+
+A worker of an earlier process that has not come back yet is *absent*: it is silent, and has the
+runs that it was known to have. So it can be lost as other workers are, and its calls run again, or
+fail, by the same rules.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import signal
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
-from gridengine.dispatcher.core import adoption, allocator, books, events, scaling, worker_lifecycle
-from gridengine.dispatcher.core.model import Worker
-from gridengine.dispatcher.core.outcomes import fail, give_up
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import (
+    allocator,
+    assigner,
+    books,
+    events,
+    outcomes,
+    worker_lifecycle,
+)
+from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
+from gridengine.dispatcher.core.events import Restored, Send
+from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
 from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
-from gridengine.dispatcher.core.run_log import RUNNING, SCHEDULER
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
-from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
-from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome
+from gridengine.wire import messages
 
-UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
+UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 """In place of what a worker said that has ended with its dispatcher."""
 
 
-def launched(state: CoreState, event: events.Launched) -> None:
-    """Note the workers that the scheduler has started; some may have connected already."""
-    provisioner = state.provisioner_for(event.demand)
-    state.effects += state.log.launched(event, provisioner.label, state.now)
-    for id, launch in provisioner.add_launched(event.handles, state.now):
-        worker = state.workers.get(id)
-        if worker is not None:
-            worker.launch = launch
-            _move(state, worker, provisioner)
-            state.effects += state.log.connected(worker, state.now)
-    if state.closing:
-        state.effects += provisioner.withdraw()
-    elif state.policy is not state.first_policy:
-        scaling.keep_bounds(state)
-    if not event.handles:
-        provisioner.hold_back(state.now)
-    state.agenda.scale = True
-
-
-def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
-    """Move a worker to the provisioner that launched it: it connected before its launch was
-    known.
-    """
-    if worker.provisioner is not provisioner:
-        books.move_worker(worker, provisioner)
-    if not (worker.open or worker.absent or worker.to_release is not None) and (
-        worker.phase is not Phase.STOPPING
-    ):
-        _open(state, worker)
-
-
-def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
-    """Note that the scheduler has started no workers."""
-    provisioner = state.provisioner_for(event.demand)
-    provisioner.requested = 0
-    provisioner.reason = event.error.message
-    state.log.note(SCHEDULER, reason=event.error.message)
-    if event.for_now or provisioner.size:
-        provisioner.hold_back(state.now)
-        when = " for now" * event.for_now
-        state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
-    else:
-        give_up(state, event.error, [provisioner])
-
-
-def polled(state: CoreState, event: events.Polled) -> None:
-    """Note the scheduler's reports of workers."""
-    if state.log.events is not None:
-        _note_running(state, event.reports)
-    for provisioner in list(state.provisioners.values()):
-        for launch in provisioner.update(event.reports, state.now):
-            if launch.worker is None and provisioner.knows(launch):
-                _start_failed(state, provisioner, launch)
-        for launch in provisioner.launched.values():
-            worker = state.workers.get(launch.worker) if launch.worker is not None else None
-            if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
-                _limit_stay(state, worker)
-        error = None if provisioner.workers else provisioner.impossible()
-        if error is not None:
-            give_up(state, error, [provisioner])
-    state.agenda.scale = True
-
-
-def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
-    """Tell followers which jobs the batch system has begun to run."""
-    begun = WorkerStatus.RUNNING
-    for launch in state.launched_workers():
-        report = reports.get(launch.handle)
-        if report is not None and report.state is begun and launch.state is not begun:
-            state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
-
-
-def explained(state: CoreState, event: events.Explained) -> None:
-    """Note what a queued worker waits for, or what keeps a running one from connecting."""
-    if not event.running:
-        state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
-    for provisioner in state.provisioners.values():
-        provisioner.explained(event.handle, event.words, state.now, running=event.running)
-
-
-def check_launches(state: CoreState) -> None:
-    """Withdraw workers that have not connected in time, and fail calls that waited too long for
-    one.
-    """
-    needed = state.needed_slots()
-    for provisioner in list(state.provisioners.values()):
-        for launch in provisioner.overdue(state.now):
-            if provisioner.knows(launch):
-                text = "runs and has not connected in time; it is stopped"
-                state.effects.append(events.Warn(f"cluster job {launch.handle.id} {text}"))
-                state.effects += provisioner.withdraw([launch])
-                _start_failed(state, provisioner, launch)
-        state.effects += provisioner.explain(state.now, waited_for=needed[provisioner] > 0)
-        state.effects += provisioner.look_into(state.now)
-        late = provisioner.start_timed_out(state.now)
-        if late is not None:
-            give_up(state, late, [provisioner])
-    state.forget_provisioners()
-
-
-def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWorker) -> None:
-    """Note that a launched worker ended before it connected."""
-    none_connected = not state.log.connected_workers
-    error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
-    if error is not None and provisioner.workers:
-        state.effects.append(events.Warn(error.message))
-    elif error is not None:
-        give_up(state, error, [provisioner])
-
-
-def connected(state: CoreState, id: bytes, hello: Hello) -> None:
+def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
     """Take in a worker that says hello, or refuse it."""
     absent = state.workers.get(id)
     if absent is not None and not absent.absent:
@@ -177,18 +83,18 @@ def connected(state: CoreState, id: bytes, hello: Hello) -> None:
         books.move_worker(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
         provisioner.by_hand.add(id)
-    state.effects.append(events.Send(id, Welcome(state.policy.epoch)))
+    state.effects.append(events.Send(id, messages.Welcome(state.policy.epoch)))
     if launch is not None:
-        state.effects += state.log.connected(worker, state.now)
+        _say_connected(state, worker, launch)
     if worker.phase is Phase.STOPPING:
-        state.effects.append(events.Send(id, Stop()))
+        state.effects.append(events.Send(id, messages.Stop()))
     elif withdrawn or state.closing:
         worker_lifecycle.stop(state, worker)
     else:
         _admit(state, worker)
 
 
-def _held_by(state: CoreState, hello: Hello) -> Resource | None:
+def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
     """Return the resources that a worker says it holds, with one core if it names none; None if it
     says nothing.
 
@@ -216,7 +122,7 @@ def is_by_hand(state: CoreState, worker: Worker) -> bool:
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
 
-def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner) -> Worker:
+def _add(state: CoreState, id: bytes, hello: messages.Hello, provisioner: Provisioner) -> Worker:
     now, generation = state.now, state.generation
     worker = Worker(id, hello, now, now, provisioner, since=now, generation=generation)
     books.add_worker(state, worker)
@@ -224,15 +130,15 @@ def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner) ->
 
 
 def _admit(state: CoreState, worker: Worker) -> None:
-    """Let a worker go on with what it has, and give out its slots."""
+    """Let a worker go on with the runs that it holds, and give out its slots."""
     held = worker.hello.held
     if worker.absent:
-        adoption.take_back(state, worker, held or Held())
+        take_back(state, worker, held or messages.Held())
     elif held is not None:
-        adoption.drop(state, worker, held)
+        drop(state, worker, held)
     requesting = sum(one.requested > 0 for one in state.provisioners.values())
     if worker.open or worker.to_release is not None:
-        _limit_stay(state, worker)
+        limit_stay(state, worker)
     elif worker.launch is not None or worker.hello.functions or requesting < 2:
         _open(state, worker)
     # else it may be any of them, and waits for its launch to be known
@@ -261,7 +167,7 @@ def restored(state: CoreState, event: events.Restored) -> None:
         books.enter(state, worker, Phase.SILENT)
 
 
-def _limit_stay(state: CoreState, worker: Worker) -> None:
+def limit_stay(state: CoreState, worker: Worker) -> None:
     """Note when a worker is to leave: a little before the batch system ends it.
 
     The batch system's word on that counts more than the script's request: the limit may be the
@@ -283,7 +189,7 @@ def _limit_stay(state: CoreState, worker: Worker) -> None:
 def _open(state: CoreState, worker: Worker) -> None:
     """Note how long a worker stays, and give out its slots."""
     provisioner = worker.provisioner
-    _limit_stay(state, worker)
+    limit_stay(state, worker)
     error = allocator.open_worker(state, worker)
     if error is not None:
         fail(state, [state.queue_for(provisioner.demand)], error)
@@ -304,24 +210,221 @@ def _recognise(
 
 
 def _refuse(state: CoreState, id: bytes, reason: str) -> None:
-    state.effects += [events.Send(id, Refuse(reason)), events.Lost(id)]
+    state.effects += [events.Send(id, messages.Refuse(reason)), events.Lost(id)]
 
 
 def _mismatch(
-    state: CoreState, hello: Hello, launch: LaunchedWorker | None
+    state: CoreState, hello: messages.Hello, launch: LaunchedWorker | None
 ) -> VersionMismatch | None:
     policy = state.policy
-    ours = VERSION, policy.version, policy.python
+    ours = messages.VERSION, policy.version, policy.python
     theirs = hello.protocol, hello.version, hello.python
-    if theirs == ours or (hello.functions and hello.protocol == VERSION):
+    if theirs == ours or (hello.functions and hello.protocol == messages.VERSION):
         return None  # whoever has functions of its own need not be of this package
     return VersionMismatch(
         f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
         f"Python {hello.python}, "
-        f"the dispatcher gridengine {policy.version} (protocol {VERSION}) on Python "
+        f"the dispatcher gridengine {policy.version} (protocol {messages.VERSION}) on Python "
         f"{policy.python}",
         host=hello.host,
         job=launch.handle.id if launch is not None else None,
         log=hello.log or None,
         hint="install the same versions on both sides, or set python=",
     )
+
+
+def launch_known(
+    state: CoreState, worker: Worker, provisioner: Provisioner, launch: LaunchedWorker
+) -> None:
+    """Note the launch of a worker that connected before its launch was known."""
+    worker.launch = launch
+    if worker.provisioner is not provisioner:
+        books.move_worker(worker, provisioner)
+    if not (worker.open or worker.absent or worker.to_release is not None) and (
+        worker.phase is not Phase.STOPPING
+    ):
+        _open(state, worker)
+    _say_connected(state, worker, launch)
+
+
+def _say_connected(state: CoreState, worker: Worker, launch: LaunchedWorker) -> None:
+    after = None if worker.provisioner.workers > 1 else state.now - launch.launched_at
+    state.say(state.log.connected(worker.hello, worker.job, after, state.now))
+
+
+LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
+
+
+def assign_restored(state: CoreState, event: Restored) -> None:
+    """Take settled and assigned calls of the resubmitted tasks out of the queues, and give the
+    assigned ones to their absent workers.
+    """
+    waiting: dict[int, Ranges] = {}
+    named = *event.settled, *(run.task for run in event.runs)
+    state.open(named)
+    tasks = {task: state.open_tasks[task] for task in named if task in state.open_tasks}
+    for task, ranges in event.settled.items():
+        if (one := tasks.get(task)) is not None:
+            calls = sum(stop - start for start, stop in ranges)
+            books.count_outcomes(state, one, calls, None)
+            for start, stop in ranges:
+                note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
+            one.settled = list(ranges)
+            waiting[task] = one.left
+    assigned = []
+    for run in sorted(event.runs, key=lambda run: run.number, reverse=True):
+        if (one := tasks.get(run.task)) is None:
+            continue
+        left = waiting.get(run.task, one.left)
+        its = [
+            (max(start, run.start), min(stop, run.stop))
+            for start, stop in left
+            if start < run.stop and run.start < stop
+        ]
+        if its:  # what was settled, or assigned again, before these has had its outcome
+            assigned.append((run, its[-1]))
+            left = left_of(left, its[-1:])
+        waiting[run.task] = left
+    _take_out(state, waiting, tasks.values())
+    groups: dict[tuple[bytes, TaskQueue], SlotGroup] = {}
+    for run, (start, stop) in reversed(assigned):
+        one, worker = tasks[run.task], state.workers[run.worker]
+        queue = state.queue_for(one.task.demand)
+        group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
+        span = Span(one, start, stop, one.task.demand, run.attempt)
+        _begin(state, run.number, span, group, Batch(), state.now)
+
+
+def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:
+    """Have only these calls of these tasks wait."""
+
+    def split(span: Span) -> tuple[list[Span], list[Span]]:
+        ranges = waiting.get(span.open_task.task.id)
+        return ([span], []) if ranges is None else span.split(ranges)[::-1]
+
+    for queue in state.queues.values() if waiting else ():
+        queue.take_out(split, tasks)
+        state.agenda.changed_queues[queue] = None
+
+
+def _begin(
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
+) -> None:
+    """Note that a worker has a run."""
+    assigner.begin_run(state, number, span, group, batch, since)
+    if batch.runs:
+        books.count_running(group, span.open_task, span.calls)
+    else:
+        books.begin_batch(group, batch, span.open_task, span.calls)
+    batch.runs += 1
+
+
+def take_back(state: CoreState, worker: Worker, held: messages.Held) -> None:
+    """Let an absent worker go on with the calls that it has and that are still wanted. Calls that
+    it lost wait again; calls that nobody wants are ended.
+
+    Its slots are given out at once if all its runs are of one queue, which keeps its allocation.
+    Otherwise they are given out when all its runs have ended, since nobody knows which resources
+    these runs have.
+    """
+    worker.absent = False
+    worker.taken = held.taken
+    before = dict(worker.runs)
+    for run in reversed(before.values()):
+        end_run(state, run)
+        state.agenda.freed_slots.pop(run.slot_group, None)
+    books.enter(state, worker, Phase.READY)
+    groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
+    for batch in held.batches:
+        _go_on(state, worker, batch, before, groups)
+    for run in reversed(before.values()):
+        requeue(state, run.rest)  # it never came there, or was given back
+    _end_others(state, worker, held)
+    released = list(held.allocations)
+    if len(groups) == 1 and state.shared is None:
+        [group] = groups.values()
+        group.slots = 1 if group.allocation else worker.hello.slots
+        released = [one for one in released if one != group.allocation]
+        group.queue.add(group)
+        state.agenda.changed_queues[group.queue] = None
+        worker.open = True
+    elif groups:
+        worker.to_release, released = released, []
+    allocator.end_allocations(state, worker, released)
+
+
+def _go_on(
+    state: CoreState,
+    worker: Worker,
+    held: messages.HeldBatch,
+    before: dict[int, Run],
+    groups: dict[tuple[int, TaskQueue], SlotGroup],
+) -> None:
+    """Let a worker go on with a batch, but for calls that are settled or unwanted."""
+    batch = Batch()
+    for item in held.runs:
+        run = before.get(item.run)
+        if run is None or not _is_part(item, run):
+            continue  # `_end_others` ends it
+        del before[item.run]
+        span = run.rest
+        start, stop = max(item.done, span.start), max(item.stop, span.start)
+        _leave_out(state, run, replace(span, stop=min(start, span.stop)))
+        requeue(state, replace(span, start=stop))
+        if start < stop:
+            queue = run.slot_group.queue
+            if state.shared is None:
+                queue = state.queue_for(worker.provisioner.demand)
+            group = SlotGroup(worker, queue, 0, held.allocation)
+            group = groups.setdefault((held.allocation, queue), group)
+            going = replace(span, start=start, stop=stop)
+            _begin(state, run.number, going, group, batch, run.since)
+
+
+def _is_part(item: messages.HeldRun, run: Run) -> bool:
+    """Return whether the run that a worker reports is part of the run that it was assigned."""
+    return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
+
+
+def _leave_out(state: CoreState, run: Run, span: Span) -> None:
+    """Run calls again, where allowed, that the worker says it has answered."""
+    if span.open_task.task.retries or not span.calls:
+        requeue(state, span)
+        return
+    outcomes.record_attempt(state, run, span.start, LEFT_OUT)
+    error = outcomes.why_lost(run.worker, span, f"comes back, but {LEFT_OUT}", None)
+    outcomes.settle_failed(state, span, error, -signal.SIGKILL)
+
+
+def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:
+    """Have a worker end the runs that nobody wants, and forget the objects that no task uses."""
+    runs = [item.run for batch in held.batches for item in batch.runs]
+    _end(state, worker, [run for run in runs if run not in worker.runs], signal.SIGKILL)
+    unwanted = defaultdict[int, list[int]](list)
+    for run in worker.runs.values():
+        one = run.span.open_task
+        numbers = [one.cancelled_by(index) for index in range(run.done, run.span.stop)]
+        if one.unwanted and any(numbers):
+            unwanted[max(numbers)].append(run.number)
+    for number, its in unwanted.items():
+        _end(state, worker, its, number)
+    forgotten = []
+    for name in held.defined:
+        if (known := state.objects.get(name)) is not None:
+            known.workers.add(worker.id)
+            worker.functions.add(name)
+        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # inputs of what waits there
+            forgotten.append(name)
+    if forgotten:
+        state.effects.append(Send(worker.id, messages.Forget(forgotten)))
+
+
+def _end(state: CoreState, worker: Worker, runs: Sequence[int], number: int) -> None:
+    if runs:
+        state.effects.append(Send(worker.id, messages.Cancel(list(runs), number)))
+
+
+def drop(state: CoreState, worker: Worker, held: messages.Held) -> None:
+    """Have a worker that is as good as a new one end all that it has."""
+    _end_others(state, worker, held)
+    allocator.end_allocations(state, worker, held.allocations)

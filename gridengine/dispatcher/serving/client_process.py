@@ -27,7 +27,7 @@ from gridengine.dispatcher.core.tasks import (
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import CODECS, PICKLE
-from gridengine.serialize.payload import Buffer, KeptPayload, Payload, size_of
+from gridengine.serialize.payload import Buffer, Payload, PayloadAtWorker, size_of
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
     MOST_FAILURES,
@@ -188,7 +188,7 @@ class ServedClient:
         while self.coming:
             event = self.coming[0]
             payload = event.payload
-            if type(payload) is KeptPayload and payload.when_here and payload.outcome:
+            if type(payload) is PayloadAtWorker and payload.when_here and payload.outcome:
                 if payload.when_here(self._pass_on):
                     return
                 event = _with(event, payload.outcome())

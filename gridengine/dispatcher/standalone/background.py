@@ -21,7 +21,7 @@ from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.journal.lock_file import Holder, LockFile, is_locked
 from gridengine.resources.demand import decode_demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.local_process import start_error, worker_environment
+from gridengine.schedulers.local import start_error, worker_environment
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.registry import HAND_STARTED, entry_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command
@@ -67,7 +67,7 @@ def process_command(path: Path, inherited: Inherited) -> list[str]:
     return python_command(sys.executable, hiding_flags(), MODULE, str(path), *numbers)
 
 
-def keep_options(folder: DispatcherFolder, options: StartOptions) -> None:
+def write_options(folder: DispatcherFolder, options: StartOptions) -> None:
     """Write how a dispatcher is started. The caller must hold its lock.
 
     Raises:
@@ -86,7 +86,7 @@ def keep_options(folder: DispatcherFolder, options: StartOptions) -> None:
 
 
 @contextlib.contextmanager
-def keeping_options(folder: DispatcherFolder, options: StartOptions) -> Iterator[None]:
+def replacing_options(folder: DispatcherFolder, options: StartOptions) -> Iterator[None]:
     """Write how a dispatcher is started, for the start within this context. If the start fails,
     restore the former options; without former options remove the file, so that there is no such
     dispatcher. The caller must hold the lock.
@@ -95,14 +95,14 @@ def keeping_options(folder: DispatcherFolder, options: StartOptions) -> Iterator
         ConfigurationError: the file cannot be written, for example because the disk is full.
     """
     before = folder.options() if folder.options_file.exists() else None
-    keep_options(folder, options)
+    write_options(folder, options)
     try:
         yield
     except GridEngineError:
         if before is None:
             folder.options_file.unlink()
         else:
-            keep_options(folder, before)
+            write_options(folder, before)
         raise
 
 

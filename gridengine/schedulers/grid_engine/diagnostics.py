@@ -1,24 +1,39 @@
-"""What Grid Engine itself says of a job, beyond DRMAA: its commands' output and its log, parsed by
-pure functions.
+"""What Grid Engine's own commands and its log say beyond DRMAA: why jobs wait and fail, how long
+they may run, and what `gridengine doctor` checks.
 
-Nothing depends on it: where the commands or files are missing, there are fewer words, and that is
-all.
+Nothing depends on the answers. If commands or files are missing, errors have fewer words.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
+import pwd
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from gridengine.schedulers.batch_words import clock_seconds
+from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
 from gridengine.schedulers.command import Answer, ask
-from gridengine.schedulers.grid_engine.options import first_environment, parse_environments
-from gridengine.schedulers.launcher import TryAgain
+from gridengine.schedulers.detect import library_paths, why_no_command
+from gridengine.schedulers.grid_engine.drmaa import (
+    GRID_ENGINE,
+    GRID_ENGINE_UNNAMED,
+    SLURM,
+    named_system,
+)
+from gridengine.schedulers.grid_engine.options import (
+    PER_SLOT,
+    first_environment,
+    parse_environments,
+)
+from gridengine.schedulers.launcher import TryAgain, Unavailable
 from gridengine.schedulers.logs import tail
 from gridengine.settings.values import settings
 
@@ -27,31 +42,27 @@ logger = logging.getLogger("gridengine")
 NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
 STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
-"""What stands before a reason: when it was written, and by which user and process."""
+"""The prefix of a reason: the time, and the user and process that wrote it."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job failed, as Grid Engine says, and where."""
+    """Why a job failed, in Grid Engine's words, and on which host."""
 
     words: str
     host: str = ""
 
 
 def parse_id(job: str) -> tuple[str, str]:
-    """Return the numbers of a job and of its task, given an id of DRMAA's ("29.1"); of any other
-    form, empty ones.
-    """
+    """Return the numbers of the job and of its task in DRMAA's id ("29.1"); else empty texts."""
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?", job)
     return (match[1], match[2] or "1") if match else ("", "")
 
 
 def parse_accounting(text: str, task: str) -> Failure | None:
-    """Return why this task failed, from `qacct -j`'s output; None when it is not there or did not
-    fail (see accounting(5)).
-    """
+    """Return why a task failed, from `qacct -j` (accounting(5)); None if it did not."""
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, flags=re.MULTILINE))
         words = fields.get("failed", "").partition(":")[2]
@@ -61,7 +72,7 @@ def parse_accounting(text: str, task: str) -> Failure | None:
 
 
 def parse_master_log(text: str, job: str) -> Failure | None:
-    """Return the last failure of this job ("29.1") that the master's log tells of.
+    """Return the last failure of this job ("29.1") in the master's log.
 
     A line ends like: `job 29.1 failed on host node7 general opening input/output file because:
         11/20/2026 21:43:47 [1001:30356]:
@@ -76,12 +87,12 @@ def parse_master_log(text: str, job: str) -> Failure | None:
         return None
     host, stage, cause = found[-1]
     cause = STAMP.sub("", cause)
-    # "assumedly after job" only says that a signal ended it, which is known.
+    # "assumedly after job" only says that a signal ended the job, which is known.
     return Failure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
 
 
 def parse_error_reasons(text: str) -> list[str]:
-    """Return why a job is in the error state, from `qstat -j`'s output."""
+    """Return why a job is in the error state, from the output of `qstat -j`."""
     return [
         STAMP.sub("", reason).strip()
         for reason in re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
@@ -89,9 +100,7 @@ def parse_error_reasons(text: str) -> list[str]:
 
 
 def parse_scheduling(text: str) -> list[str]:
-    """Return why a job waits, from `qstat -j`'s output; of queues, only what concerns those that it
-    asks for.
-    """
+    """Return why a job waits, from `qstat -j`, without queues that it does not request."""
     _, found, rest = text.partition("\nscheduling info:")
     if not found:
         return []
@@ -103,25 +112,56 @@ def parse_scheduling(text: str) -> list[str]:
 
 def _concerns(line: str, queues: list[str]) -> bool:
     named = re.search(r'queue(?: instance)? "([^"@]+)', line)
-    return (
-        named is None
-        or named[1] in queues
-        or any(mark in queue for queue in queues for mark in "*?[|")
+    is_pattern = any(mark in queue for queue in queues for mark in "*?[|")
+    return named is None or named[1] in queues or is_pattern
+
+
+class Limit(NamedTuple):
+    """A number of seconds, infinite without a limit, and the limit in words."""
+
+    seconds: float = math.inf
+    words: str = ""
+
+
+def parse_running(text: str) -> dict[str, str]:
+    """Return the queue instance of each running task ("29.1"), from `qstat -xml -s r`."""
+    rows = (
+        dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
+        for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)
     )
+    return {
+        f"{row['JB_job_number']}.{row.get('tasks', '1')}": row["queue_name"]
+        for row in rows
+        if {"JB_job_number", "queue_name"} <= row.keys()
+    }
+
+
+def parse_limit(text: str, whose: str) -> Limit:
+    """Return the shortest time limit in the output of `qconf -sq` (a limit a line), or in a list of
+    requests. `h_cpu` counts too: each slot has as much of it as of time.
+    """
+    said = re.findall(r"(?:^|[\s,])(h_rt|h_cpu)(?:=|\s+)([\d:.]+)(?=[\s,]|$)", text)
+    limits = [
+        Limit(clock_seconds(value), f"{name}={value} of {whose}")
+        for name, value in said
+        if clock_seconds(value)
+    ]
+    return min(limits, default=Limit())
 
 
 class Diagnostics:
-    """Asks the commands and files of the Grid Engine that this environment names, if it names
-    one.
-    """
+    """Asks the commands and files of the Grid Engine that an environment names, if it names one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
+        root, architecture = environment.get("SGE_ROOT"), environment.get("SGE_ARCH", "*")
+        folders = sorted(Path(root, "bin").glob(architecture)) if root else []
+        path = ":".join(filter(None, [environment.get("PATH", os.defpath), *map(str, folders)]))
+        self._environment = {**environment, "LC_ALL": "C", "PATH": path}
+        self._limit_of_queue = functools.cache(self._ask_queue)
+        self._limit_of_job = functools.cache(self._ask_job)
 
     def failure(self, job: str) -> Failure | None:
-        """Return why a job failed; None as long as nothing is known. The accounts are written some
-        15 s late, the log at once.
-        """
+        """Return why a job failed, once known: by the log at once, by the accounts 15 s later."""
         number, task = parse_id(job)
         if not number:
             return None
@@ -130,16 +170,16 @@ class Diagnostics:
         )
 
     def logged_failure(self, job: str) -> Failure | None:
-        """Return why a job failed, when the master's log can be read here and says so."""
+        """Return why a job failed, if the master's log can be read here and says so."""
         path = self._master_log
         return parse_master_log(tail(path, LOG_BYTES), job) if path is not None else None
 
     def error_state(self, job: str) -> str:
-        """Return why a job is in the error state, empty when it is not."""
+        """Return why a job is in the error state, empty if it is not."""
         return "; ".join(parse_error_reasons(self._qstat(job)))
 
     def waiting(self, job: str) -> str:
-        """Return what a job waits for, empty when that is not known."""
+        """Return what a job waits for, empty if unknown."""
         output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
@@ -153,16 +193,15 @@ class Diagnostics:
         return self._output("qstat", "-j", number) if number else ""
 
     def parallel_environments(self) -> dict[str, str]:
-        """Return the allocation_rule of each parallel environment; empty when there is none, or
-        qconf is not here.
+        """Return the allocation_rule of each parallel environment; empty if there is none, or no
+        qconf here.
 
         Raises:
             TryAgain: qconf is here, and Grid Engine's master does not answer it.
         """
         names = self._output("qconf", "-spl").split()
-        if (
-            not names and self.find("qconf") and not self._output("qconf", "-sh")
-        ):  # it names no environment: does it name a host?
+        # If it names no environment: does it name a host?
+        if not names and self.find("qconf") and not self._output("qconf", "-sh"):
             raise TryAgain(
                 "qconf, which is asked for the parallel environments, has no answer of Grid "
                 "Engine's master"
@@ -171,11 +210,11 @@ class Diagnostics:
 
     @functools.cached_property
     def parallel_environment(self) -> str:
-        """The one that `Cores` asks for.
+        """The parallel environment for `Cores`.
 
         Raises:
             ConfigurationError: there is none.
-            TryAgain: nobody says.
+            TryAgain: Grid Engine's master does not answer.
         """
         return first_environment(self.parallel_environments())
 
@@ -183,7 +222,9 @@ class Diagnostics:
         return self.ask(name, *arguments).output
 
     def ask(self, name: str, *arguments: str) -> Answer:
-        """Return what one of Grid Engine's commands says; nothing when it is not here."""
+        """Return the answer of one of Grid Engine's commands, in English; empty if it is not
+        here.
+        """
         command = self.find(name)
         if not command:
             return Answer("")
@@ -193,20 +234,30 @@ class Diagnostics:
         return answer
 
     def find(self, name: str) -> str:
-        """Return the path of one of Grid Engine's commands, empty when there is none."""
-        found = shutil.which(name, path=self._environment.get("PATH"))
-        root = self._environment.get("SGE_ROOT")
-        if found or not root:
-            return found or ""
-        architecture = self._environment.get("SGE_ARCH", "*")
-        return next(
-            (
-                str(file)
-                for file in sorted(Path(root, "bin").glob(f"{architecture}/{name}"))
-                if os.access(file, os.X_OK)
-            ),
-            "",
-        )
+        """Return the path of one of Grid Engine's commands, empty if there is none."""
+        return shutil.which(name, path=self._environment["PATH"]) or ""
+
+    def limits(self, ids: Collection[str]) -> dict[str, Limit]:
+        """Return how long each of these tasks that runs may do so from its start, by the site's
+        limits: those of its queue, and of its job by default requests (sge_request(5), a JSV).
+        That takes one question for all, and one for each job and queue not asked for before.
+        """
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return {
+            id: min(self._limit_of_job(id.partition(".")[0]), self._limit_of_queue(queue))
+            for id, queue in parse_running(
+                self._output("qstat", "-xml", "-s", "r", "-u", user)
+            ).items()
+            if id in ids
+        }
+
+    def _ask_job(self, number: str) -> Limit:
+        told = self._output("qstat", "-j", number)
+        requests = re.findall(r"^hard resource_list: +(.*)$", told, flags=re.MULTILINE)
+        return parse_limit(",".join(requests), f"job {number}")
+
+    def _ask_queue(self, queue: str) -> Limit:
+        return parse_limit(self._output("qconf", "-sq", queue), f"queue {queue}")
 
     @functools.cached_property
     def _master_log(self) -> Path | None:
@@ -214,3 +265,99 @@ class Diagnostics:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
+
+
+# What `gridengine doctor` checks.
+
+_finding = functools.partial(Finding, "grid_engine")
+_ok = functools.partial(_finding, state=State.OK)
+_broken = functools.partial(_finding, state=State.BROKEN)
+
+
+def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the environment, the DRMAA library, and the system that it speaks to."""
+    root, libraries = environment.get("SGE_ROOT"), library_paths(environment)
+    diagnostics = Diagnostics(environment)
+    if not root and not libraries:
+        has_command = diagnostics.find("qconf")
+        more = "" if has_command else ", and there is neither qconf nor a DRMAA library"
+        yield _finding(
+            "environment",
+            State.ABSENT,
+            f"SGE_ROOT is not set{more}",
+            "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine",
+        )
+        return
+    absent = _absent_library(environment, libraries)
+    if absent:
+        remedy = (
+            "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set "
+            "DRMAA_LIBRARY_PATH to where libdrmaa.so is"
+        )
+        yield _broken("library", text=absent, remedy=remedy)
+        return
+    try:
+        system = named_system(libraries[0], environment)
+    except Unavailable as error:
+        system = GRID_ENGINE_UNNAMED
+        remedy = (
+            "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants "
+            "SGE_ROOT and SGE_CELL to be right"
+        )
+        yield _broken("library", text=str(error), remedy=remedy)
+    else:
+        yield _ok("library", text=f"{libraries[0]}, which speaks to {system}")
+    if system.kind != GRID_ENGINE:
+        better = system.kind == SLURM and not why_no_command("sbatch", environment)
+        hint = ": SlurmScheduler needs no DRMAA library" if better else ""
+        yield _ok("system", text=f"{system.name}, and no Grid Engine{hint}")
+    elif root:
+        yield from _master(environment, root, diagnostics)
+
+
+def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
+    """Return that there is no DRMAA library; empty if there is one."""
+    if not libraries:
+        return "there is no DRMAA library"
+    if "/" not in libraries[0] or Path(libraries[0]).is_file():
+        return ""
+    named = environment.get("DRMAA_LIBRARY_PATH") == libraries[0]
+    said = "DRMAA_LIBRARY_PATH says" if named else "it should be"
+    return f"there is no DRMAA library where {said}: {libraries[0]}"
+
+
+def _master(
+    environment: Mapping[str, str], root: str, diagnostics: Diagnostics
+) -> Iterator[Finding]:
+    """Check Grid Engine's commands, its master, queues and parallel environments."""
+    command = diagnostics.find("qconf")
+    if not command:
+        remedy = "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH"
+        text = f"qconf is neither in PATH nor below {root}/bin"
+        yield _broken("commands", text=text, remedy=remedy)
+        return
+    answer = diagnostics.ask("qconf", "-sql")
+    if answer.failure:
+        place = f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster"
+        remedy = f"is sge_qmaster running? It is looked for where {place} says"
+        yield _broken("master", text=answer.failure, remedy=remedy)
+        return
+    yield _ok("master", text=f"answers ({command})")
+    queues = answer.output.split()
+    yield check_names(_ok("queues", text=listed(queues)), "grid_engine.queue", queues)
+    yield _parallel_environments(diagnostics)
+
+
+def _parallel_environments(diagnostics: Diagnostics) -> Finding:
+    check, setting = "parallel environments", "grid_engine.parallel_environment"
+    try:
+        rules = diagnostics.parallel_environments()
+    except TryAgain as error:
+        remedy = "is sge_qmaster being restarted? Try again in a minute"
+        return _broken(check, text=str(error), remedy=remedy)
+    one_machine = (name for name, rule in rules.items() if rule == PER_SLOT)
+    fit = setting_of(setting).value or next(one_machine, "")
+    nothing = f"none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
+    words = listed(f"{name} ({rule})" for name, rule in rules.items())
+    text = f"{words}; {f'Cores(n) uses {fit}' if fit else nothing}"
+    return check_names(_ok(check, text=text), setting, rules)

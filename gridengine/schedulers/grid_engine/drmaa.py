@@ -1,5 +1,9 @@
-"""The user's side of the process that speaks DRMAA: starts it, asks it, notices when it dies,
-starts it again.
+"""The user's side of the DRMAA process (`drmaa_process`): starts the process, sends requests to it,
+and starts it again if it dies.
+
+DRMAA allows one session in a process. All schedulers of a process that use the same library
+therefore share a `Session`. It remembers the cluster tasks of the session, those to delete, those
+to keep and the files to remove, so that a new DRMAA process can adopt them all.
 """
 
 from __future__ import annotations
@@ -16,13 +20,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
-from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
-from gridengine.schedulers.grid_engine.drmaa_systems import System, system_of
+from gridengine.schedulers.grid_engine.drmaa_process import read_content, read_size, write_message
 from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.channel import socket_pair
@@ -34,26 +38,57 @@ REQUEST_SECONDS = 20.0
 UNGUARD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 STATIC_TLS = "glibc.rtld.optional_static_tls"
-"""Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in
-static TLS block".
-"""
+"""Without it Grid Engine's library does not load: "cannot allocate memory in static TLS block"."""
 
 UNREACHABLE = frozenset({"DrmCommunicationException", "NoActiveSessionException"})
 FOR_NOW = frozenset({"TryLaterException", "OutOfMemoryException"})
-"""Names of the exceptions that say nothing about the request. Grid Engine's limits on the number of
-jobs are of the second sort.
-"""
+"""Exceptions that blame no request; Grid Engine has the second for limits on numbers of jobs."""
 LIMITS = re.compile(
     r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b",
     re.IGNORECASE,
 )
-"""How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
-TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
-"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
+"""How batch systems that only say "denied" name a limit that others' jobs, or ours, use up."""
+GRID_ENGINE, SLURM = "gridengine", "slurm"
+GRID_ENGINES = re.compile(r"grid ?engine|\b(s|so|u|o|a)?ge\b|\b[og]cs\b", re.IGNORECASE)
+"""The names that Grid Engines give themselves: "SGE 8.1.9", "UGE 8.6.7", "OGS/GE 2011.11"."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A batch system and its DRMAA library, by the names that the library gives. `kind` says in
+    whose words requests are written: "gridengine", "slurm", or the first word of another name.
+    """
+
+    name: str
+    implementation: str
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} ({self.implementation})"
+            if self.implementation not in ("", self.name)
+            else self.name
+        )
+
+
+GRID_ENGINE_UNNAMED = System("Grid Engine", "", GRID_ENGINE)
+"""The system while no library has given a name."""
+
+
+def system_of(name: str, implementation: str) -> System:
+    """Return the batch system with these names of the library's (`drmaa_get_DRM_system`, ...)."""
+    if "slurm" in f"{name} {implementation}".lower():
+        return System(name, implementation, SLURM)
+    if GRID_ENGINES.search(name or implementation):
+        return System(name, implementation, GRID_ENGINE)
+    first = re.match(r"\w+", name)
+    return System(
+        name or "a system without a name", implementation, first[0].lower() if first else ""
+    )
 
 
 class DrmaaRefused(Refused):
-    """The batch system's answer is no; the text holds its own words, `kind` DRMAA's name for it."""
+    """The batch system refuses; the text has its own words, `kind` is the name of DRMAA's error."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
@@ -61,7 +96,7 @@ class DrmaaRefused(Refused):
 
     @property
     def for_now(self) -> bool:
-        """Whether to ask again later may help."""
+        """Whether the same request may succeed later."""
         return self.kind in FOR_NOW or (
             self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None
         )
@@ -87,11 +122,11 @@ def _command(*arguments: str) -> list[str]:
 
 
 def named_system(library: str, environment: Mapping[str, str]) -> System:
-    """Return the batch system that a library speaks to. No session is opened: the system need not
-    answer.
+    """Return the batch system that a library speaks to. No session is opened, and the system need
+    not answer.
 
     Raises:
-        Unavailable: the library does not load, or does not say.
+        Unavailable: the library does not load, or gives no name.
     """
     try:
         done = run_command(
@@ -113,7 +148,7 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
 
 
 class DrmaaProcess:
-    """One run of the process that speaks DRMAA."""
+    """One DRMAA process."""
 
     def __init__(self, library: str = "", contact: str = "") -> None:
         libraries = library_paths(os.environ, library)
@@ -133,7 +168,7 @@ class DrmaaProcess:
             )
         self._number = 0
         self.late_jobs: list[str] = []
-        """Cluster tasks whose submission was answered when nobody waited for them any more."""
+        """Cluster tasks of submissions whose answer came too late."""
         self.remaining = 0
         """How many cluster tasks are still to be deleted."""
         try:
@@ -149,8 +184,8 @@ class DrmaaProcess:
         """Return the answer to a request.
 
         Raises:
-            Unreachable: none came in this time, or it is that the batch system does not answer.
-            DrmaaRefused: it is no.
+            Unreachable: no answer came in this time, or the batch system does not answer.
+            DrmaaRefused: the answer is no.
         """
         self._number += 1
         self._socket.settimeout(seconds)
@@ -185,12 +220,12 @@ class DrmaaProcess:
         try:
             return read_content(self._socket, size, time.monotonic() + REQUEST_SECONDS)
         except (OSError, ValueError) as error:
-            # After half an answer no other could be understood.
+            # After half an answer no further answer could be read.
             self._process.kill()
             raise Unreachable("the process that speaks DRMAA broke off in an answer") from error
 
     def _silence(self, error: OSError) -> str:
-        """Return why no answer comes: what the process said last, if it ended."""
+        """Return why no answer comes: the last output of the process, if it has ended."""
         if isinstance(error, TimeoutError):
             return "the batch system does not answer"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -204,12 +239,12 @@ class DrmaaProcess:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Let the process delete what it still has, and end."""
+        """Let the process delete its remaining cluster tasks, and end."""
         self._socket.close()
         try:
             self._process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            # Not killed: it goes on trying to delete the cluster tasks that nobody else knows of.
+            # Not killed: it retries to delete cluster tasks that nobody else knows.
             logger.warning(
                 "process %d still tries to delete this session's cluster tasks", self._process.pid
             )
@@ -217,10 +252,10 @@ class DrmaaProcess:
 
 
 class Session:
-    """What all schedulers of a process with one DRMAA library share: one process, started at the
-    first request and again after it has died.
+    """One DRMAA session, in a process that starts at the first request, and again if it died.
 
-    `library` is its path; empty is the one that is found.
+    Args:
+        library: the path of the DRMAA library (default: the one that is found).
     """
 
     def __init__(self, library: str = "") -> None:
@@ -229,22 +264,20 @@ class Session:
         self._users = 0
         self._running: DrmaaProcess | None = None
         self.contact = ""
-        """What names the session to a later process; empty while there is none."""
+        """The name by which a later process opens the session again; empty while there is none."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
         self._kept: set[str] = set()
 
     def take_over(self, contact: str, jobs: Iterable[str]) -> None:
-        """Be the session of this name, in which an earlier process has submitted these cluster
-        tasks. To be called first of all.
-        """
+        """Be the session of this name, with an earlier process's tasks. Called first of all."""
         with self._lock:
             self.contact = contact
             self._jobs.update(jobs)
 
     def keep(self, jobs: Collection[str], others: Collection[str]) -> None:
-        """Have these cluster tasks stay when this process is gone, and those no longer."""
+        """Have these cluster tasks stay when this process is gone, and the others no longer."""
         with self._lock:
             self._kept.difference_update(others)
             self._kept.update(jobs)
@@ -263,7 +296,7 @@ class Session:
                 self._running, self.contact = None, ""
 
     def start(self) -> System:
-        """Start the process, if it does not run, and return the batch system.
+        """Start the DRMAA process if it does not run; return the batch system.
 
         Raises:
             Unavailable: there is no DRMAA here, or it opens no session.
@@ -272,22 +305,22 @@ class Session:
             return self._started().system
 
     def submit(self, template: Mapping[str, Any], count: int) -> list[str]:
-        """Submit an array job and return the ids of its tasks, in order."""
+        """Submit an array job; return the ids of its tasks, in order."""
         with self._lock:
             ids: list[str] = self._ask("submit", template=template, count=count)
             self._jobs.update(ids)
         return ids
 
     def probe(self) -> None:
-        """Raise what a submission by this user would raise."""
+        """Raise the error that a submission by this user would raise."""
         with self._lock:
             self._ask("probe")
 
     def status(
         self, jobs: Sequence[str], seconds: float
     ) -> dict[str, tuple[str, dict[str, Any] | None]]:
-        """Return the DRMAA state of those that could be asked in this time, and how each that ended
-        did, when that is known.
+        """Return the DRMAA states of as many tasks as can be asked for in this time, and how each
+        ended, once known.
         """
         with self._lock:
             found = self._ask("status", jobs=list(jobs), seconds=seconds)
@@ -295,9 +328,7 @@ class Session:
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Have these cluster tasks deleted, soon; when the process that does it dies, by the
-        next.
-        """
+        """Have these cluster tasks deleted soon; if the DRMAA process dies, by the next one."""
         with self._lock:
             self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
@@ -309,7 +340,7 @@ class Session:
             self._files.update(map(str, files))
 
     def unguard(self, files: Sequence[Path]) -> None:
-        """Take that back."""
+        """Have these files stay after all."""
         with self._lock:
             self._files.difference_update(map(str, files))
             self._ask("guard", UNGUARD_SECONDS, files=sorted(self._files))
@@ -327,9 +358,7 @@ class Session:
         return answer
 
     def _started(self) -> DrmaaProcess:
-        """Return the process, a new one when the last has died; that one takes over the session and
-        its cluster tasks.
-        """
+        """Return the DRMAA process; if it died, a new one that takes over the session."""
         if self._running is not None and self._running.is_running:
             return self._running
         if self._running is not None:
@@ -362,9 +391,7 @@ class Session:
 
 
 def shared_session(library: str = "") -> Session:
-    """Return the session of this process with a library. A fork has its own: it must not speak on
-    its parent's socket.
-    """
+    """Return this process's session with a library; a fork must not use its parent's socket."""
     return _session_of(os.getpid(), library)
 
 

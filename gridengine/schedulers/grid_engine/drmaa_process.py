@@ -1,17 +1,20 @@
-"""The process that speaks DRMAA: one session, requests and answers over a socket at descriptor 0.
+"""The DRMAA process: one session; requests and answers over a stream socket at descriptor 0.
 
-A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the
-process starts, and can crash or stop its host: so it has a process of its own. This one outlives
-its user's process only to clean up: when the socket closes or the parent is gone, it deletes the
-cluster tasks that it still has, but for those that another is to go on with, and the files that it
-was asked to guard.
+A DRMAA library allows one session in a process, is not thread-safe, must be loaded when the process
+starts, and can crash or block its host. So it has a process of its own. This one outlives the
+user's process only to clean up: when the socket closes or the parent is gone, it deletes its
+remaining cluster tasks, except those to keep, and the files to remove.
 
-`drmaa_messages` says what is asked and answered.
+A message is four bytes of length (big endian) and JSON. A request is `[number, operation,
+arguments]`, with a method of `DrmaaServer` as the operation. An answer is `[number, result,
+failure, remaining]`: a failure is null or `{"kind", "words"}`, the kind being the name of the
+exception in the `drmaa` package; `remaining` is how many cluster tasks are still to be deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -26,8 +29,125 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
 from gridengine.schedulers.cleanup_process import CLEAN_SECONDS, PARENT_SECONDS, RETRY_SECONDS
-from gridengine.schedulers.grid_engine import drmaa_library
-from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
+
+HEADER_BYTES = 4
+
+
+def write_message(channel: socket.socket, message: Any) -> None:
+    """Write a message; raise an OSError if the other end is gone or does not read in time."""
+    content = json.dumps(message).encode()
+    channel.sendall(len(content).to_bytes(HEADER_BYTES, "big") + content)
+
+
+def read_size(channel: socket.socket, until: float = math.inf) -> int:
+    """Return the size of the next message; raise an OSError if none comes until this time."""
+    return int.from_bytes(_read(channel, HEADER_BYTES, until), "big")
+
+
+def read_content(channel: socket.socket, size: int, until: float = math.inf) -> Any:
+    """Return the next message of this size; raise an OSError or ValueError if it is broken."""
+    return json.loads(_read(channel, size, until))
+
+
+def _read(channel: socket.socket, size: int, until: float) -> bytes:
+    block = bytearray()
+    while len(block) < size:
+        if until < math.inf:
+            channel.settimeout(max(0.01, until - time.monotonic()))
+        piece = channel.recv(size - len(block))
+        if not piece:
+            raise ConnectionResetError
+        block += piece
+    return bytes(block)
+
+
+NO_RUSAGE = 24
+"""The library's number for "there is no record of usage"."""
+
+
+def library_names(session: Any) -> dict[str, str]:
+    """Return the library's names for the batch system and itself, without a session (GFD.22)."""
+    return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
+
+
+def exit_information(job: str) -> dict[str, Any] | None:
+    """Return how a job ended, None if that is not known yet. The answer is given once: the session
+    then forgets the job.
+
+    The library itself is called: the package's own `wait` fails without a record of usage.
+    """
+    from drmaa import errors, wrappers
+    from drmaa.helpers import adapt_rusage
+
+    status = ctypes.c_int()
+    usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
+    name = ctypes.create_string_buffer(1024)
+    try:
+        call(
+            wrappers.drmaa_wait,
+            job.encode(),
+            name,
+            ctypes.sizeof(name),
+            ctypes.byref(status),
+            0,
+            usage,
+        )
+    except errors.ExitTimeoutException:
+        return None
+    except errors.InvalidJobException as error:
+        return {"words": str(error)}
+    except Exception as error:
+        if not str(error).startswith(f"code {NO_RUSAGE}:"):
+            raise
+        return {"aborted": True, "usage": {}}
+    return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """Call a function of the library; raise its error as the package does."""
+    from drmaa.helpers import c
+
+    return c(function, *arguments)
+
+
+def run_bulk(job: Any, count: int) -> list[str]:
+    """Submit an array job of `count` tasks; return their ids, in order.
+
+    The package's own function, if refused, frees a list of ids that it never got.
+    """
+    from drmaa import wrappers
+
+    ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
+    call(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
+    name = ctypes.create_string_buffer(1024)
+    found = []
+    # At the list's end, the package raises StopIteration.
+    with contextlib.suppress(StopIteration):
+        for _ in range(count):
+            wrappers.drmaa_get_next_job_id(ids.contents, name, ctypes.sizeof(name))
+            found.append(name.value.decode())
+    wrappers.drmaa_release_job_ids(ids.contents)
+    return found
+
+
+def _decoded(status: ctypes.c_int) -> dict[str, Any]:
+    from drmaa import wrappers
+
+    def flag(function: Any) -> int:
+        answer = ctypes.c_int()
+        call(function, ctypes.byref(answer), status)
+        return answer.value
+
+    if flag(wrappers.drmaa_wifaborted):
+        return {"aborted": True}
+    if flag(wrappers.drmaa_wifexited):
+        return {"status": flag(wrappers.drmaa_wexitstatus)}
+    if flag(wrappers.drmaa_wifsignaled):
+        name = ctypes.create_string_buffer(64)
+        call(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
+        return {"signal": name.value.decode()}
+    return {}
+
 
 Json: TypeAlias = Any
 
@@ -40,7 +160,7 @@ class Leave(Exception):
 
 
 class DrmaaServer:
-    """The session, and the cluster tasks that it still has."""
+    """The session, and its cluster tasks that have not ended."""
 
     def __init__(self, drmaa: Any, contact: str) -> None:
         self._drmaa = drmaa
@@ -51,25 +171,23 @@ class DrmaaServer:
             drmaa.errors.TryLaterException,
             drmaa.errors.NoActiveSessionException,
         )
-        """What the batch system's silence raises."""
+        """Errors that mean that the batch system does not answer."""
         self._submitted: set[str] = set()
         self._to_delete: dict[str, float] = {}
-        """What is to be deleted, and from when on that is to be tried; those that are due first
-        come first.
-        """
+        """The cluster tasks to delete, and when to try next; the earliest come first."""
         self._paused_until = 0.0
         self._files: list[str] = []
         self._kept: set[str] = set()
 
     def hello(self) -> Json:
-        """Return what names this session, and how the library names the batch system and itself."""
-        return {"contact": str(self._session.contact), **drmaa_library.names(self._session)}
+        """Return the name of this DRMAA session, and the DRMAA library's own name and system."""
+        return {"contact": str(self._session.contact), **library_names(self._session)}
 
     def adopt(
         self, jobs: list[str], unwanted: list[str], files: list[str], kept: Sequence[str] = ()
     ) -> None:
-        """Take over what an earlier process of ours had: cluster tasks, those of them that are to
-        be deleted, files that are to be removed at the end, and tasks that are to stay then.
+        """Take over the state of an earlier DRMAA process: its cluster tasks, those to delete, the
+        files to remove at the end, and the tasks to keep then.
         """
         self.keep(kept)
         self._submitted.update(jobs)
@@ -77,26 +195,24 @@ class DrmaaServer:
         self.guard(files)
 
     def keep(self, jobs: Sequence[str]) -> None:
-        """Remember that these cluster tasks, and no others, are to stay when the parent is gone:
-        another will go on with them.
-        """
+        """Have exactly these cluster tasks stay when the parent is gone: others adopt them."""
         self._kept = set(jobs)
 
     def guard(self, files: list[str]) -> None:
-        """Remember that these files, and no others, are to be removed at the end."""
+        """Have exactly these files removed at the end."""
         self._files = files
 
     def submit(self, template: dict[str, Any], count: int) -> list[str]:
-        """Submit an array job of `count` tasks and return their ids, in order."""
+        """Submit an array job of `count` tasks; return their ids, in order."""
         with self._session.createJobTemplate() as job:
             for name, value in template.items():
                 setattr(job, name, value)
-            ids = drmaa_library.run_bulk(job, count)
+            ids = run_bulk(job, count)
         self._submitted.update(ids)
         return ids
 
     def probe(self) -> None:
-        """Submit a job on hold and delete it at once: the one way to learn whether this user may
+        """Submit a job on hold, and delete it: only so can one learn whether this user may
         submit.
         """
         ids = self.submit(
@@ -109,9 +225,7 @@ class DrmaaServer:
         self.terminate(ids)
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no
-        answer comes, what was learnt before.
-        """
+        """Return `{id: [state, how it ended]}`, until the time is over or no answer comes."""
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -136,17 +250,17 @@ class DrmaaServer:
             return ["unknown", {"words": str(error)}]
         if state not in ENDED:
             return [state, None]
-        end = drmaa_library.exit_information(job)
+        end = exit_information(job)
         if end is not None:
             self._submitted.discard(job)
         return [state, end]
 
     def terminate(self, jobs: list[str]) -> None:
-        """Delete these cluster tasks: at once when no others are left, nor others' in this session,
-        else one by one when nothing else is to be done.
+        """Delete these cluster tasks: all at once if the session has no others, else one by one
+        while idle.
 
-        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of
-        all that has ended: then too.
+        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first task
+        that has ended; then the rest is deleted one by one too.
         """
         self._to_delete.update(dict.fromkeys((job for job in jobs if job in self._submitted), 0.0))
         if self._to_delete and not self._kept and self._to_delete.keys() >= self._submitted:
@@ -166,9 +280,7 @@ class DrmaaServer:
         return len(self._to_delete)
 
     def sweep(self) -> bool:
-        """Try to delete one of them; return whether one was due and the batch system answers. One
-        that cannot be is tried again later.
-        """
+        """Try to delete one cluster task; return whether one was due and the system answers."""
         now = time.monotonic()
         job, due = next(iter(self._to_delete.items()), ("", math.inf))
         if now < max(due, self._paused_until):
@@ -188,8 +300,8 @@ class DrmaaServer:
         return True
 
     def _deleted(self, job: str) -> str:
-        """Delete a cluster task; return why it is still there, or nothing. Not all libraries say of
-        one that it has ended.
+        """Delete a cluster task; return why it is still there, or nothing. Not all libraries
+        report a task that has ended as such.
 
         Raises:
             DrmaaException: the batch system does not answer.
@@ -219,7 +331,7 @@ class DrmaaServer:
             self._session.control(job, self._drmaa.JobControlAction.TERMINATE)
 
     def clean(self) -> None:
-        """Remove the files and delete what is left in the cluster, trying for a minute."""
+        """Remove the files, and delete the remaining cluster tasks, for at most a minute."""
         for file in self._files:
             with contextlib.suppress(OSError):
                 Path(file).unlink()
@@ -237,11 +349,11 @@ class DrmaaServer:
 
 
 def _tell_names() -> int:
-    """Write those names to standard output as JSON, or why there are none."""
+    """Write the library's names to standard output as JSON, or why there are none."""
     try:
         import drmaa
 
-        names = drmaa_library.names(drmaa.Session)
+        names = library_names(drmaa.Session)
     except Exception as error:
         names = failure(error)
     print(json.dumps(names), flush=True)
@@ -249,11 +361,7 @@ def _tell_names() -> int:
 
 
 def serve(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
-    """Answer requests until there is nobody left to answer.
-
-    Raises:
-        Leave, OSError: the parent has gone.
-    """
+    """Answer requests until Leave or an OSError says that the parent has gone."""
     while True:
         _wait(server, channel, parent)
         number, operation, arguments = read_content(channel, read_size(channel))
@@ -267,16 +375,14 @@ def serve(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
 
 
 def _wait(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
-    """Wait for a request; meanwhile delete what is to be deleted."""
+    """Wait for a request; meanwhile delete cluster tasks."""
     while not select.select([channel], [], [], 0 if server.sweep() else PARENT_SECONDS)[0]:
         if os.getppid() != parent:
             raise Leave
 
 
 def failure(error: BaseException) -> Json:
-    """Return an exception as it is told to the parent; without the number that the package puts
-    before the library's words.
-    """
+    """Return an exception as a failure, without the number that the package puts first."""
     words = str(error).strip()
     if words.startswith("code "):
         words = words.partition(": ")[2]
@@ -288,16 +394,14 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Open the session, say so or why not, serve, clean up; or tell which library this is, when
-    that is all that is asked.
-    """
+    """Open the session, tell the parent, serve, clean up; or only write the library's names."""
     if arguments[0] == "names":
         return _tell_names()
     parent, contact = int(arguments[0]), arguments[1]
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGTERM, _leave)
-    # Grid Engine (qsub -notify) sends it to all of a job: who has started this decides what ends.
+    # Grid Engine (qsub -notify) sends it to all processes of a job; the parent decides what ends.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked it
     try:

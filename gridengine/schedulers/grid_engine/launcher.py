@@ -1,4 +1,11 @@
-"""Starts, watches and stops workers through DRMAA."""
+"""Starts, watches and stops workers by DRMAA.
+
+DRMAA lists no jobs: each task is asked for by its id, in a session that belongs to one process at a
+time (`drmaa`). How a task ended is told once, and late: first it only counts as "failed", some
+seconds later its exit status comes, and why Grid Engine could not start it stands in the master's
+log or, 15 seconds later, in the accounts (`diagnostics`). A task therefore is reported as ended
+only when its reason is known, or was looked for long enough.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +16,25 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from gridengine.errors import ClusterError
-from gridengine.resources.base import ZERO, Resource
+from gridengine.errors import ClusterError, GridEngineError, TimeoutError, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
+from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
-from gridengine.schedulers.grid_engine.drmaa_systems import (
-    GRID_ENGINE,
-    GRID_ENGINE_UNNAMED,
-    System,
-    native_request,
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, System
+from gridengine.schedulers.grid_engine.options import (
+    OwnArguments,
+    Request,
+    by_shell,
+    ran_for,
+    request_for,
+    words_for,
 )
-from gridengine.schedulers.grid_engine.options import by_shell, request_for
-from gridengine.schedulers.grid_engine.refusals import lost_report, refusal, unavailable
-from gridengine.schedulers.grid_engine.request import Request
-from gridengine.schedulers.grid_engine.states import STATES, DrmaaTask, Ending, ending_of
-from gridengine.schedulers.grid_engine.time_limits import TimeLimits
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -40,42 +47,130 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
-from gridengine.schedulers.options import split_words
-from gridengine.settings.values import settings
+from gridengine.schedulers.requests import refusal, unavailable
 
 logger = logging.getLogger("gridengine")
 
 POLL_SECONDS = 1.0
-"""How long one round of questions may take: to ask for one job takes Grid Engine 0.2 to 10 ms, a
-second when its master is busy.
+"""How long one round of questions may take. A question takes Grid Engine 0.2 to 10 ms, and a second
+while its master is busy.
 """
 MOST_ASKED = 5000
 LIMITS_SECONDS = 10.0
-"""How often it is asked at most how long tasks may run that have begun."""
+"""The least time between two questions for the time limits of running tasks."""
 SHORT_NAME = 15
-"""How long a job's name may be in any batch system: a PBS takes no more (POSIX, qsub -N)."""
+"""How long a job's name may be in any batch system: PBS takes no more (POSIX, qsub -N)."""
 FIRST_QUEUED = 20
-"""Tasks of an array start in order, so of those that wait the first are asked for most often."""
+"""This many of the first waiting tasks are asked for most often: an array's tasks start in order.
+"""
 REASON_SECONDS = 17.0
-"""How long the reason of a failed start is looked for: Grid Engine writes its accounts every 15
-s.
-"""
+"""How long to look for the reason of a failed start: Grid Engine writes its accounts every 15 s."""
 END_SECONDS = 6.0
-"""How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5
-s.
-"""
+"""How long DRMAA may take to tell an exit status after the end: it learns of it every 5 s."""
 UNKNOWN_SECONDS = 60.0
-"""How long nothing is known of a job until the master is asked whether it has it: DRMAA calls that
-"undetermined", as it does while the master is busy.
-"""
+"""How long a task may be "undetermined" before the master is asked whether it has the job."""
 MOST_LOOKS = 3
-"""After how many times that it is not waited for any more, though no error state keeps it from
-saying so: a busy master takes longer.
-"""
+"""After this many times `END_SECONDS` an ended task is reported without an exit status."""
+
+STATES = {
+    **dict.fromkeys(
+        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"),
+        WorkerStatus.QUEUED,
+    ),
+    "running": WorkerStatus.RUNNING,
+    **dict.fromkeys(
+        ("system_suspended", "user_suspended", "user_system_suspended"), WorkerStatus.SUSPENDED
+    ),
+}
+"""DRMAA's states of jobs that have not ended (GFD.22), without "undetermined"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, by DRMAA: a report, whether it started, its usage if a signal ended it."""
+
+    report: Report
+    started: bool = True
+    usage: Mapping[str, str] | None = None
+
+
+def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
+    """Return what DRMAA's exit information means, from a library for this kind of system.
+
+    Grid Engine only says "aborted", both of a deleted job and of one that failed to start. But it
+    has a start time for a job that was deleted while it ran, none for a failed start, and no usage
+    at all for a job that was deleted while it waited. Other systems say less.
+    """
+    if "status" in told:
+        status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
+        return Ending(Report(status, f"exit status {told['status']}"))
+    usage = told.get("usage") or {}
+    if "signal" in told:
+        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
+    if not told.get("aborted"):
+        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
+    if kind != GRID_ENGINE:
+        return Ending(failed("aborted: deleted, killed, or not even started"))
+    if not usage:
+        return Ending(failed("deleted while it waited", deleted=True), started=False)
+    if float(usage.get("start_time") or 0) > 0:
+        return Ending(failed("deleted while it ran", deleted=True))
+    return Ending(failed("could not be started"), started=False)
+
+
+@dataclass(slots=True)
+class DrmaaTask:
+    """What the launcher knows of a task.
+
+    Attributes:
+        request: what it requested.
+        asked_at: when it was last asked for.
+        queued: whether it waits.
+        ending, ended_at: how it ended, and when that was learned.
+        ending_since: when it first counted as failed without an exit status; None if it does not.
+        looks: how often the error state was looked for since then.
+        unknown_since: when it became "undetermined"; None if it is not.
+        limit: how long it may run, once known.
+    """
+
+    request: Request
+    asked_at: float = 0.0
+    queued: bool = True
+    ending: Ending | None = None
+    ended_at: float = 0.0
+    ending_since: float | None = None
+    looks: int = 0
+    unknown_since: float | None = None
+    limit: Limit | None = None
+
+    def note(self, state: str, end: Mapping[str, Any] | None, kind: str, now: float) -> None:
+        """Note DRMAA's answer at this time: a state, and the exit information, if there is any."""
+        self.asked_at = now
+        status = STATES.get(state)
+        if state != "undetermined":
+            self.unknown_since = None
+        elif self.unknown_since is None:
+            self.unknown_since = now
+        if status is not None:
+            self.queued = status is WorkerStatus.QUEUED
+        elif end is not None:
+            self.ending, self.ended_at = ending_of(end, kind), now
+        elif state != "undetermined" and self.ending_since is None:
+            self.ending_since = now
+
+    def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
+        """Return the error for the limit that a killed task had reached; None if none is known."""
+        at_its_end = self.limit is not None and ran_for(usage) >= self.limit.seconds
+        return self.request.fault(usage) or (TimeoutError if at_its_end else None)
+
+    def running(self, status: WorkerStatus) -> Report:
+        """Return the report on a task that has not ended."""
+        limit = self.limit or Limit()
+        return Report(status, lasts_seconds=limit.seconds, limited_by=limit.words)
 
 
 class GridEngineLauncher(BatchLauncher[DrmaaTask]):
-    """Starts workers through DRMAA, and asks for them one by one."""
+    """Starts workers by DRMAA, and asks for each of their tasks."""
 
     def __init__(
         self,
@@ -83,17 +178,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         *,
         script: str,
         name: str = "",
-        request: Request,
+        own: OwnArguments,
         library: str = "",
-        held: Resource = ZERO,
     ) -> None:
         super().__init__(run, script=script, name=name)
-        self._request = request
+        self._own = own
         self._library = library
-        self._held = held
-        self._system = GRID_ENGINE_UNNAMED
-        self._diagnostics = Diagnostics(os.environ)
-        self._limits = TimeLimits(self._diagnostics)
+        self._use_system(GRID_ENGINE_UNNAMED)
         self._limits_due = 0.0
         self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
         self._guarded = False
@@ -107,23 +198,19 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _use_system(self, system: System) -> None:
         """Write requests in the words of this system from now on."""
         self._system = system
-        # This machine's Grid Engine, should it have one, knows nothing of another system's jobs.
+        # This machine's Grid Engine, if it has one, knows nothing of another system's jobs.
         self._diagnostics = Diagnostics(os.environ if system.kind == GRID_ENGINE else NOWHERE)
-        self._limits = TimeLimits(self._diagnostics)
+
+    @property
+    def _words(self) -> BatchWords:
+        return words_for(self._system, lambda: self._diagnostics.parallel_environment)
 
     def _request_for(self, demand: Demand) -> Request:
-        if self._system.kind == GRID_ENGINE:
-            return request_for(
-                self._request,
-                demand,
-                settings().grid_engine,
-                lambda: self._diagnostics.parallel_environment,
-            )
-        return native_request(self._system, self._request, demand, self._held, settings())
+        return request_for(self._words, self._own, demand)
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what would be submitted first, in the words of the system that the library speaks
-        to; without a library, Grid Engine's.
+        to; in Grid Engine's without a library.
 
         Raises:
             SchedulerUnavailable: the library does not load.
@@ -133,7 +220,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             try:
                 self._use_system(drmaa.named_system(libraries[0], os.environ))
             except Unavailable as error:
-                raise unavailable(error) from None
+                raise unavailable(self._words, str(error)) from None
         return super().plan(count, demand)
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
@@ -149,22 +236,47 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 self._guarded = True
             return session.submit(template, count)
         except Unavailable as error:
-            raise unavailable(error) from None
+            raise unavailable(self._words, str(error)) from None
         except Unreachable as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from None
         except drmaa.DrmaaRefused as error:
-            raise refusal(error, self.request_words) from None
+            if error.for_now:
+                raise TryAgain(str(error)) from None
+            raise refusal(self._words, str(error), [self.request_words], count) from None
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, object]:
+        """Return the job template. A user's own `-N` stands, which a name here would replace."""
+        request = self._request_for(demand)
+        is_grid_engine = self._system.kind == GRID_ENGINE
+        name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
+        named = is_grid_engine and "-N" in request.options
+        by_a_shell = is_grid_engine and by_shell(request.options)
+        script = str(self.script)
+        return {
+            "remoteCommand": shlex.quote(script) if by_a_shell else script,
+            "workingDirectory": str(self.run.directory),
+            **({} if named else {"jobName": name}),
+            "outputPath": f":{log('$drmaa_incr_ph$')}",
+            "joinFiles": True,
+            "nativeSpecification": request.native,
+        }
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        request = self._request_for(demand)
+        self.tasks.update((handle, DrmaaTask(request)) for handle in handles)
+
+    # What a later process needs.
 
     def facts(self) -> dict[str, str]:
         """Return what names the session."""
         return {"contact": self._opened().contact}
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
-        """Watch these tasks, in the session in which they were submitted where that can be opened
-        again.
-        """
+        """Watch these tasks, in the session of the earlier process if it can be opened again."""
         if not handles:
-            return  # that session is over: what it may have had that nobody knows of is deleted
+            return  # the session is over, and what it may still have had is deleted
         session = self._opened()
         session.take_over(facts["contact"], [handle.id for handle in handles])
         self.keep(handles)
@@ -173,43 +285,16 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         super().adopt(handles, facts)
 
     def keep(self, handles: Collection[Handle]) -> None:
-        """Have the process that speaks DRMAA, which outlives this one, delete all tasks but these
-        at the end.
-        """
+        """Have the DRMAA process, which outlives this one, delete all tasks but these."""
         kept = {handle.id for handle in handles}
         if kept != self._kept:
             self._opened().keep(kept, self._kept - kept)
             self._kept = kept
 
-    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        request = self._request_for(demand)
-        self.tasks.update((handle, DrmaaTask(request)) for handle in handles)
-
-    def request(
-        self, count: int, demand: Demand, log: Callable[[object], str]
-    ) -> dict[str, object]:
-        """Return the job template, by DRMAA's names. A name in the user's own words stands, which
-        the template's would replace.
-        """
-        native = self._request_for(demand).specification()
-        is_grid_engine = self._system.kind == GRID_ENGINE
-        name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
-        words = split_words(native)
-        named = is_grid_engine and "-N" in words
-        script = str(self.script)
-        return {
-            "remoteCommand": shlex.quote(script) if is_grid_engine and by_shell(words) else script,
-            "workingDirectory": str(self.run.directory),
-            **({} if named else {"jobName": name}),
-            "outputPath": f":{log('$drmaa_incr_ph$')}",
-            "joinFiles": True,
-            "nativeSpecification": native,
-        }
+    # Watching.
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks; of many, those that matter first and the others in
-        turn.
-        """
+        """Return what is known of these tasks; of many, the most urgent first, then the others."""
         now = time.monotonic()
         known = {handle.id: handle for handle in handles if handle in self.tasks}
         asked = [handle.id for handle in self._most_urgent_first(known.values())[:MOST_ASKED]]
@@ -218,43 +303,30 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         except BatchSystemError as error:
             logger.info("the batch system does not say how the workers are: %s", error)
             states = {}
-        found: dict[Handle, WorkerStatus] = {}
         for id, (state, end) in states.items():
-            task = self.tasks[known[id]]
-            task.asked_at = now
-            status = STATES.get(state)
-            if state != "undetermined":
-                task.unknown_since = None
-            elif task.unknown_since is None:
-                task.unknown_since = now
-            if status is not None:
-                found[known[id]] = status
-                task.queued = status is WorkerStatus.QUEUED
-            elif end is not None:
-                task.ending, task.ended_at = ending_of(end, self._system.kind), now
-            elif state != "undetermined" and task.ending_since is None:
-                task.ending_since = now
+            self.tasks[known[id]].note(state, end, self._system.kind, now)
+        found = {known[id]: STATES[state] for id, (state, _) in states.items() if state in STATES}
         self._learn_limits(found, now)
         reports = {one: self.tasks[one].running(status) for one, status in found.items()}
         return reports | self._exit_reports(known.values(), now)
 
     def _learn_limits(self, handles: Iterable[Handle], now: float) -> None:
-        """Ask how long those of these tasks may run that have begun, if the script has not said."""
+        """Ask how long those of these tasks may run that have begun and requested no time."""
         new = {
             handle.id: task
             for handle in handles
             if not (task := self.tasks[handle]).queued
             and task.limit is None
-            and "h_rt" not in task.request.resources
+            and "h_rt" not in task.request.values
         }
         if new and now >= self._limits_due:
             self._limits_due = now + LIMITS_SECONDS
-            for id, limit in self._limits.of(new).items():
+            for id, limit in self._diagnostics.limits(new).items():
                 new[id].limit = limit
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return those to ask about: in turn one that runs, one of the first that wait, one of the
-        others.
+        """Order tasks for questions: by turns one that runs, one of the first that wait, another
+        one; within these groups, the one that was asked for longest ago first.
         """
         open_ones = [handle for handle in handles if self.tasks[handle].ending is None]
         queued = [handle for handle in open_ones if self.tasks[handle].queued]
@@ -268,9 +340,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         ]
 
     def _exit_reports(self, handles: Iterable[Handle], now: float) -> dict[Handle, Report]:
-        """Return a report for each task that has ended, once its reason is known or has been looked
-        for long enough.
-        """
+        """Return reports on tasks that have ended, once the reason is known or looked for long."""
         reports = {}
         lacks = functools.cache(self._diagnostics.lacks)
         for handle in handles:
@@ -295,13 +365,11 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _exit_report(
         self, handle: Handle, task: DrmaaTask, end: Ending, now: float
     ) -> Report | None:
+        """Return the report on an ended task; None while its reason may still be found."""
         failure, report = None, end.report
         if report.state is WorkerStatus.FAILED and not report.deleted:
-            failure = (
-                self._diagnostics.logged_failure(handle.id)
-                if end.started
-                else self._diagnostics.failure(handle.id)
-            )
+            look = self._diagnostics.logged_failure if end.started else self._diagnostics.failure
+            failure = look(handle.id)
             if failure is None and not end.started and now - task.ended_at < REASON_SECONDS:
                 return None
         reason = "; ".join(filter(None, [report.reason, failure.words if failure else ""]))
@@ -313,8 +381,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return exit_report(handle, report, failure.host if failure else "")
 
     def _error_report(self, handle: Handle, task: DrmaaTask) -> Report | None:
-        """Delete a task that the batch system calls failed, and which has not ended: it is in the
-        error state. Return a report on it; None when it may only be late to say how it ended.
+        """Delete a task that counts as failed and has no exit status: it is in the error state.
+        Return a report on it; None if its exit status may only be late.
         """
         reason = self._diagnostics.error_state(handle.id)
         if not reason and self._system.kind == GRID_ENGINE and task.looks < MOST_LOOKS:
@@ -323,15 +391,17 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         words = f"in the error state: {reason}" if reason else ""
         return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
 
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for, in the words of `qstat -j`."""
+        return self._diagnostics.waiting(handles[0].id) if handles else ""
+
+    # Ends.
+
     def delete(self, ids: Sequence[str]) -> None:
         self._opened().terminate(ids)
 
-    def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what the first of these tasks waits for, as `qstat -j` explains it."""
-        return self._diagnostics.waiting(handles[0].id) if handles else ""
-
     def close(self) -> None:
-        """Delete the tasks that are left, and give back the session."""
+        """Delete the remaining tasks, and give back the session."""
         if self._session is None or os.getpid() != self.owner:
             return
         self.cancel(list(self.tasks))
@@ -346,3 +416,19 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         session.__exit__()
         if self._guarded:
             self.script.unlink(missing_ok=True)
+
+
+def lost_report(handle: Handle) -> Report:
+    """Return the report on a job that Grid Engine has numbered, and does not have. Its worker may
+    run all the same, as after the master was restored from a backup.
+    """
+    number = handle.id.partition(".")[0]
+    words = f"Grid Engine does not have this job, to which it gave the number {number}"
+    error = WorkerNotStarted(
+        words,
+        job=handle.id,
+        hint=f"`qstat -j {number}` says so too. Where an option or a rule of the site (-w v, a "
+        "JSV) has jobs checked and not taken, leave it out; or the master was restored from an "
+        "older copy: run this again, or ask the administrators",
+    )
+    return failed(words, error=error, uncertain=True)

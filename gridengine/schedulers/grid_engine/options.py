@@ -1,104 +1,392 @@
-"""Translates a demand's resources into options of Grid Engine (see submit(1) and complex(5)), with
-a site's names. Pure functions.
+"""How requests are written for Grid Engine, and for other systems that are used by DRMAA: pure
+functions and tables.
+
+DRMAA itself has no words for most requests; they are options in each system's own language (GFD.22,
+`drmaa_native_specification`). Options of Grid Engine are those of submit(1) and complex(5).
+
+An option that this module writes is one string with a blank in it, as "-l h_rt=60", whereas a
+user's own has a string for each word. `completed` therefore can put ours first: after a user's
+`-soft`, Grid Engine would take them as mere wishes.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn, Self
 
-from gridengine.errors import ConfigurationError
-from gridengine.resources.base import Resource
+from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
+from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.resources.units import to_bytes
-from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
-from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import (
-    check_no_conflict,
+from gridengine.resources.kinds import Cores
+from gridengine.schedulers.batch_words import (
+    BatchWords,
+    Option,
     check_not_ours,
-    fill_template,
-    native_options,
+    clock_seconds,
+    clock_time,
+    memory_bytes,
     split_words,
 )
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
+from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.requests import cannot_say, own_options, site_settings, worker_options
+from gridengine.schedulers.worker_command import line_of_text
 from gridengine.settings.values import GridEngineSite
 
 MEMORY = frozenset(
     {
-        "h_vmem",
-        "s_vmem",
-        "h_rss",
-        "s_rss",
-        "h_data",
-        "s_data",
-        "mem_free",
-        "virtual_free",
-        "mem_total",
-        "virtual_total",
+        *("h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"),
+        *("mem_free", "virtual_free", "mem_total", "virtual_total"),
     }
 )
-"""Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
-OURS = frozenset({"-e", "-o", "-t", "-wd"})
-"""Options that users may not set: what DRMAA itself has words for replaces them without a word."""
+"""Resources of Grid Engine that are amounts of memory (complex(5)); a site may have more."""
+LIMITS = (
+    *("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"),
+)
+"""Resources of Grid Engine whose excess ends a job (queue_conf(5))."""
+MEMORY_REACHED = 0.95
+"""A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
+VALUES = {"-q": 1, "-pe": 2}
+"""How many words follow an option."""
 PER_SLOT = "$pe_slots"
-"""The allocation_rule of parallel environments all of whose slots are on one machine
-(sge_pe(5)).
+"""The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
 
 
-def request_for(
-    request: Request, demand: Demand, site: GridEngineSite, environment: Callable[[], str]
-) -> Request:
-    """Return the request of a scheduler with what a demand asks for in it, all memory multiplied by
-    the demand's factor.
+class GridEngineWords(BatchWords):
+    """The words of Grid Engine. The texts of refusals are those of 8.1.9's master and DRMAA
+    library.
 
-    `environment` gives the name of a parallel environment, when one is needed and the site's
-    settings name none.
-
-    Raises:
-        ConfigurationError: the scheduler's own words and the demand say different things, or the
-            site has no words for it; the text names both.
+    Args:
+        environment: returns the name of a parallel environment, if one is needed and the site's
+            settings name none.
     """
-    own = _own_values(request)
-    queue = request.queue if request.queue is not None or "-q" in own else site.queue or None
-    whole = replace(
-        request,
-        queue=queue,
-        memory_per_slot=site.memory_per_slot,
-        resources=_scaled(request.resources, demand.factor, MEMORY.union(memory_names(site))),
-    )
-    cores = demand.resources.get(Cores)
-    if cores is not None:
-        whole = _with_cores(whole, cores, own, site.parallel_environment or environment)
-    slots = whole.slots
-    options = [site.native]
-    for part in demand.resources:
-        limits, words = _options_of(part, demand.factor, site, slots)
-        limits = _without_own_times(part, limits, own)
-        check_no_conflict(part, [*limits, *option_values(words)], own)
-        whole = replace(whole, resources={**whole.resources, **limits})
-        if "-q" in option_values(words) and request.queue is None:
-            whole = replace(
-                whole, queue=None
-            )  # the site's queue is for those that ask for no other
-        options.append(words)
-    native = " ".join(filter(None, [request.native.strip(), *options]))
-    said = split_words(native)
-    check_not_ours(said, OURS)
-    check_submits(said)
-    return replace(whole, native=native)
+
+    key, title = "grid_engine", "Grid Engine"
+    native_name = GRID_ENGINE
+    says_false = True
+    array_limit = re.compile(r"more than (\d+) tasks")
+    remedies: Mapping[str, str] = {
+        "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or "
+        "ask for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
+        r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
+        "queue=",
+        "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
+        "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
+        "parallel_environment of [grid_engine]",
+        r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
+        "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for "
+        "as -l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings "
+        "memory and gpus of [grid_engine]",
+        r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says "
+        "who may use one; name one with native='-P NAME'",
+        r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
+        "native= may have; is one misspelt?",
+        r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a "
+        "time as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime "
+        "of calls",
+        r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
+        "h_vmem='4G'; or leave it to the Memory of calls",
+        "resolve hostname": "`qhost` lists the hosts",
+        "submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
+        r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
+        "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
+        "user",
+        "reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
+        "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
+        "JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
+    }
+    unavailable: Mapping[str, str] = {
+        "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
+        "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
+        "machine",
+        "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets "
+        "SGE_ROOT and SGE_CELL to where this site's Grid Engine is",
+        "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting "
+        "drmaa_library or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
+        "submit host": remedies["submit host"],
+        "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
+        "tells; ask the administrators",
+        "": "`gridengine doctor` says what is here",
+    }
+    # DRMAA sets these itself, and silently ignores a user's.
+    ours = frozenset({"-e", "-o", "-t", "-wd"})
+    time_option, soft_time_option = "h_rt", "s_rt"
+    site_options: Mapping[str, str] = {"queue": "-q {}"}
+
+    def __init__(self, environment: Callable[[], str] = str) -> None:
+        self._environment = environment
+        self._own_environment = ""
+        self._site = GridEngineSite()
+        self._slots = 1
+
+    def for_request(self, own: Sequence[str], demand: Demand, site: GridEngineSite) -> Self:
+        made = type(self)(self._environment)
+        made._site = site
+        made._own_environment, _ = self.said(own).get("-pe", ("", ""))
+        cores = demand.resources.get(Cores)
+        made._slots = slots_of(made._own_environment) or (1 if cores is None else cores.N)
+        return made
+
+    # Options.
+
+    def site_option(self, name: str, value: object) -> list[str]:
+        return [f"-q {_word(name, value)}"]
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        """Return a parallel environment, or a resource: `-l name=value`."""
+        if name != "parallel_environment":
+            if isinstance(value, bool):
+                value = str(value).lower()
+            is_text = not isinstance(value, (int, float))
+            return [f"-l {name}={_word(name, value, ',') if is_text else value}"]
+        if not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text(name, value)):
+            raise ConfigurationError(
+                f"{name} must be a name and a number of slots, as 'smp 4', not {value!r}"
+            )
+        return [f"-pe {' '.join(str(value).split())}"]
+
+    def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return the values of each name in `-l`, of `-q` and of `-pe`."""
+        values: dict[str, tuple[str, str]] = {}
+        words = iter(
+            part for word in options for part in (word.split(" ") if _is_ours(word) else [word])
+        )
+        for option in words:
+            if option == "-l":
+                for one in next(words, "").split(","):
+                    name, _, value = one.partition("=")
+                    values[name] = (value, f"-l {one}")
+            elif option in VALUES:
+                value = " ".join(next(words, "") for _ in range(VALUES[option]))
+                values[option] = (value, f"{option} {value}")
+        return values
+
+    def cores(self, count: int) -> list[str]:
+        """Return the parallel environment for this many slots, unless the scheduler has one."""
+        own = self._own_environment
+        if own and own.split()[1:] != [str(count)]:
+            raise ConfigurationError(
+                f"Cores({count}) of a call and -pe {own} of the scheduler say different numbers of "
+                "slots",
+                hint="say it in one of the two places",
+            )
+        if own or count == 1:
+            return []
+        return [f"-pe {self._site.parallel_environment or self._environment()} {count}"]
+
+    def memory(self, size: int) -> list[str]:
+        each = math.ceil(size / (self._slots if self._site.memory_per_slot else 1))
+        return [f"-l {name}={format_memory(each)}" for name in memory_names(self._site)]
+
+    def time(self, seconds: float) -> list[str]:
+        return [f"-l h_rt={clock_time(seconds)}"]
+
+    def soft_time(self, seconds: float) -> list[str]:
+        return [f"-l s_rt={clock_time(seconds)}"]
+
+    def gpu_places(self, count: int) -> dict[str, int]:
+        if "{per_slot}" in self._site.gpus and count % self._slots:
+            raise ConfigurationError(
+                f"GPUs({count}) cannot be divided among {self._slots} slots, for each of which "
+                "they are counted here",
+                hint=f"ask for a multiple of {self._slots}",
+            )
+        return {"n": count, "per_slot": count // self._slots}
+
+    def token(self, name: str) -> list[str]:
+        known = ", ".join(self._site.tokens)
+        raise ConfigurationError(
+            f"Token({name!r}): the settings do not say what this is on this Grid Engine"
+            + (f"; there are: {known}" if known else ""),
+            hint=f'write it into a settings file: [grid_engine.tokens] {name} = "-q name.q", say',
+        )
+
+    def scaled(self, option: str, factor: float) -> str:
+        found = re.fullmatch(r"-l (\w+)=(.*)", option)
+        is_memory = found and found[1] in MEMORY.union(memory_names(self._site))
+        size = memory_bytes(found[2]) if found and is_memory else 0.0
+        return f"-l {found[1]}={round(size * factor)}" if found and size and factor != 1 else option
+
+    def split(self, options: str) -> list[str]:
+        return raw_words(options)
+
+    def check(self, options: Sequence[str]) -> None:
+        check_not_ours(options, self.ours)
+        check_submits(options)
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return our own options first, those of `-l` in one, then the user's and the site's."""
+        limits = ",".join(word[3:] for word in options if word.startswith("-l "))
+        own = [word for name in ("-q ", "-pe ") for word in options if word.startswith(name)]
+        others = [word for word in options if not _is_ours(word)]
+        return [*([f"-l {limits}"] if limits else []), *own, *others]
+
+
+class OtherWords(BatchWords):
+    """The words of a system that only its DRMAA library knows: what the user writes in `native`."""
+
+    key = "drmaa"
+
+    def __init__(self, system: System) -> None:
+        self.title = str(system)
+        self._kind = system.kind
+
+    @property
+    def native_name(self) -> str:
+        return self._kind
+
+    def split(self, options: str) -> list[str]:
+        return raw_words(options)
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        raise cannot_say(self, f"{name}={value!r}")
+
+    def _refuse(self, part: str) -> NoReturn:
+        raise cannot_say(
+            self,
+            part,
+            f"say it in native=, in its own words, and in worker_resources={part} what a worker "
+            "then holds for calls to share",
+        )
+
+    def cores(self, count: int) -> list[str]:
+        return [] if count == 1 else self._refuse(f"Cores({count})")
+
+    def memory(self, size: int) -> list[str]:
+        self._refuse(f"Memory({size / 2**30:g})")
+
+    def time(self, seconds: float) -> list[str]:
+        self._refuse("the WTime of calls")
+
+    def gpu_places(self, count: int) -> dict[str, int]:
+        self._refuse(f"GPUs({count})")
+
+    def token(self, name: str) -> list[str]:
+        self._refuse(f"Token({name!r})")
+
+
+def words_for(system: System, environment: Callable[[], str]) -> BatchWords:
+    """Return the words of the system that a DRMAA library speaks to."""
+    if system.kind == GRID_ENGINE:
+        return GridEngineWords(environment)
+    if system.kind == SLURM:
+        return BY_NAME[SLURM].drmaa_words(str(system))
+    return OtherWords(system)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a cluster task, with what each sets, by its name.
+
+    memory_per_slot: whether Grid Engine counts memory for each slot.
+    """
+
+    options: Sequence[str] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    memory_per_slot: bool = True
+
+    @classmethod
+    def of(cls, words: BatchWords, options: Sequence[str], site: Any = None) -> Request:
+        values = {name: value for name, (value, _) in words.said(options).items()}
+        return cls(options, values, getattr(site, "memory_per_slot", True))
+
+    @property
+    def native(self) -> str:
+        """DRMAA's native specification."""
+        return " ".join(self.options)
+
+    @property
+    def limits(self) -> str:
+        """The limits that were requested, in words; empty when none."""
+        return ", ".join(f"{name}={self.values[name]}" for name in LIMITS if name in self.values)
+
+    def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
+        """Return the error for the limit that a killed task had reached, by its usage, if known."""
+        run, peak = ran_for(usage), float(usage.get("maxvmem") or 0)
+        slots = (slots_of(self.values.get("-pe", "")) or 1) if self.memory_per_slot else 1
+        times = (clock_seconds(self.values.get(name, "")) for name in ("h_rt", "s_rt"))
+        if any(0 < limit <= run for limit in times):
+            return TimeoutError
+        sizes = (slots * memory_bytes(self.values.get(name, "")) for name in ("h_vmem", "s_vmem"))
+        return OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in sizes) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArguments:
+    """The arguments of a `GridEngineScheduler`.
+
+    held: what each worker holds by its user's word. If the system has no words for that, `native`
+        is taken to request it.
+    """
+
+    given: Mapping[str, Option] = field(default_factory=dict)
+    native: str = ""
+    held: Resource = ZERO
+
+
+def request_for(words: BatchWords, own: OwnArguments, demand: Demand, site: Any = None) -> Request:
+    """Return the request for workers of this demand; `site`: the settings (default: ours)."""
+    site = site_settings(words) if site is None else site
+    if isinstance(words, OtherWords) and demand.resources == own.held:
+        demand = Demand(ZERO, demand.factor)
+    options = own_options(words, own.given, own.native)
+    return Request.of(words, worker_options(words, options, demand, site), site)
+
+
+def raw_words(options: str) -> list[str]:
+    """Return the words of options with their quotes: the batch system itself reads these, and need
+    not read quotes and backslashes as a shell does.
+    """
+    split_words(options)  # raises if a quote is not closed
+    return re.findall(r"""(?:\\.|[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*")+""", options)
+
+
+def _is_ours(word: str) -> bool:
+    return word.startswith(("-l ", "-q ", "-pe "))
+
+
+def slots_of(environment: str) -> int:
+    """Return the least number of slots of a parallel environment, as "smp 4-8"; 0 without one."""
+    found = re.search(r" (\d+)", environment)
+    return int(found[1]) if found else 0
+
+
+def ran_for(usage: Mapping[str, str]) -> float:
+    """Return for how many seconds a task ran, 0 if DRMAA does not say."""
+    return float(usage.get("ru_wallclock") or 0)
+
+
+def memory_names(site: GridEngineSite) -> list[str]:
+    """Return the resources that request memory."""
+    return [name for name in map(str.strip, site.memory.split(",")) if name]
+
+
+def format_memory(size: int) -> str:
+    """Return bytes in the largest unit of Grid Engine that needs no fraction (sge_types(5))."""
+    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
+        if size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return str(size)
+
+
+def _word(name: str, value: object, also: str = "") -> str:
+    text = line_of_text(name, value)
+    if re.search(rf"[\s'\"{also}]", text):
+        raise ConfigurationError(
+            f"{name}={text!r} holds a blank, a quote or a comma, which the batch system would take "
+            "for its own"
+        )
+    return text
 
 
 def check_submits(words: Sequence[str]) -> None:
-    """Raise when an option has Grid Engine check a job in place of taking it: workers of such a job
-    have a number and never come (qsub(1): -verify, -w v, -w p).
-
-    Raises:
-        ConfigurationError: there is one; the text names it.
+    """Raise a ConfigurationError that names an option with which Grid Engine only checks a job and
+    does not take it: its workers have a number and never come (qsub(1): -verify, -w v, -w p).
     """
     for option, value in pairwise([*words, ""]):
         if option == "-verify" or (option == "-w" and value in ("v", "p")):
@@ -110,194 +398,20 @@ def check_submits(words: Sequence[str]) -> None:
 
 
 def by_shell(words: Sequence[str]) -> bool:
-    """Return whether these options have a shell run a job's command, which it then splits at blanks
-    (qsub(1): -shell; the last counts).
-    """
+    """Return whether a shell runs the job's command, and splits it (qsub(1): the last -shell)."""
     said = [value for option, value in pairwise(words) if option == "-shell"]
     return bool(said) and said[-1].startswith("y")
 
 
-def option_values(words: str) -> dict[str, str]:
-    """Return the values that options give: to "-q", to "-pe" and to each name in "-l".
-
-    Raises:
-        ConfigurationError: a quote in them is not closed.
-    """
-    rest = iter(split_words(words))
-    values: dict[str, str] = {}
-    for option in rest:
-        if option == "-l":
-            values.update(
-                {
-                    name: value
-                    for name, _, value in (one.partition("=") for one in next(rest, "").split(","))
-                }
-            )
-        elif option == "-q":
-            values["-q"] = next(rest, "")
-        elif option == "-pe":
-            values["-pe"] = f"{next(rest, '')} {next(rest, '')}"
-    return values
-
-
-def own_walltime(request: Request) -> float | None:
-    """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it
-    does not say.
-    """
-    value, _ = _own_values(request).get("h_rt", ("", ""))
-    return parse_time(value) or None
-
-
-def _own_values(request: Request) -> dict[str, tuple[str, str]]:
-    """Return the values that the scheduler itself gives, and the argument that gives each."""
-    said = {"queue": request.queue, "parallel_environment": request.parallel_environment}
-    arguments = {name: value for name, value in said.items() if value is not None}
-    options = {"queue": "-q", "parallel_environment": "-pe"}
-    return {
-        name: (value, f"native={request.native!r}")
-        for name, value in option_values(request.native).items()
-    } | {
-        options.get(name, name): (str(value), f"{name}={value!r}")
-        for name, value in {**request.resources, **arguments}.items()
-    }
-
-
-def _with_cores(
-    request: Request,
-    cores: Cores,
-    own: Mapping[str, tuple[str, str]],
-    environment: str | Callable[[], str],
-) -> Request:
-    if "-pe" in own:
-        if own["-pe"][0].split()[1:] != [str(cores.N)]:
-            raise ConfigurationError(
-                f"{cores!r} of a call and {own['-pe'][1]} of the scheduler say different numbers "
-                "of slots",
-                hint="say it in one of the two places",
-            )
-        return request
-    if cores.N == 1:
-        return request
-    name = environment if isinstance(environment, str) else environment()
-    return replace(request, parallel_environment=f"{name} {cores.N}")
-
-
-def _options_of(
-    part: Resource, factor: float, site: GridEngineSite, slots: int
-) -> tuple[dict[str, str], str]:
-    """Return limits by name, and other options, that ask for this part. A subclass is a kind of its
-    own, with words of its own.
-    """
-    if type(part) is Memory:
-        size = math.ceil(to_bytes(part.M) * factor / (slots if site.memory_per_slot else 1))
-        return dict.fromkeys(memory_names(site), format_memory(size)), ""
-    if type(part) is WTime:
-        return _times(part), ""
-    if type(part) is GPUs:
-        return {}, _gpus(len(part.g), site, slots)
-    if type(part) is Token:
-        return {}, _token(part, site)
-    return {}, " ".join(native_options(part, "gridengine"))  # none for Cores and Capacity
-
-
-def memory_names(site: GridEngineSite) -> list[str]:
-    """Return the resources that memory is asked by."""
-    return [name for name in map(str.strip, site.memory.split(",")) if name]
-
-
-def _times(time: WTime) -> dict[str, str]:
-    limits = {"h_rt": time.T, "s_rt": time.softT if time.softT != time.T else None}
-    return {
-        name: format_time(seconds + MARGIN_SECONDS)
-        for name, seconds in limits.items()
-        if seconds is not None
-    }
-
-
-def _without_own_times(
-    part: Resource, limits: Mapping[str, str], own: Mapping[str, tuple[str, str]]
-) -> dict[str, str]:
-    """Return the limits without those of time that the scheduler's own are long enough for: its
-    workers run several calls.
-    """
-    if not isinstance(part, WTime):
-        return dict(limits)
-    for name, least in limits.items():
-        if name in own and 0 < parse_time(own[name][0]) < parse_time(least):
-            raise ConfigurationError(
-                f"{part!r} of a call wants {name}={least}, and {own[name][1]} of the scheduler is "
-                "less",
-                hint=f"give the scheduler more, or leave {name} out: then each call's own time is "
-                "asked for",
-            )
-    return {name: least for name, least in limits.items() if name not in own}
-
-
-def _gpus(count: int, site: GridEngineSite, slots: int) -> str:
-    if "{per_slot}" in site.gpus and count % slots:
-        raise ConfigurationError(
-            f"GPUs({count}) cannot be divided among {slots} slots, for each of which they are "
-            "counted here",
-            hint=f"ask for a multiple of {slots}",
-        )
-    return fill_template("grid_engine.gpus", site.gpus, n=count, per_slot=count // slots)
-
-
-def _token(token: Token, site: GridEngineSite) -> str:
-    if token.name not in site.tokens:
-        known = f"; there are: {', '.join(site.tokens)}" if site.tokens else ""
-        raise ConfigurationError(
-            f"{token!r}: the settings do not say what this is on this Grid Engine{known}",
-            hint=f'write it into a settings file: [grid_engine.tokens] {token.name} = "-q name.q", '
-            "say",
-        )
-    return site.tokens[token.name]
-
-
-def _scaled(resources: Mapping[str, Any], factor: float, memory: Container[str]) -> dict[str, Any]:
-    if factor == 1.0:
-        return dict(resources)
-    sizes = {
-        name: parse_memory(str(value)) if name in memory else 0.0
-        for name, value in resources.items()
-    }
-    return {
-        name: str(round(sizes[name] * factor)) if sizes[name] else value
-        for name, value in resources.items()
-    }
-
-
-def format_memory(size: int) -> str:
-    """Return bytes as Grid Engine reads them, in the largest unit that says it in whole numbers
-    (see sge_types(5)).
-    """
-    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
-        if size % 1024**power == 0:
-            return f"{size // 1024**power}{unit}"
-    return str(size)
-
-
-def format_time(seconds: float) -> str:
-    """Return seconds, rounded up, as Grid Engine reads them: hours have no end, and there are no
-    days.
-    """
-    whole = math.ceil(seconds)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
 def parse_environments(texts: Iterable[str]) -> dict[str, str]:
-    """Return the allocation_rule of each parallel environment, from the output of `qconf -sp` for
-    each.
-    """
+    """Return the allocation_rule of each parallel environment, from the outputs of `qconf -sp`."""
     fields = [dict(re.findall(r"^(\w+) +(\S+)", text, flags=re.MULTILINE)) for text in texts]
     return {one["pe_name"]: one.get("allocation_rule", "") for one in fields if "pe_name" in one}
 
 
 def first_environment(rules: Mapping[str, str]) -> str:
-    """Return the first parallel environment whose slots are all on one machine.
-
-    Raises:
-        ConfigurationError: there is none; the text lists what there is.
+    """Return the first parallel environment with all slots on one machine; else raise a
+    ConfigurationError that lists those that there are.
     """
     found = next((name for name, rule in rules.items() if rule == PER_SLOT), None)
     if found is not None:

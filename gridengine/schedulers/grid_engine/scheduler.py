@@ -1,68 +1,72 @@
-"""Workers on a cluster that DRMAA 1.0 speaks to: Grid Engine first, and any other."""
+"""`GridEngineScheduler`: what a user holds to run calls on Grid Engine, or on any other batch
+system that has a DRMAA 1.0 library.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.detect import why_no_command
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
-from gridengine.schedulers.grid_engine.options import own_walltime
-from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, Request
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.requests import own_options, own_walltime
 
 
 class GridEngineScheduler(BatchScheduler):
     """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library: the
-    library says which it speaks to.
+    library says which.
 
-    What is asked of a Slurm is written in its own options. For other systems there are no words
-    here: they are told what `native` says, and all else is an error.
+    Requests to a Slurm are written in its own options. Other systems get the text of `native`, and
+    everything else is an error.
 
     Args:
         queue: `-q`: the queue or queues to run in; Slurm's partition.
         parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
-        drmaa_library: the path of the DRMAA library (default: the setting, else what
-            DRMAA_LIBRARY_PATH says, else Grid Engine's own).
-        options: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
+        drmaa_library: the path of the DRMAA library (default: the setting, else
+            DRMAA_LIBRARY_PATH, else Grid Engine's own).
+        options: `-l name=value`, as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.
     """
+
+    _own_arguments: ClassVar[Mapping[str, object]] = {
+        "queue": None,
+        "parallel_environment": None,
+        "drmaa_library": "",
+    }
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         self._library = library_path(given.pop("drmaa_library", ""))
-        queue, environment = given.pop("queue", None), given.pop("parallel_environment", None)
-        self._request = Request(queue, environment, native, given)
-        self.walltime = own_walltime(self._request)
-        if self.walltime is None and "--time=" in native:  # a Slurm's
-            self.walltime = (
-                BY_NAME[SLURM]
-                .options_module()
-                .own_walltime([word for word in native.split() if word.startswith("--time=")])
-            )
+        words = GridEngineWords()
+        options = own_options(words, given, native)
+        self._shown = Request.of(words, words.completed(options)).native
+        self._own = OwnArguments(given, native, self.worker_resources or ZERO)
+        self.walltime = own_walltime(words, options)
+        times = [word for word in options if word.startswith("--time=")]
+        if self.walltime is None and times:
+            self.walltime = own_walltime(BY_NAME[SLURM].drmaa_words("Slurm"), times)
 
     def __repr__(self) -> str:
-        return shown_as(self, self._request.specification())
+        return shown_as(self, self._shown)
 
     def launcher(self, run: LaunchContext) -> GridEngineLauncher:
+        script = self.script(run)
         return GridEngineLauncher(
-            run,
-            script=self.script(run),
-            name=self._name,
-            request=self._request,
-            library=self._library,
-            held=self.worker_resources or ZERO,
+            run, script=script, name=self._name, own=self._own, library=self._library
         )
 
 
 def library_path(given: object) -> str:
-    """Return the DRMAA library that an argument names: a file's whole path, or what the linker is
-    to look for.
+    """Return the DRMAA library that an argument names: the absolute path of a file, or a name for
+    the linker.
 
     Raises:
         TypeError, ConfigurationError: it is no path, or there is no such file.
@@ -81,11 +85,11 @@ def library_path(given: object) -> str:
 
 
 def system_here() -> str:
-    """Return the name of the batch system that takes this user's jobs through DRMAA: a session
-    opens, and a job is taken.
+    """Return the name of the batch system that takes this user's jobs by DRMAA: a session opens,
+    and a job is taken.
 
-    A library for Slurm is left where Slurm's own commands are: `SlurmScheduler` learns more from
-    them.
+    A library for Slurm is passed over if Slurm's commands are here: `SlurmScheduler` learns more
+    from them.
 
     Raises:
         BatchSystemError: there is none, or it takes no job.

@@ -1,6 +1,6 @@
-"""Workers on a Slurm, through its own commands: srun for the first, array jobs for the others.
+"""Workers on a Slurm, by its own commands.
 
-In: a demand (`resources.demand`) and the options of a `SlurmScheduler`. Out: handles of submitted
-tasks, and reports on them (`schedulers.launcher`). Read `launcher` first; `options`, `site` and
-`states` are pure functions, `commands` and `srun` call out.
+In: a demand, and the options of a `SlurmScheduler`. Out: handles of cluster tasks, and reports on
+them. `commands` and `answers` are pure: how commands are called, and what their output means.
+`srun` starts the first workers at once, `steps` those on the nodes of the script's own job.
 """

@@ -1,56 +1,95 @@
-"""Slurm's commands: how each is called, and what its answers mean. Pure functions."""
+"""Slurm's commands: how each is called, and what its answers mean; pure functions.
+
+`answers` has what the output of the commands means.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Self
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.batch_commands import Queue, Seen, WorkerArray
+from gridengine.resources.units import DAY
+from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
+from gridengine.schedulers.batch_words import (
+    UNITS,
+    Option,
+    clock_seconds,
+    clock_time,
+    megabytes,
+    memory_bytes,
+)
 from gridengine.schedulers.launcher import compress
-from gridengine.schedulers.slurm import site, states
-from gridengine.schedulers.slurm.options import SbatchOptions
-from gridengine.schedulers.slurm.site import Site, site_of
+from gridengine.schedulers.requests import cannot_say
+from gridengine.schedulers.slurm import answers
+from gridengine.schedulers.slurm.answers import Site, site_of
 from gridengine.worker.environment import JOB_END
 
+SIGNAL_SECONDS = 30
+"""How long before its end a worker is told to leave, if it has not left by itself."""
+EARLY_SECONDS = 60
+"""How much earlier than requested Slurm may send that signal (sbatch(1), --signal)."""
 FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
         "another has taken its place, and it ends" >&2
     exit 0
 fi
 [[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
-"""A task that Slurm put back into its queue and started again must not pass for the worker that it
-was before. And a job of srun's outlives its worker when that srun is gone, as after a crash of the
-machine that it ran on."""
+"""A task that Slurm requeued and restarted must not pass for its former worker. And a job of srun's
+outlives its worker if that srun is gone, as after a crash of the machine that it ran on.
+"""
 UNKNOWN = Site()
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
-"""The user says by these how much memory jobs have."""
+"""Variables by which users say how much memory jobs have."""
 
 
-class SlurmCommands(SbatchOptions):
+class SlurmCommands(BatchCommands):
     """Slurm's own commands (sbatch(1), squeue(1), scancel(1), scontrol(1), sinfo(1), sacct(1)).
 
     Args:
         site: what this Slurm allows.
-        memory_said: whether a variable of the user's says how much memory jobs have.
+        memory_said: whether a variable of the user says how much memory jobs have.
     """
 
     key, title = "slurm", "Slurm"
     commands = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
     package = "Debian: slurm-client"
     first_lines = FIRST_LINES % JOB_END
-    away, later, barred = site.UNREACHABLE, site.LATER, site.BARRED
+    away, later, barred = answers.UNREACHABLE, answers.LATER, answers.BARRED
     array_limit = re.compile("Invalid job array specification")
-    own_limits, remedies, other_remedy = site.OWN_LIMITS, site.REMEDIES, site.BY_A_RULE
-    unavailable = site.UNAVAILABLE
-    # sbatch waits for a limit by itself, for two minutes: it does not know that it could ask for
-    # less.
+    own_limits, remedies, other_remedy = answers.OWN_LIMITS, answers.REMEDIES, answers.BY_A_RULE
+    unavailable = answers.UNAVAILABLE
+    # At a limit sbatch waits for two minutes: it does not know that it could ask for less.
     retrying = b"sleeping and retrying"
-    never, meanings = states.NEVER, states.REASONS
+    never, meanings = answers.NEVER, answers.REASONS
+    ours = frozenset(
+        {
+            *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),
+            *("--output", "--parsable", "--test-only", "--uid", "--wait", "--wrap"),
+            *("-a", "-D", "-e", "-J", "-M", "-o", "-W"),
+        }
+    )
+    short: Mapping[str, str] = {
+        "-A": "--account",
+        "-C": "--constraint",
+        "-c": "--cpus-per-task",
+        "-p": "--partition",
+        "-q": "--qos",
+        "-t": "--time",
+    }
+    alike: Mapping[str, str] = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
+    time_option = "--time"
+    cores_option, memory_option = "--cpus-per-task={n}", "--mem={n}M"
+    token_option = "--constraint={}"
+    own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
+    site_options: Mapping[str, str] = {
+        name: f"--{name}={{}}" for name in ("partition", "account", "qos")
+    }
     foreign = (
         *("SLURM_", "SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_", "SACCT_", "SBATCH_WAIT"),
         *("SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME"),
@@ -72,20 +111,25 @@ class SlurmCommands(SbatchOptions):
             else memory_said
         )
 
-    def questions(self) -> list[list[str]]:
-        return [
-            ["scontrol", "show", "config"],
-            ["scontrol", "show", "partition", "--oneliner"],
-            ["sinfo", "--noheader", "--format=%R|%c|%m"],
-        ]
+    # Options.
 
-    def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
-        config, partitions, nodes = outputs
-        name, _ = self.said(options).get("--partition", ("", ""))
-        return type(self)(site_of(config, partitions, nodes, name), memory_said=self._memory_said)
+    def time(self, seconds: float) -> list[str]:
+        """Return a limit before which the signal, early as it may come, is after this time."""
+        minutes = -int(-(seconds + EARLY_SECONDS) // 60)
+        return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
+
+    def parse_time(self, text: str) -> float:
+        """Return the seconds of "90" (minutes), "2:00:00" or "1-12"; 0 for no limit (sbatch(1))."""
+        if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
+            return 0.0
+        days, is_days, time = text.rpartition("-")
+        parts = time.count(":") + 1
+        if is_days:  # "1-12" is a day and twelve hours
+            return int(days) * DAY + clock_seconds(time + ":0" * (3 - parts))
+        return clock_seconds(f"{time}:0" if parts == 1 else time)
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with some memory, where a job would else be given all of a node."""
+        """Return the options with some memory, where a job would else get all of a node."""
         memory = self.site.memory
         return [memory, *options] if memory and not self._says_memory(options) else options
 
@@ -93,7 +137,7 @@ class SlurmCommands(SbatchOptions):
         return self._memory_said or "--mem" in self.said(options)
 
     def advice(self, options: Sequence[str]) -> str:
-        """Return that jobs are given more of a node than they ask for."""
+        """Return that jobs get more of a node than they request."""
         cores, _ = self.said(options).get("--cpus-per-task", ("1", ""))
         whole = self.site.whole_cores
         if cores.isdecimal() and int(cores) < whole:
@@ -109,14 +153,30 @@ class SlurmCommands(SbatchOptions):
             )
         return ""
 
-    def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits an array, or a single job where there are none.
+    # The site.
 
-        The options come before what is ours, so that they cannot change it; but after
-        `--no-requeue`, which they may.
+    def questions(self) -> list[list[str]]:
+        return [
+            ["scontrol", "show", "config"],
+            ["scontrol", "show", "partition", "--oneliner"],
+            ["sinfo", "--noheader", "--format=%R|%c|%m"],
+        ]
+
+    def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
+        config, partitions, nodes = outputs
+        name, _ = self.said(options).get("--partition", ("", ""))
+        return type(self)(site_of(config, partitions, nodes, name), memory_said=self._memory_said)
+
+    # Jobs.
+
+    def submit(self, array: WorkerArray) -> list[str]:
+        """Return the command that submits an array, or a single job if there are no arrays.
+
+        The user's options come before ours, and so cannot change these; but after `--no-requeue`,
+        which they may change.
 
         Raises:
-            ConfigurationError: the run directory's path cannot be said to Slurm.
+            ConfigurationError: Slurm cannot take the path of the run directory.
         """
         if "\\" in str(array.script):
             raise ConfigurationError(
@@ -137,16 +197,14 @@ class SlurmCommands(SbatchOptions):
         return [f"{job}_{task}" for task in range(1, count + 1)] if self.most_tasks else [job]
 
     def listing(self, name: str) -> list[str]:
-        which = ("--states=all", self._user, f"--name={name}", f"--format={states.FORMAT}")
+        which = ("--states=all", self._user, f"--name={name}", f"--format={answers.FORMAT}")
         return ["squeue", "--noheader", *which]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        return states.parse_squeue(output)
+        return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return what asks for each array of which some ended badly; and, where accounts are kept,
-        who cancelled those that somebody cancelled.
-        """
+        """Return questions for each array with bad ends, and, with accounts, for who cancelled."""
         arrays = dict.fromkeys(id.partition("_")[0] for id in ended)
         details = [["scontrol", "show", "job", array, "--oneliner"] for array in arrays]
         deleted = [id for id, seen in ended.items() if seen.deleted]
@@ -157,9 +215,9 @@ class SlurmCommands(SbatchOptions):
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         told = "\n".join(outputs)
-        fields, who = states.parse_jobs(told), states.parse_cancelled_by(told)
+        fields, who = answers.parse_jobs(told), answers.parse_cancelled_by(told)
         return {
-            id: states.with_details(seen, fields.get(id, {}), _user_name(who.get(id, "")))
+            id: answers.with_details(seen, fields.get(id, {}), _user_name(who.get(id, "")))
             for id, seen in ended.items()
         }
 
@@ -171,6 +229,8 @@ class SlurmCommands(SbatchOptions):
 
     def own_jobs(self) -> list[str]:
         return ["squeue", "--noheader", self._user, "--format=%F"]
+
+    # What is asked about the system.
 
     def ping(self) -> list[str]:
         return ["scontrol", "ping"]
@@ -185,15 +245,58 @@ class SlurmCommands(SbatchOptions):
         return ["sinfo", "--all", "-h", "-o", "%P|%a|%D"]
 
     def parse_queues(self, output: str) -> list[Queue]:
-        """Return the partitions, from `sinfo -h -o '%P|%a|%D'`; the default one has a star."""
+        """Return the partitions; the default one has a star."""
         rows = (line.strip().split("|") for line in output.splitlines())
         return [
-            Queue(
-                row[0], f"{row[1]}, {row[2]} {'node' if row[2] == '1' else 'nodes'}", row[1] == "up"
-            )
-            for row in rows
-            if len(row) == 3
+            Queue(name, f"{state}, {count} {'node' if count == '1' else 'nodes'}", state == "up")
+            for name, state, count in (row for row in rows if len(row) == 3)
         ]
+
+
+class DrmaaWords(SlurmCommands):
+    """The options of sbatch as DRMAA libraries take them, and a `GridEngineScheduler` says them."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        if name == "parallel_environment":
+            slots = str(value).split()[1].partition("-")[0]
+            hint = f"ask for resources=gridengine.Cores({slots})"
+            raise cannot_say(self, f"{name}={value!r}", hint)
+        if name == "queue":
+            return [f"--partition={value}"]
+        seconds = clock_seconds(str(value))
+        if name == "h_rt" and seconds:
+            return [f"--time={clock_time(seconds)}"]
+        size = memory_bytes(str(value))
+        if name == "h_vmem" and size:
+            return [f"--mem-per-cpu={megabytes(size)}M"]
+        raise cannot_say(self, f"{name}={value!r}")
+
+    def time(self, seconds: float) -> list[str]:
+        """Return the limit, without the signal before it, which the libraries do not take."""
+        return super().time(seconds)[:1]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options in the libraries' spelling. A worker that Slurm requeued would pass
+        for its former self.
+        """
+        requeue = [] if "--requeue" in options else ["--no-requeue"]
+        spelt = map(self._spelt, options)
+        quoted = (shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in spelt)
+        return [*requeue, *quoted]
+
+    def _spelt(self, option: str) -> str:
+        """Return an option with megabytes without a unit, and times with hours and minutes."""
+        name, _, value = option.partition("=")
+        size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
+        if name in ("--mem", "--mem-per-cpu") and size is not None:
+            return f"{name}={megabytes(int(size[1]) * UNITS[size[2].upper()])}"
+        if name == "--time" and self.parse_time(value):
+            return f"--time={clock_time(60 * -(-self.parse_time(value) // 60))}"
+        return option
 
 
 def _user_name(number: str) -> str:

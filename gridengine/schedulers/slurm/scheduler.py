@@ -1,10 +1,147 @@
-"""Workers on a cluster that runs Slurm, through its own commands."""
+"""`SlurmScheduler`, and its launcher, which has `srun` start the first workers where there is room;
+sbatch the others, as for any batch system.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.batch_commands import Seen
+from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.command_scheduler import CommandScheduler
+from gridengine.schedulers.launcher import Handle, LaunchPlan, TryAgain
 from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.schedulers.slurm.launcher import SlurmLauncher
+from gridengine.schedulers.slurm.srun import (
+    ANSWER_SECONDS,
+    END_SECONDS,
+    Srun,
+    Unsuitable,
+    srun_command,
+    srun_options,
+)
+from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+
+MOST_AT_ONCE = 4
+"""The most srun processes of a launcher: each stays as long as its worker, and takes 10 MB."""
+AGAIN_SECONDS = 60.0
+"""How long to wait after srun found no room."""
+
+
+class SlurmLauncher(CommandLauncher):
+    """A launcher with `srun` for the first workers."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._of_srun: set[Handle] = set()
+        self._running: list[Srun] = []
+        self._again_at = -math.inf
+        """When to try srun next."""
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Start the first workers by srun, if there is room, and submit the others."""
+        self.begin(demand)
+        handles = self._launch_immediately(count, demand)
+        try:
+            return handles + (
+                super().launch(count - len(handles), demand) if count > len(handles) else []
+            )
+        except (TryAgain, GridEngineError):
+            if not handles:
+                raise
+            return handles  # the next launch tells the reason
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        """Return what would be submitted, and srun's command for the first workers."""
+        plan = super().plan(count, demand)
+        try:
+            srun = self._srun_command(self.options_for(demand), self.log_path(1, "\0"))
+        except Unsuitable:
+            return plan
+        return plan._replace(request={**plan.request, "srun": srun})
+
+    def _srun_command(self, options: Sequence[str], log: str) -> list[str]:
+        """Return srun's command for a worker; raise Unsuitable if only sbatch can start it."""
+        if not settings().slurm.srun:
+            raise Unsuitable("the setting slurm.srun says so")
+        own = srun_options(options, self.runner.environment)
+        shell = self.text.partition("\n")[0].removeprefix("#!").split()
+        return srun_command(own, name=self.name, log=log, script=self.script, shell=shell)
+
+    def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
+        """Start workers by srun, as many as there is room for; return their handles."""
+        self._running = [one for one in self._running if one.is_running]
+        room = min(count, MOST_AT_ONCE - len(self._running))
+        # Not if workers are to outlive this process: srun's end with it.
+        if room < 1 or self.in_doubt or self.run.epoch or time.monotonic() < self._again_at:
+            return []
+        self.prepare()
+        self.start_guard()
+        options, begun = self.options_for(demand), list[Srun]()
+        try:
+            for _ in range(room):
+                self.launches += 1
+                log = self.log_path(self.launches, "\0")
+                command = self._srun_command(options, log)
+                begun.append(Srun(command, self.runner.environment, log))
+        except (Unsuitable, OSError) as error:
+            logger.info("srun starts no workers: %s", error)
+        got = self._with_jobs(begun)
+        if len(got) < room:
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+        handles = [Handle(one.job, one.log.replace("\0", "0")) for one in got]
+        self.launched(handles, demand)
+        self._of_srun.update(handles)
+        return handles
+
+    def _with_jobs(self, begun: Sequence[Srun]) -> list[Srun]:
+        """Wait for the answers of these srun processes; return those that have a job."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        late = [one for one in begun if not one.wait_for_answer(deadline)]
+        for one in late:
+            one.end()
+        got = [one for one in begun if one.job and one not in late]
+        self._running += begun
+        self.in_doubt = bool(late)  # they may have jobs all the same
+        if len(got) < len(begun):
+            logger.info(
+                "srun started %d of %d workers at once; sbatch is asked for the others: %s",
+                len(got),
+                len(begun),
+                next(one.words for one in begun if one not in got),
+            )
+        return got
+
+    def amended(self, handle: Handle, end: Seen) -> Seen:
+        """Return how a task ended. If srun started it and it left no log, srun starts no more."""
+        if handle not in self._of_srun or Path(handle.log).exists():
+            return end
+        self._again_at = math.inf
+        logger.info(
+            "workers are left to sbatch from here on: one that srun started ended at once: %s",
+            end.reason,
+        )
+        return replace(end, blameless=True)
+
+    def close(self) -> None:
+        """Delete all tasks, and wait for srun: killed at once, it leaves nodes unusable for
+        seconds.
+        """
+        super().close()
+        deadline = time.monotonic() + END_SECONDS
+        for one in self._running if self._of_srun else ():
+            if not one.wait_for_end(deadline):
+                one.end()
 
 
 class SlurmScheduler(CommandScheduler):
@@ -15,7 +152,7 @@ class SlurmScheduler(CommandScheduler):
             Slurm's own).
         options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`,
             `mem="4G"`, `exclusive=True`.
-        strict: what Slurm takes and can never start (it waits for `PartitionConfig`,
+        strict: a job that Slurm takes and can never start (it waits for `PartitionConfig`,
             `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once; with False it
             waits, for somebody to change the site or the job.
     """

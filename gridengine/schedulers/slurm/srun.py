@@ -1,12 +1,11 @@
-"""Workers that `srun` starts (see srun(1)): here those that start at once where there is room,
-while an array waits for the next round of Slurm's scheduler; `steps` has those of a job that the
-script itself is.
+"""Workers that `srun` starts (srun(1)): at once, where there is room, while an array waits for the
+next round of Slurm's scheduler, up to 3 s (`batch_sched_delay`): `scheduler` decides which. `steps`
+uses srun too.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 import subprocess
 import threading
@@ -16,19 +15,12 @@ from pathlib import Path
 
 from gridengine.schedulers.command import error_text
 from gridengine.schedulers.slurm.commands import option_values
-from gridengine.settings.values import settings
 
-MOST_AT_ONCE = 4
-"""How many srun a launcher has at a time: each stays for as long as its worker, a process of some
-ten megabytes on this machine.
-"""
 ANSWER_SECONDS = 3.0
-"""How long srun has to say whether there is room: it takes some 10 ms."""
-AGAIN_SECONDS = 60.0
-"""After how long srun is tried again, when there was no room."""
+"""How long srun may take to say whether there is room: it takes some 10 ms."""
 END_SECONDS = 2.0
 MOST_LINES = 20
-"""How many of its last lines are kept of what srun says."""
+"""How many of srun's last lines are remembered."""
 
 logger = logging.getLogger("gridengine")
 ALIKE = frozenset(
@@ -39,9 +31,7 @@ ALIKE = frozenset(
         *("time", "tmp", "wckey"),
     )
 )
-"""The options that mean the same to srun as to sbatch, for a job of one task; with any other,
-workers are left to sbatch.
-"""
+"""The options that mean the same to srun, for a job of one task; others are left to sbatch."""
 VARIABLES = {
     "SBATCH_ACCOUNT": "--account",
     "SBATCH_CONSTRAINT": "--constraint",
@@ -54,27 +44,27 @@ VARIABLES = {
     "SBATCH_TIMELIMIT": "--time",
     "SBATCH_WCKEY": "--wckey",
 }
-"""What users say to sbatch by variables, and how it is said to srun, which reads others."""
+"""Variables by which users request something of sbatch, and srun's options for them."""
 
 
 STEP = ("--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none")
-"""What makes a step like a batch script: it leaves what its job has to steps that calls start
-(`--overlap`), goes on when Slurm only believes that its node has failed (`--no-kill`), and is
-neither bound nor set up for MPI.
+"""Makes a step like a batch script: it shares the job's resources with steps that calls start
+(`--overlap`), survives when Slurm wrongly takes its node to have failed (`--no-kill`), and is
+neither bound to cores nor set up for MPI.
 """
 HAS_JOB = r"srun: jobid (?P<id>\d+):"
-"""What srun says when it has a job."""
+"""srun's line when it has a job."""
 
 
 class Unsuitable(Exception):
-    """These workers are none for srun; the text says why."""
+    """srun cannot start these workers; the text says why."""
 
 
 def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return what is asked of sbatch, by options and by variables, as srun takes it.
+    """Return sbatch's options, and the user's variables for sbatch, as options of srun.
 
     Raises:
-        Unsuitable: something of it may mean another thing to srun.
+        Unsuitable: one of them may mean something else to srun.
     """
     own = option_values(options)
     variables = {
@@ -88,48 +78,43 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
     if unknown:
         raise Unsuitable(f"{unknown[0]} is for sbatch")
     inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
-    # What sbatch sends to the task itself (B), srun does anyway.
+    # sbatch signals the task itself with "B"; srun always does.
     return [word for word in inherited if not option_values([word]).keys() & own.keys()] + [
         re.sub(r"^--signal=(R?)B:", r"--signal=\1", word) for word in options
     ]
 
 
 def _names(options: Sequence[str]) -> list[str]:
-    """Return the name of each option, in its long form where we know that."""
+    """Return the name of each option, in its long form if known."""
     return [next(iter(option_values([word])), word) for word in options if word.startswith("-")]
 
 
 def srun_command(
     options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]
 ) -> list[str]:
-    """Return the command that has one worker started, in a job (of these options) or a step, or
-    gives up at once.
+    """Return the command that starts one worker in a job with these options, or gives up at once.
 
-    `log` has a NUL where the number of the task is. With `%t` there the log is opened where the
-    worker is (see srun(1), "IO Redirection"), which knows itself by it.
+    log: the path, with NUL for the task's number. srun replaces `%t` there, and then opens the log
+        on the worker's node (srun(1), "IO Redirection"), so that the worker can read its path.
 
     Raises:
-        Unsuitable: its log cannot be named.
+        Unsuitable: srun cannot take the path of the log.
     """
     # Slurm 26.05 expands "%%j" twice.
     if re.search(r"[\\%]", str(script)):
         raise Unsuitable("a log below a folder with a backslash or % in its name cannot be named")
     step = ["--nodes=1", "--ntasks=1", *STEP]
-    ours = [
-        f"--job-name={name}",
-        f"--output={log}".replace("\0", "%t"),
-        f"--chdir={script.parent}",
-    ]
+    ours = [f"--job-name={name}", f"--output={log}".replace("\0", "%t"), f"--chdir={script.parent}"]
     return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]
 
 
 class Srun:
-    """An `srun` and the thread that reads what it says, to its end. It has a job, or none, once it
-    has answered.
+    """An srun process, and the thread that reads its output. Once it has answered, it has a job or
+    has failed.
 
     Args:
-        answer: what it says when it has one, as a regular expression with groups for its `id` and,
-            of a step, its `host`.
+        answer: a regular expression for the line that tells the job or step: groups `id` and, for a
+            step, `host`.
     """
 
     def __init__(
@@ -152,7 +137,7 @@ class Srun:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            start_new_session=True,  # the terminal's signals are the dispatcher's to act on
+            start_new_session=True,  # only the dispatcher acts on the terminal's signals
         )
         self._reader = threading.Thread(
             target=self._read, name=f"gridengine-srun-{self._process.pid}", daemon=True
@@ -178,21 +163,19 @@ class Srun:
 
     @property
     def status(self) -> int:
-        """The exit status of one that has ended: its worker's, by a signal 128 more."""
+        """Its exit status: the worker's, or 128 and a signal. Waits for the end."""
         return self._process.wait()
 
     @property
     def words(self) -> str:
-        """What went wrong, in its own words."""
+        """Its error messages."""
         return (
             error_text("".join(line for line in self._lines if "error:" in line))
             or "it gave no answer in time"
         )
 
     def wait_for_answer(self, deadline: float) -> bool:
-        """Wait until it has a job, or none is to be had; return whether it said which by this
-        monotonic time.
-        """
+        """Wait until it has a job or has failed; return whether that is known by this time."""
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
     def wait_for_end(self, deadline: float) -> bool:
@@ -201,89 +184,6 @@ class Srun:
         return not self.is_running
 
     def end(self) -> None:
-        """End it, and by that its job, should that not have ended (a process of srun's own sees to
-        it).
-        """
+        """Kill it. A process of srun's own then ends its job, if that has not ended."""
         self._process.kill()
         self._reader.join(END_SECONDS)
-
-
-class ImmediateWorkers:
-    """The workers of one launcher that srun starts: a few, if there is room for them now.
-
-    Args:
-        environment: srun's own, and so the workers'.
-        name: of all jobs.
-        script: the file that each worker runs, which holds `text`.
-    """
-
-    def __init__(self, environment: Mapping[str, str], name: str, script: Path, text: str) -> None:
-        self._environment = environment
-        self._name = name
-        self._script = script
-        self._shell = text.partition("\n")[0].removeprefix("#!").split()
-        self._begun: list[Srun] = []
-        self._again_at = -math.inf
-
-    @property
-    def room(self) -> int:
-        """How many more workers are to be tried now."""
-        self._begun = [one for one in self._begun if one.is_running]
-        return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
-
-    def command(self, options: Sequence[str], log: str) -> list[str]:
-        """Return the command that starts the worker of this log, which sbatch would be asked for
-        with these options.
-
-        Raises:
-            Unsuitable: sbatch alone is to start it.
-        """
-        if not settings().slurm.srun:
-            raise Unsuitable("the setting slurm.srun says so")
-        own = srun_options(options, self._environment)
-        return srun_command(own, name=self._name, log=log, script=self._script, shell=self._shell)
-
-    def start(self, options: Sequence[str], logs: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Start the workers of these logs; return the log of each job that there is, and whether
-        there may be jobs that did not answer.
-        """
-        begun: list[Srun] = []
-        try:
-            for log in logs:
-                begun.append(Srun(self.command(options, log), self._environment, log))
-        except (Unsuitable, OSError) as error:
-            logger.info("srun starts no workers: %s", error)
-        deadline = time.monotonic() + ANSWER_SECONDS
-        late = [one for one in begun if not one.wait_for_answer(deadline)]
-        for one in late:
-            one.end()
-        got = {one.job: one.log for one in begun if one.job and one not in late}
-        if len(got) < len(logs):
-            self._again_at = time.monotonic() + AGAIN_SECONDS
-        if len(got) < len(begun):
-            reason = next(one.words for one in begun if one.log not in got.values())
-            logger.info(
-                "srun started %d of %d workers at once; sbatch is asked for the others: %s",
-                len(got),
-                len(begun),
-                reason,
-            )
-        self._begun += begun
-        return got, bool(late)
-
-    def stop(self, reason: str) -> None:
-        """Start no more."""
-        self._again_at = math.inf
-        logger.info(
-            "workers are left to sbatch from here on: one that srun started ended at once: %s",
-            reason,
-        )
-
-    def close(self) -> None:
-        """Wait for all srun to end, their jobs being cancelled. Were they killed at once, their
-        nodes would be kept from other jobs for seconds.
-        """
-        deadline = time.monotonic() + END_SECONDS
-        for one in self._begun:
-            if not one.wait_for_end(deadline):
-                one.end()

@@ -1,7 +1,7 @@
-"""Workers on all nodes of the Slurm job that this process is the script of: steps of that job.
+"""Workers on all nodes of the Slurm job whose script this process is: steps of that job.
 
-A step takes what its job holds already, so none waits in a queue: `--overlap` has it share that
-with the batch script and with steps that calls start.
+A step uses resources that the job already has, so it never waits in a queue. With `--overlap` it
+shares them with the batch script and with steps that calls start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.allocation import Allocation
 from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
-from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -38,18 +37,16 @@ from gridengine.schedulers.slurm.srun import ANSWER_SECONDS, END_SECONDS, STEP, 
 
 PROBE_SECONDS = 10.0
 BUSY_SECONDS = 5
-"""How long srun waits for a step that Slurm does not make at once."""
+"""How long srun waits for a step."""
 HAS_STEP = r"srun: launching StepId=(?P<id>\S+) on host (?P<host>[^\s,]+)"
 LOGGED = 'exec >"$1" 2>&1; shift; exec "$0" "$@"'
-"""Has a script write to a file, which is its first argument. The file is opened where the worker
-is, which knows itself by it.
-"""
+"""Runs a script with its output in a file, opened on the worker's node, which reads its path."""
 CANCEL = 'scancel --quiet "$@"; :'
-"""Cancels steps, of which some may have ended: that is an error to scancel."""
+"""Cancels steps. Some may have ended, which is an error to scancel."""
 
 
 def why_no_steps(allocation: Allocation) -> str:
-    """Return why srun starts nothing on the nodes of this job, empty where it does: it is tried."""
+    """Try srun on all nodes of this job; return why it starts nothing there, empty if it does."""
     nodes = str(allocation.nodes)
     try:
         tasks = f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"
@@ -60,7 +57,7 @@ def why_no_steps(allocation: Allocation) -> str:
 
 
 def _slurm() -> CommandRunner:
-    """Return what calls Slurm's commands. What this job asked for means nothing to its steps."""
+    """Return a runner of Slurm's commands, without the variables of this job's own request."""
     own = {name: text for name, text in os.environ.items() if name != "SLURM_CLUSTERS"}
     return CommandRunner(SlurmCommands(), own)
 
@@ -70,15 +67,14 @@ def _step(job: str, *options: str) -> list[str]:
 
 
 class StepScheduler(BatchScheduler):
-    """Runs calls on all nodes of the Slurm job that this process is the script of, with one worker
-    on each.
+    """Runs calls on all nodes of the Slurm job whose script this process is, one worker on each.
 
     Args:
-        max_workers: how many cores there are to give (default: all that the job has).
+        max_workers: how many cores to use (default: all that the job has).
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be, or this process is not
-        the script of a job with several nodes.
+            the script of a job with several nodes.
     """
 
     _start_at_once = True
@@ -93,7 +89,7 @@ class StepScheduler(BatchScheduler):
         self._held = list(_first_cores(allocation.shares, cores))
         super().__init__(
             max_workers=len(self._held),
-            min_workers=len(self._held),  # they are there, whether they are used or not
+            min_workers=len(self._held),  # the nodes are there, used or not
             worker_resources=max(self._held, key=_cores_of),
         )
 
@@ -113,8 +109,8 @@ class StepScheduler(BatchScheduler):
 
 
 def _first_cores(shares: Sequence[int], cores: int) -> Iterator[Resource]:
-    """Yield what a worker on each node holds, of so many cores in all, the first nodes first. Of
-    what the job does not say it is what this node has.
+    """Yield what the worker on each node holds, for this many cores in all, the first nodes first.
+    Where the job does not say, a node has what this node has.
     """
     for share in shares:
         if cores > 0:
@@ -127,10 +123,10 @@ def _cores_of(held: Resource) -> int:
 
 
 class StepLauncher(BatchLauncher[Srun]):
-    """Starts one worker on each node of a job, by an srun of its own.
+    """Starts one worker on each node of a job, each by its own srun.
 
     Args:
-        job: the job's number.
+        job: the job's id.
         held: what the worker on each node holds.
     """
 
@@ -143,9 +139,9 @@ class StepLauncher(BatchLauncher[Srun]):
         self._held = held
         self._slurm = _slurm()
         self._steps: dict[int, Srun] = {}
-        """The last that was started on each node, by its place among the job's."""
+        """The last srun for each node, by the node's place in the job."""
         self._failed = set[int]()
-        """The places of nodes whose last one failed: others come first."""
+        """The places of nodes whose last worker failed: the others come first."""
         self._guard: Guard | None = None
 
     def _free_places(self) -> list[int]:
@@ -164,7 +160,7 @@ class StepLauncher(BatchLauncher[Srun]):
         return {"argv": [*_step(self._job, *options), *shell, str(self.script), log(1), held]}
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
-        """Start a worker on the first node that has none."""
+        """Start a worker on the first node without one."""
         places = self._free_places()
         if not places:
             raise TryAgain("each node of this job has a worker")
@@ -200,15 +196,13 @@ class StepLauncher(BatchLauncher[Srun]):
         return reports
 
     def delete(self, ids: Sequence[str]) -> None:
-        """End these steps: with its srun Slurm ends a step."""
+        """End these steps: Slurm ends a step with its srun."""
         for step in self._steps.values():
             if step.job in ids:
                 step.end()
 
     def close(self) -> None:
-        """Wait for all workers, which have been told to leave, and end those that have not in
-        time.
-        """
+        """Wait for all workers, which have been told to leave; end those that do not in time."""
         if os.getpid() != self.owner:
             return
         deadline = time.monotonic() + END_SECONDS

@@ -14,11 +14,12 @@ from pathlib import Path
 runs = Path.cwd() / "runs"
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(runs)
 import gridengine
+from gridengine.schedulers.default import make_scheduler
 
 def run(f, words=""):
     "Run a function that prints this in a run of its own; return what of its folder is left."
     before = set(runs.glob("*"))
-    with gridengine.schedulers.make_scheduler(os.environ["NAME"], 1) as scheduler:
+    with make_scheduler(os.environ["NAME"], 1) as scheduler:
         gridengine.map(f, [0], scheduler=scheduler, reraise=False)
         [folder] = set(runs.glob("*")) - before
         while not any(words in path.read_text() for path in folder.glob("logs/*.log")):

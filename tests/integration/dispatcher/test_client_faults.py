@@ -21,7 +21,7 @@ from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS
 from gridengine.dispatcher.standalone.serve import serve
 from gridengine.errors import Cancelled, DispatcherGone
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.schema import Settings
 from tests.support.cable import Cable
 from tests.support.clocked import clocked

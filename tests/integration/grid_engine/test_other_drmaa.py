@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gridengine.resources import ZERO, Cores, Memory, WTime
+from gridengine.resources import Cores, Memory, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.drmaa_systems import native_request, system_of
-from gridengine.schedulers.grid_engine.request import Request
-from gridengine.settings.values import Settings
+from gridengine.schedulers.grid_engine.drmaa import system_of
+from gridengine.schedulers.grid_engine.options import OwnArguments, request_for, words_for
+from gridengine.settings.values import SlurmSite
 from tests.support.script_driver import MakeScript, Script
 
 if TYPE_CHECKING:
@@ -253,22 +253,15 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
-    here, settings = system_of("SLURM 22.05.8", ""), Settings()
+    words, site = words_for(system_of("SLURM 22.05.8", ""), str), SlurmSite()
+    own = OwnArguments({"queue": "main", "h_rt": "0:30:00", "h_vmem": "100M"})
     asked = [
-        native_request(
-            here,
-            Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}),
-            Demand(Cores(2)),
-            ZERO,
-            settings,
-        ),
-        native_request(
-            here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings
-        ),
+        request_for(words, own, Demand(Cores(2)), site),
+        request_for(words, OwnArguments(), Demand(Cores(2) & Memory(0.1) & WTime(600)), site),
     ]
     done = slurm.run(f"""
 import subprocess
-for words in {[one.specification().split() for one in asked]!r}:
+for words in {[list(one.options) for one in asked]!r}:
     subprocess.run(["sbatch", "--test-only", *words, "--wrap", "true"], check=True)
 print("taken")
 """)

@@ -12,8 +12,8 @@ import pytest
 import gridengine
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.resources import Memory
+from gridengine.status.snapshot import Snapshot
 
 
 @contextlib.contextmanager

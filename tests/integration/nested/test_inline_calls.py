@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from gridengine.schedulers.inline import WARNING
+from gridengine.schedulers.workerless import WARNING
 from tests.support.script_driver import MakeScript
 
 SOURCE = """

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.status.rows import Status
 from tests.support.waiting import wait_until
 
 WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")

@@ -33,9 +33,9 @@ from gridengine.api.progress import (
     display_here,
 )
 from gridengine.client.settlement import Tally
-from gridengine.dispatcher.core.status import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.settings.values import settings
+from gridengine.status.snapshot import DemandCounts, Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 

@@ -189,7 +189,7 @@ def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: An
 def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_process(
     make: Any,
 ) -> None:
-    client = make(keep="night")
+    client = make(origin="night")
     fault = "/night.sqlite", "disk full"
     client.file_fault = lambda: fault
     told = client.take_sent() + client.take_sent()
@@ -258,7 +258,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked_again(
 def test_outcomes_of_another_client_are_those_that_it_has_left(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = make(keep="night")
+    client = make(origin="night")
     client.left.get_nowait()  # the welcome, with how much there is
     item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
     client.step(Finished(0, [item], number=4))

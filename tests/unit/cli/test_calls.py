@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import calls as module
 from gridengine.cli.main import main
-from gridengine.dispatcher.core.status import FailureStatus, FunctionStatus, RunStatus, Status
 from gridengine.dispatcher.watch_messages import Answer
+from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status
 from tests.support.watched import WHO
 
 

@@ -7,8 +7,8 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import calls as module
 from gridengine.cli.main import main
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import CANCEL, Answer
+from gridengine.status.rows import Status
 from tests.support.watched import WHO, FakeWatched
 
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gridengine.cli.completion import run_names, seen_names, watched_names
 from gridengine.cli.main import main
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
 from gridengine.journal import stored_runs
+from gridengine.status.rows import Status
 from gridengine.watching import connections, runs_on_disk
 from tests.support.watched import WHO
 

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import DRAIN, Answer
+from gridengine.status.rows import Status
 from gridengine.watching import connections
 from tests.support.watched import WHO, FakeWatched, silent
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import pages as module
 from gridengine.cli.main import main
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.status.rows import Status
 from tests.support.watched import WHO
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gridengine.cli.top import FOOT, HELP, _Screen, clicked, keys_in
-from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.status.rows import FunctionStatus
 from gridengine.watching.top_tables import View
 
 

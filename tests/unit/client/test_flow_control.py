@@ -16,7 +16,7 @@ import pytest
 
 import gridengine
 from gridengine.client import settlement
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.model import BATCH_SECONDS, LEAST_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_loop import MOST_EVENTS

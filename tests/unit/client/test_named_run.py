@@ -20,7 +20,7 @@ from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import Cancelled, WorkerLost
 from gridengine.journal import call_keys
 from gridengine.serialize import byte_code
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.users_modules import own_modules
 from tests.support.held_dispatcher import HeldDispatcher
 
@@ -166,7 +166,7 @@ def test_a_result_that_stays_at_its_worker_is_recorded_if_it_is_asked_for(
 ) -> None:
     run, recorded = recording
     listener, _ = submitted(run, [Place(0, 1, 5, 3, only_here)])
-    listener.settled(CallsFinished(7, 0, 1, KeptPayload(1, 10**6, b"w"), last=True))
+    listener.settled(CallsFinished(7, 0, 1, PayloadAtWorker(1, 10**6, b"w"), last=True))
     assert bool(recorded) is not only_here
 
 

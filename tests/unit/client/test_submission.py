@@ -9,8 +9,8 @@ import pytest
 
 import gridengine
 from gridengine.client import submission
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.serialize.payload import size_of
+from gridengine.status.snapshot import Snapshot
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 SIZE, CALLS, RUNNING, WINDOW = 300_000, 60, 2, 10

@@ -10,7 +10,7 @@ import pytest
 import gridengine
 from gridengine.client.submitter import place_for
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.inline import InlineScheduler
+from gridengine.schedulers.workerless import InlineScheduler
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import square
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.core.status import FunctionStatus, LaunchStatus, Status
 from gridengine.dispatcher.reports import MetricsFile, metrics
+from gridengine.status.rows import FunctionStatus, LaunchStatus, Status
 
 STATUS = Status(
     done=7,

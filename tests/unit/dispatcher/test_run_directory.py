@@ -27,9 +27,9 @@ from gridengine.dispatcher.run_directory import (
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Cores, Memory
 from gridengine.schedulers.base import Scheduler, adopt_none
-from gridengine.schedulers.by_hand import HandStartedScheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.scheduler import SlurmScheduler
+from gridengine.schedulers.workerless import HandStartedScheduler
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import Connection, ServerKeys
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gridengine.dispatcher.core.run_log import RunLog
-from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Identity, Request
 from gridengine.dispatcher.watch_server import (
     LEAST_INTERVAL,
@@ -17,6 +15,9 @@ from gridengine.dispatcher.watch_server import (
     Told,
     WatchStreams,
 )
+from gridengine.status.rows import Status
+from gridengine.status.run_log import RunLog
+from gridengine.status.watch_events import WatchEvent
 
 IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
 

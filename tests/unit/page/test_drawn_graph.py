@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FailureStatus, FunctionStatus, Status
-from gridengine.dispatcher.core.task_views import GraphFunction, GraphNode, GraphStatus
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory, laid_out
+from gridengine.status.rows import (
+    FailureStatus,
+    FunctionStatus,
+    GraphFunction,
+    GraphNode,
+    GraphStatus,
+    Status,
+)
 from tests.support.watched import WHO
 
 

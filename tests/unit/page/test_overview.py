@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.status import LaunchStatus, Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.page.overview import gone, overview
+from gridengine.status.rows import LaunchStatus, Status
 from tests.support.watched import WHO
 
 

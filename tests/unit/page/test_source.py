@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError
 from gridengine.page import source as module
 from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
+from gridengine.status.rows import Status
 from tests.support.watched import WHO
 
 

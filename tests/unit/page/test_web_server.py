@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status_views import status_of
-from gridengine.dispatcher.core.task_views import graph_of
+from gridengine.dispatcher.status_views import status_of
+from gridengine.dispatcher.task_views import graph_of
 from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
 from gridengine.errors import ClusterError
 from gridengine.page.access import Access

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.schedulers import detect
 from gridengine.settings.values import settings
 
 
@@ -20,3 +21,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         settings.cache_clear()
         yield tmp_path
     settings.cache_clear()
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with neither commands nor libraries."""
+    for name in ("SGE_ROOT", "DRMAA_LIBRARY_PATH", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(detect, "_linked", lambda environment: [])

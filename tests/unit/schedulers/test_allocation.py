@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine import schedulers
 from gridengine.resources.kinds import Memory
+from gridengine.schedulers import default
 from gridengine.schedulers.allocation import READERS, Allocation, allocation_here
 from gridengine.schedulers.detect import JOBS
 
@@ -138,15 +138,15 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be in a job of Slurm with one core, in a process that has chosen no scheduler yet."""
     for name, value in {**BATCH, "SLURM_CPUS_ON_NODE": "1", "SLURM_JOB_NUM_NODES": "2"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(schedulers, "_MADE", {})
-    monkeypatch.setattr(schedulers, "_ANNOUNCED", set())
+    monkeypatch.setattr(default, "_MADE", {})
+    monkeypatch.setattr(default, "_ANNOUNCED", set())
 
 
 @pytest.mark.usefixtures("job")
 def test_in_a_job_calls_run_on_its_cores_and_the_output_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    scheduler = schedulers.default_scheduler(7)
+    scheduler = default.default_scheduler(7)
     try:
         assert isinstance(scheduler, gridengine.ProcessScheduler)
         assert scheduler.slots == 1

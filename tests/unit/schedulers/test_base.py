@@ -11,10 +11,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler, SlurmScheduler
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.inline import InlineScheduler
-from gridengine.schedulers.nested import NestedScheduler
-from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.schedulers.worker_command import worker_command
+from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 
 pytestmark = pytest.mark.usefixtures("here")
 

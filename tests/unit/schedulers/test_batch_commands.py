@@ -14,7 +14,7 @@ from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, Token, WTi
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, shell
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 STATES: Mapping[str, WorkerStatus] = {
@@ -137,7 +137,7 @@ def test_arguments_become_options_but_for_those_that_are_ours() -> None:
     assert words == ["--queue=long", "--exclusive", "--max-rank=2", "--note=a b"]
     for given, native in (({"log": "x"}, ""), ({}, "-nx")):
         with pytest.raises(ConfigurationError, match="is not for users to set"):
-            own_options(EXAMPLE, given, native)
+            EXAMPLE.check(own_options(EXAMPLE, given, native))
 
 
 def test_a_shell_is_given_arguments_that_it_does_not_read() -> None:

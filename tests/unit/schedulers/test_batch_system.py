@@ -19,7 +19,7 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     failed,
 )
-from gridengine.schedulers.refusals import TooMany, refused
+from gridengine.schedulers.requests import TooMany, refused
 from gridengine.settings.values import settings
 
 

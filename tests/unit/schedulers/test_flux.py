@@ -17,7 +17,7 @@ from gridengine.schedulers.command import command_environment, error_text
 from gridengine.schedulers.command_launcher import explanation, refusal
 from gridengine.schedulers.flux import FluxCommands, seen_in
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 FLUX = FluxCommands()
@@ -43,7 +43,7 @@ def test_what_calls_request_is_said_in_fluxs_words(resources: Resource, words: l
 
 
 def test_memory_is_an_error_that_names_the_way() -> None:
-    with pytest.raises(ConfigurationError, match=r"Memory\(8\): Flux gives out cores"):
+    with pytest.raises(ConfigurationError, match=r"Memory\(8\): Flux gives out no memory"):
         options(Memory(8))
 
 

@@ -15,8 +15,7 @@ from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, WorkerArr
 from gridengine.schedulers.command import command_environment
 from gridengine.schedulers.htcondor import HTCondorCommands
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.options import worker_options
-from gridengine.schedulers.refusals import explanation, impossible
+from gridengine.schedulers.requests import explanation, impossible, worker_options
 from gridengine.settings.schema import BatchSite
 
 HTCONDOR = HTCondorCommands()

@@ -24,7 +24,7 @@ from gridengine.schedulers.command import command_environment, error_text
 from gridengine.schedulers.command_launcher import explanation, refusal
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.lsf import LSFCommands
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 LSF = LSFCommands()

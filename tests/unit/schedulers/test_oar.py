@@ -16,8 +16,13 @@ from gridengine.schedulers.batch_commands import Seen, WorkerArray
 from gridengine.schedulers.command import error_text
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.oar import OARCommands
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
-from gridengine.schedulers.refusals import explanation, refusal
+from gridengine.schedulers.requests import (
+    explanation,
+    own_options,
+    own_walltime,
+    refusal,
+    worker_options,
+)
 from gridengine.settings.schema import QueueSite
 
 OAR = OARCommands()
@@ -32,8 +37,8 @@ def options(resources: Resource, *own: str, **site: str) -> list[str]:
     [
         (ZERO, []),
         (Cores(4), ["--resource=nodes=1/core=4"]),
-        (WTime("2:00:00"), ["--resource=walltime=2:01:00"]),
-        (Cores(4) & WTime(60), ["--resource=nodes=1/core=4,walltime=0:02:00"]),
+        (WTime("2:00:00"), ["--resource=walltime=02:01:00"]),
+        (Cores(4) & WTime(60), ["--resource=nodes=1/core=4,walltime=00:02:00"]),
         (GPUs(2), ["--resource=nodes=1/gpu=2"]),
         (Cores(4) & GPUs(2), ["--resource=nodes=1/gpu=2/core=2"]),
     ],
@@ -46,7 +51,7 @@ def test_the_users_own_resources_are_joined_with_those_of_calls() -> None:
     own = ("-l", "host=1/core=8", "-p", "mem >= 64")
     assert options(WTime(60), *own, queue="long") == [
         *("-p", "mem >= 64", "--queue=long"),
-        "--resource=host=1/core=8,walltime=0:02:00",
+        "--resource=host=1/core=8,walltime=00:02:00",
     ]
     assert options(WTime(60), "--resource=walltime=1") == ["--resource=walltime=1"]
     with pytest.raises(ConfigurationError, match=r"Cores\(4\).* and -l host=1/core=8"):
@@ -56,7 +61,9 @@ def test_the_users_own_resources_are_joined_with_those_of_calls() -> None:
 
 
 def test_memory_is_an_error_that_names_the_way() -> None:
-    with pytest.raises(ConfigurationError, match=r'8 GB of memory[^$]*property="memnode'):
+    with pytest.raises(
+        ConfigurationError, match=r'Memory\(8\): OAR gives out no memory[^$]*property="memnode'
+    ):
         options(Memory(8))
 
 

@@ -25,9 +25,8 @@ from gridengine.schedulers.batch_system import TooMany
 from gridengine.schedulers.command import CommandRunner, error_text
 from gridengine.schedulers.command_launcher import explanation, impossible, refusal
 from gridengine.schedulers.launcher import Refused, Unreachable, WorkerStatus
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
-from gridengine.schedulers.pbs.commands import PBSCommands
-from gridengine.schedulers.pbs.jobs import seen_in
+from gridengine.schedulers.pbs import PBSCommands, seen_in
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 RECORDED = Path(__file__).parent / "recorded" / "openpbs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import threading
@@ -12,10 +13,11 @@ import pytest
 
 import gridengine
 from gridengine import schedulers
+from gridengine.schedulers import default
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.command_scheduler import CommandScheduler
-from gridengine.schedulers.inline import InlineScheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
+from gridengine.schedulers.workerless import InlineScheduler
 from gridengine.settings.schema import TABLES, SchedulerName
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
@@ -76,7 +78,32 @@ def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same(
         both.wait()
         return InlineScheduler()
 
-    monkeypatch.setattr(schedulers, "_MADE", {})
+    monkeypatch.setattr(default, "_MADE", {})
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda name: schedulers._once(name, make), ["one", "one"])
+        first, second = threads.map(lambda name: default._once(name, make), ["one", "one"])
     assert first is second
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("GridEngineScheduler", ["queue", "parallel_environment", "drmaa_library"]),
+        ("SlurmScheduler", ["partition", "account", "qos", "strict"]),
+        ("OARScheduler", ["queue", "account", "walltime", "strict"]),
+    ],
+)
+def test_a_signature_shows_the_arguments_of_the_system_and_those_that_all_have(
+    name: str, own: list[str]
+) -> None:
+    shown = list(inspect.signature(getattr(schedulers, name)).parameters)
+    assert shown[: len(own)] == own
+    assert shown[len(own) :][:2] == ["native", "max_workers"]
+    assert shown[-1] == "options"
+
+
+def test_the_signature_of_a_class_with_a_constructor_of_its_own_is_the_constructor_s() -> None:
+    class Ours(schedulers.SlurmScheduler):
+        def __init__(self, group: str) -> None:
+            super().__init__(account=group)
+
+    assert str(inspect.signature(Ours)) == "(group: 'str')"

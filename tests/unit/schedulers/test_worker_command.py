@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gridengine.schedulers import worker_command as module
 from gridengine.schedulers.worker_command import (
     hiding_flags,
+    job_name,
+    launch_script,
     python_command,
     python_path,
     worker_command,
 )
+from gridengine.worker.environment import EXPORTED, KEPT, SITE
 
 FILE = Path("/r/connection.json")
 
@@ -81,3 +86,131 @@ def test_an_installed_package_is_found_without_being_named(
     monkeypatch.setattr(module, "__file__", file)
     assert python_path("") == ""
     assert python_path("/a") == "/a"
+
+
+def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = folder / "worker.sh"
+    path.write_text(script)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MULTIPLE": "a\nb=c", "OLD": "1"}
+    return subprocess.run(
+        ["bash", str(path)], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_the_launch_script_quotes_what_it_is_given(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import os, sys; print(sys.argv[1:], os.environ['ODD'])",
+        "a 'b'; $HOME",
+    ]
+    script = launch_script(command, prologue=(), environment={"ODD": "it's $HOME"}, path="")
+    assert run_script(script, tmp_path).stdout == """["a 'b'; $HOME"] it's $HOME\n"""
+
+
+def test_a_failing_prologue_line_keeps_the_worker_from_starting_and_says_so(tmp_path: Path) -> None:
+    done = run_script(
+        launch_script(["echo", "worker"], prologue=["false", "true"], environment={}, path=""),
+        tmp_path,
+    )
+    assert done.returncode == 1
+    assert "worker\n" not in done.stdout
+    assert "the prologue failed with status 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("prologue", "given", "said"),
+    [
+        ("export A=1 B=1", {"environment": {"B": "2"}}, "A=1 B=2"),
+        ("export PYTHONPATH=/site", {"path": "/check out"}, "PYTHONPATH=/check out:/site"),
+        (
+            "export LD_LIBRARY_PATH=/site:$LD_LIBRARY_PATH",
+            {"caller": {"LD_LIBRARY_PATH": "/mine"}},
+            "LD_LIBRARY_PATH=/site:/mine",
+        ),
+    ],
+    ids=["the arguments' come last", "the package's folder comes first", "libraries are added"],
+)
+def test_a_worker_starts_with_the_variables_of_its_prologue_and_its_own(
+    tmp_path: Path, prologue: str, given: dict[str, Any], said: str
+) -> None:
+    wanted = said.split(" ") if "check" not in said else [said]
+    script = launch_script(["env"], prologue=[prologue], **given)
+    assert set(wanted) <= set(run_script(script, tmp_path).stdout.splitlines())
+
+
+def names_in(script: str, variable: str, folder: Path) -> set[str]:
+    """Return the names that the worker finds in a variable."""
+    done = run_script(script, folder)
+    assert not done.stderr
+    [said] = [line for line in done.stdout.splitlines() if line.startswith(f"{variable}=")]
+    return {name for name in said.partition("=")[2].split("=") if name}
+
+
+def test_the_worker_is_told_what_its_prologue_and_arguments_have_set(tmp_path: Path) -> None:
+    prologue = ["PATH=/opt/bin:$PATH", "unset OLD", "export NEW=1 HOME=$HOME", "local_one=1"]
+    script = launch_script(["env"], prologue=prologue, environment={"MINE": "1", "B": "2"})
+    # Debian's /etc/profile, which a login shell reads first, sets PATH.
+    assert names_in(script, KEPT, tmp_path) == {"PATH", "OLD", "NEW", "MINE", "B"}
+    assert names_in(launch_script(["env"], environment={"B": "2"}), KEPT, tmp_path) == {"B"}
+
+
+def test_what_a_prologue_has_set_is_known_where_it_leaves_no_commands_in_the_path(
+    tmp_path: Path,
+) -> None:
+    script = launch_script(["/usr/bin/env"], prologue=["export PATH=/opt/bin"])
+    assert names_in(script, KEPT, tmp_path) == {"PATH"}
+
+
+@pytest.mark.parametrize("name", ["x$(touch ran)", "`touch ran`", "a]b", "BASH_FUNC_f%%"])
+def test_odd_names_are_compared_and_not_run(name: str, tmp_path: Path) -> None:
+    script = launch_script(["env"], prologue=[f"cd {tmp_path}"])
+    path = tmp_path / "worker.sh"
+    path.write_text(script)
+    done = subprocess.run(
+        ["bash", str(path)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", name: "() {  echo\n}"},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert not (tmp_path / "ran").exists()
+    [said] = [line for line in done.stdout.splitlines() if line.startswith(f"{KEPT}=")]
+    assert name not in said
+
+
+def test_the_worker_is_told_when_it_is_to_have_the_site_s_variables(tmp_path: Path) -> None:
+    script = launch_script(["env"], environment=None, caller={"LD_LIBRARY_PATH": "/opt/lib"})
+    assert SITE in names_in(script, KEPT, tmp_path)
+    assert "/opt/lib" not in script
+
+
+def test_of_the_caller_s_environment_the_script_has_names_and_what_python_needs_to_start(
+    tmp_path: Path,
+) -> None:
+    caller = {"TOKEN": "hush", "IT'S": "hush", "LD_LIBRARY_PATH": "/opt/my lib"}
+    script = launch_script(["env"], caller=caller)
+    assert "hush" not in script
+    assert names_in(script, EXPORTED, tmp_path) == caller.keys()
+    assert "LD_LIBRARY_PATH=/opt/my lib" in run_script(script, tmp_path).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("risky", "risky"),
+        ("main.<locals>.risky", "risky"),
+        ("Trainer.train", "Trainer.train"),
+        ("<lambda>", "lambda"),
+        ("main.<locals>.<lambda>", "lambda"),
+        ("2body", "gridengine-2body"),
+        ("_hidden", "gridengine-_hidden"),
+        ("a/b:c@d\\e*f?g h,i\nj", "a-b-c-d-e-f-g-h-i-j"),
+        ("Größe", "Gr-e"),
+        ("", "gridengine"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_a_job_s_name_is_one_that_every_batch_system_takes(text: str, name: str) -> None:
+    assert job_name(text) == name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import KeptPayload, size_of
+from gridengine.serialize.payload import PayloadAtWorker, size_of
 
 
 def test_all_buffers_count_and_in_bytes_whatever_their_items_are() -> None:
@@ -13,7 +13,7 @@ def test_all_buffers_count_and_in_bytes_whatever_their_items_are() -> None:
 
 
 def test_it_is_empty_until_it_is_fetched() -> None:
-    payload = KeptPayload(7, 1000, b"w")
+    payload = PayloadAtWorker(7, 1000, b"w")
     assert (list(payload), payload.reference, payload.size, payload.worker) == ([], 7, 1000, b"w")
     payload.load = lambda: pickling.dump_values([5])
     assert pickling.load(payload.fetch()) == [5]

@@ -21,7 +21,7 @@ from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import (
     LARGE,
-    KeptBlocks,
+    ResultBlocks,
     StoredPayload,
     fetch,
     in_own_block,
@@ -203,7 +203,7 @@ def test_what_lies_in_a_block_of_this_process_can_be_moved_to_a_file(tmp_path: P
     assert in_own_block(b"small") == b"small"
     content = os.urandom(LARGE)
     moved, view = in_own_block(content), in_own_block(bytearray(LARGE))
-    kept = KeptBlocks(LARGE, tmp_path)
+    kept = ResultBlocks(LARGE, tmp_path)
     kept.keep([b"small", moved, view])
     assert bytes(moved) == content
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1

@@ -169,7 +169,7 @@ def test_an_error_says_what_to_do_about_what_it_is(
 
 def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -> None:
     text = text_of(pickling.dump_calls, [Holder(InlineScheduler())])
-    assert "argument 1 of call 0, at .model (a gridengine.schedulers.inline.Inline" in text
+    assert "argument 1 of call 0, at .model (a gridengine.schedulers.workerless.Inline" in text
     assert "try: leave it out: calls that a call makes" in text
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-from gridengine.dispatcher.core.status import FailureStatus
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.shared_objects import find
+from gridengine.status.rows import FailureStatus
 from gridengine.watching.call_descriptions import (
     MOST_SHOWN,
     call_arguments,

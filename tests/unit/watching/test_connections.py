@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError
+from gridengine.status.rows import Status
 from gridengine.watching import connections as module
 from gridengine.watching.connections import answers
 

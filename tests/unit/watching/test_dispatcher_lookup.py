@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
@@ -25,6 +24,7 @@ from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
+from gridengine.status.rows import LaunchStatus, Status, WorkerStatus
 from gridengine.watching import dispatcher_lookup
 from gridengine.watching.dispatcher_lookup import (
     answer_of,

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
-from gridengine.dispatcher.core.status import FailureStatus, FileFault, Status
-from gridengine.dispatcher.core.status_views import status_of
+from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.status.rows import FailureStatus, FileFault, Status
 from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
 from gridengine.watching.explanation import explain

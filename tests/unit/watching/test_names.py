@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import LaunchStatus, Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.status.rows import LaunchStatus, Status
 from gridengine.watching.names import (
     Known,
     SeveralMeant,

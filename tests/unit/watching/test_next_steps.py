@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.schedulers.refusals import explanation
+from gridengine.schedulers.requests import explanation
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.watching.next_steps import failure_step, next_step
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import Answer
+from gridengine.status.rows import FunctionStatus, Status, WorkerStatus
 from gridengine.watching.explanation import explain
 from tests.support.watched import WHO
 

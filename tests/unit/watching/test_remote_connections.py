@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.run_directory import CLIENT, WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import State
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.status.rows import Status
 from gridengine.watching import connections
 from gridengine.watching import remote_connections as module
 from gridengine.watching.remote_connections import RemoteWatched, answers

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.settings.schema import Settings
+from gridengine.status.rows import Status
 from gridengine.watching import dispatcher_lookup
 from gridengine.watching import runs_on_disk as module
 from gridengine.watching.dispatcher_lookup import answer_of

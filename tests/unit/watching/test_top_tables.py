@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from gridengine.cli.top import pressed
-from gridengine.dispatcher.core.status import Status, WatchEvent
-from gridengine.dispatcher.core.status_views import status_of
+from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.status.rows import Status
+from gridengine.status.watch_events import WatchEvent
 from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at, rows_of, table
 from gridengine.wire.messages import Measured
 from tests.support.core_play import Play, function

@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import (
-    FailureStatus,
-    FunctionStatus,
-    RunStatus,
-    Status,
-    WorkerStatus,
-)
 from gridengine.dispatcher.watch_messages import Answer, Ended, Identity, Line
+from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status, WorkerStatus
 from gridengine.watching import worker_logs as module
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.worker_logs import find_logs

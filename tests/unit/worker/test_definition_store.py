@@ -11,7 +11,7 @@ import pytest
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.shared_memory import (
     LARGE,
-    KeptBlocks,
+    ResultBlocks,
     StoredPayload,
     adopt,
     block_of,
@@ -82,7 +82,7 @@ def test_a_result_that_came_in_blocks_is_defined_by_them_without_a_copy() -> Non
     assert open_blocks() == []
 
 
-def kept_block(kept: KeptBlocks, letter: bytes) -> memoryview:
+def kept_block(kept: ResultBlocks, letter: bytes) -> memoryview:
     view = adopt(new_block(letter * LARGE), LARGE)
     kept.keep([b"pickle", view])
     return view
@@ -92,7 +92,7 @@ def test_the_descriptors_of_results_that_are_gone_are_those_of_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_memory, "MOST_BLOCKS", 2)
-    kept = KeptBlocks()
+    kept = ResultBlocks()
     first, second = (kept_block(kept, letter) for letter in (b"a", b"b"))
     del first
     third, fourth = (kept_block(kept, letter) for letter in (b"c", b"d"))
@@ -111,7 +111,7 @@ def in_memory() -> int:
 
 
 def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
-    kept = KeptBlocks(2 * LARGE, tmp_path / "runs")
+    kept = ResultBlocks(2 * LARGE, tmp_path / "runs")
     views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
     assert list(map(is_in_file, views)) == [True, True, False, False]
     assert in_memory() == 2
@@ -130,7 +130,7 @@ def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) 
 
 def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    kept = KeptBlocks(LARGE, tmp_path / "file")
+    kept = ResultBlocks(LARGE, tmp_path / "file")
     first = kept_block(kept, b"a")
     with pytest.raises(OSError, match="file"):
         kept_block(kept, b"b")
@@ -139,7 +139,7 @@ def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: P
 
 
 def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
-    agent = played_agent(result_blocks=KeptBlocks(LARGE, tmp_path))
+    agent = played_agent(result_blocks=ResultBlocks(LARGE, tmp_path))
     for name in (b"1", b"2"):
         agent.handle(Define(name, [], b"", 2, result=True), [b"pickle", name * LARGE])
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1

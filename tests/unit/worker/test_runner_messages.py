@@ -15,7 +15,7 @@ import pytest
 from gridengine.errors import CallError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
-from gridengine.serialize.shared_memory import LARGE, KeptBlocks, adopt, block_of, new_block
+from gridengine.serialize.shared_memory import LARGE, ResultBlocks, adopt, block_of, new_block
 from gridengine.wire.messages import (
     CANCELLED,
     OUT_OF_MEMORY,
@@ -103,9 +103,9 @@ def answer(*runs: int) -> Results:
     return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
 
 
-@pytest.mark.parametrize("sent_blocks", [None, KeptBlocks()])
+@pytest.mark.parametrize("sent_blocks", [None, ResultBlocks()])
 def test_large_results_have_their_descriptors_only_where_clients_may_be_sent_these(
-    sent_blocks: KeptBlocks | None,
+    sent_blocks: ResultBlocks | None,
 ) -> None:
     slot = Slot(sent_blocks=sent_blocks)
     buffer = adopt(new_block(bytes(LARGE)), LARGE)
@@ -279,7 +279,7 @@ def test_where_there_is_no_room_the_call_has_an_error(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(KeptBlocks, "keep", Mock(side_effect=full))
+    monkeypatch.setattr(ResultBlocks, "keep", Mock(side_effect=full))
     holder.change(1, kept=[(0, 7)])
     holder.returns(1, LARGE_PAYLOAD)
     [message], [payload] = holder.sent, holder.buffers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.dispatcher.core import books
-from gridengine.dispatcher.core.states import Phase
+from gridengine.dispatcher.core.model import Phase
 from tests.support.core_play import Play
 
 COUNTS = {

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from gridengine.dispatcher.core.calls import (
     FEW,
-    AwaitedResult,
     Client,
     OpenTask,
+    Pace,
     RemoteObject,
     Submitter,
     Unwanted,
+    added,
+    without,
 )
-from gridengine.dispatcher.core.figures import FunctionCounts, Pace
 from gridengine.dispatcher.core.tasks import Task
+from gridengine.status.figures import FunctionCounts
 from tests.support.core_play import SQUARE
 
 
@@ -65,23 +69,22 @@ def test_durations_are_told_apart_by_four_steps_for_each_power_of_two(
 
 def open_task(number: int = 1) -> OpenTask:
     function, pace = RemoteObject(SQUARE, 1), Pace()
-    return OpenTask(
-        Task(number, (b"",), 9), function, 9, Submitter(0, function, pace, Client(0)), pace
-    )
+    submitter = Submitter(0, function, pace, Client(0))
+    return OpenTask(function, submitter, pace, Task(number, (b"",), 9), 9)
 
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 5 * FEW])
-def test_few_or_many_wait_for_a_result_in_order_until_each_does_not_any_more(count: int) -> None:
-    awaited, tasks = AwaitedResult(1), [open_task(number) for number in range(count)]
+def test_few_or_many_stand_in_order_until_each_is_taken_out(count: int) -> None:
+    tasks = [open_task(number) for number in range(count)]
+    many: Collection[OpenTask] = ()
     for one in tasks:
-        awaited.add_waiting(one)
-    assert list(awaited.waiting) == tasks
+        many = added(many, one)
+    assert list(many) == tasks
     gone = tasks.pop(count // 2)
     for _ in "twice":
-        awaited.drop_waiting(gone)
-        assert list(awaited.waiting) == tasks
-    awaited.add_waiting(gone)
-    assert list(awaited.waiting) == [*tasks, gone]
+        many = without(many, gone)
+        assert list(many) == tasks
+    assert list(added(many, gone)) == [*tasks, gone]
 
 
 def test_of_several_cancellations_of_a_call_the_last_signal_counts() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Launch, Launched, Send
-from gridengine.dispatcher.core.status import ClientCounts
 from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
+from gridengine.status.snapshot import ClientCounts
 from gridengine.wire.messages import (
     NUMBER_BITS,
     Assignment,

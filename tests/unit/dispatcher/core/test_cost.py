@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Launched
-from gridengine.dispatcher.core.long_waits import LONG_WAIT_SECONDS
+from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand

@@ -213,14 +213,14 @@ def test_a_large_result_is_defined_to_a_worker_once_and_forgotten_after_its_last
 def test_workers_keep_a_bounded_number_of_results_that_new_calls_alone_may_need(
     play: Graph,
 ) -> None:
-    numbers = range(1, objects.KEPT_RESULTS + 3)
+    numbers = range(1, objects.IDLE_RESULTS + 3)
     for number in numbers:
         play.supply(number, LARGE)
         play.add(task(100 + number, number, kept=False))
         assert len(play.sent(Define)) == (1 if number > 1 else 2)  # the function before the first
         play.finish(100 + number)
-        forgotten = [Forget([input_name(R + number - objects.KEPT_RESULTS)])]
-        assert play.sent(Forget) == (forgotten if number > objects.KEPT_RESULTS else [])
+        forgotten = [Forget([input_name(R + number - objects.IDLE_RESULTS)])]
+        assert play.sent(Forget) == (forgotten if number > objects.IDLE_RESULTS else [])
     for number in (1, numbers[-1]):  # the one is sent again, the other is there
         play.add(task(200 + number, number, kept=False))
         assert len(play.sent(Define)) == (number == 1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core import (
-    failures,
-)
+from gridengine.dispatcher.core import outcomes
 from gridengine.dispatcher.core.tasks import CallsFinished
 from tests.support.core_play import Play, chunk, exhausted, lost_for_good
 
@@ -72,7 +70,7 @@ def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: 
     ],
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
-    assert failures.ending_of(exitcode) == words
+    assert outcomes.ending_of(exitcode) == words
 
 
 def test_a_process_of_this_machine_is_no_cluster_job() -> None:

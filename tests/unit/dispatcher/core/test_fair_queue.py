@@ -15,8 +15,8 @@ from gridengine.dispatcher.core.events import (
     Send,
     SubmittedAlike,
 )
-from gridengine.dispatcher.core.status_views import find_calls, status_of
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Task
+from gridengine.dispatcher.status_views import find_calls, status_of
 from gridengine.errors import UNNUMBERED
 from gridengine.wire.messages import NUMBER_BITS, Assign, Recall
 from tests.support.core_play import SQUARE, Play, assignment_of
@@ -101,7 +101,7 @@ def test_only_those_are_open_whose_turn_has_come_and_each_has_its_own_payload() 
     play = play_with(10, first=7, workers=2)
     state = play.core.state
     assert sorted(state.open_tasks) == [FIRST, FIRST + 1, FIRST + 2]  # and the one that is next
-    assert (state.blocks.tasks, state.calls_waiting, state.task_count) == (7, 8, 10)
+    assert (state.bundles.tasks, state.calls_waiting, state.task_count) == (7, 8, 10)
     sends = [one for one in play.seen(Send) if isinstance(one.message, Assign)]
     assert [list(one.buffers) for one in sends] == [[b"calls 0"], [b"calls 1"]]
     assert [one.first for one in play.assigned()] == [7, 8]
@@ -136,7 +136,7 @@ def test_what_a_dispatcher_before_had_settled_or_assigned_of_them_does_not_wait(
     run = RestoredRun(9, b"w", FIRST + 1, 0, 1)
     play.play(Restored(runs=[run]))
     assert not play.core.state.has_any(range(FIRST + 6, FIRST + 9))
-    waiting = [task for block in play.core.state.blocks for task in block.numbers]
+    waiting = [task for block in play.core.state.bundles for task in block.numbers]
     assert waiting == []
     assert play.core.state.calls_waiting == 6  # nobody has the run's worker: it waits again
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core.calls import Broken, Span
 from gridengine.dispatcher.core.events import Tick
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Broken
 from tests.support.core_play import Play
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core import worker_lifecycle
-from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultKept
+from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultStays
 from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.wire.messages import (
     VALUES,
     Assignment,
@@ -60,9 +60,9 @@ def kept_at(play: Play, worker: bytes, task: Task) -> None:
 def test_a_call_goes_to_where_what_it_needs_is_and_nothing_is_sent() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
-    [kept], [finished] = play.seen(ResultKept), play.seen(CallsFinished)
+    [kept], [finished] = play.seen(ResultStays), play.seen(CallsFinished)
     assert finished.payload is kept.payload
-    assert (type(kept.payload), kept.payload.reference) == (KeptPayload, FIRST)
+    assert (type(kept.payload), kept.payload.reference) == (PayloadAtWorker, FIRST)
     for number in (200, 201):  # and not to who came last
         play.play(Submitted(CUBE, [needs(number, FIRST)]))
         [one] = play.assigned(b"b")

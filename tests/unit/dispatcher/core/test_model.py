@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
@@ -31,7 +30,7 @@ def queue_with(
 def span_of(count: int = 1, seconds: float | None = None) -> Span:
     function, pace = RemoteObject(SQUARE, 1), Pace(seconds)
     submitter = Submitter(0, function, pace, Client(0))
-    one = OpenTask(Task(1, (b"",), count), function, count, submitter, pace)
+    one = OpenTask(function, submitter, pace, Task(1, (b"",), count), count)
     return Span(one, 0, count, ANY)
 
 

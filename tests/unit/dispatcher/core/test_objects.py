@@ -75,7 +75,7 @@ def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None
 def test_the_oldest_function_out_of_use_is_forgotten_and_sent_again_when_it_is_used() -> None:
     play = Play()
     play.hello()
-    for number in range(objects.KEPT_FUNCTIONS + 1):
+    for number in range(objects.IDLE_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
@@ -87,7 +87,7 @@ def test_a_function_in_use_is_never_forgotten() -> None:
     play = Play()
     play.running()
     play.hello(b"v", pid=8)
-    for number in range(2 * objects.KEPT_FUNCTIONS):
+    for number in range(2 * objects.IDLE_FUNCTIONS):
         play.submit(1, function=function(number))
         play.done(play.assigned(b"v")[0], worker=b"v")
         assert Forget([b"square"]) not in play.sent(Forget)
@@ -100,8 +100,8 @@ def big(number: int, size: int) -> Function:
 @pytest.mark.parametrize(
     ("sizes", "forgotten"),
     [
-        pytest.param([1, objects.KEPT_BYTES], b"f1", id="a large one"),
-        pytest.param([objects.KEPT_BYTES // 2 - 100] * 3, b"f0", id="too large together"),
+        pytest.param([1, objects.IDLE_BYTES], b"f1", id="a large one"),
+        pytest.param([objects.IDLE_BYTES // 2 - 100] * 3, b"f0", id="too large together"),
     ],
 )
 def test_functions_out_of_use_are_forgotten_when_they_are_large(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span, Unwanted
-from gridengine.dispatcher.core.outcomes import cut, has_failed, may_grow, unwritable
+from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span
+from gridengine.dispatcher.core.outcomes import has_failed, may_grow, unwritable
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, Memory
@@ -44,8 +44,16 @@ def parts(spans: list[Span]) -> list[tuple[int, int]]:
 def test_of_calls_some_are_wanted_and_some_not(
     unwanted: tuple[int, int], outside: list[tuple[int, int]], inside: list[tuple[int, int]]
 ) -> None:
-    found = cut([span(2, 10), span(20, 25)], Unwanted(*unwanted))
-    assert tuple(map(parts, found)) == (outside, inside)
+    found = [one.split([unwanted]) for one in (span(2, 10), span(20, 25))]
+    wanted, rejected = ([*first, *second] for first, second in zip(*found, strict=True))
+    assert (parts(wanted), parts(rejected)) == (outside, inside)
+
+
+def test_of_calls_all_but_several_ranges_are_left_whatever_the_order_of_these() -> None:
+    ranges = [(20, 30), (3, 5), (5, 7), (4, 6)]
+    wanted, rejected = span(2, 25).split(ranges)
+    assert parts(wanted) == [(2, 3), (7, 20)]
+    assert parts(rejected) == [(3, 7), (20, 25)]
 
 
 def open_task(play: Play) -> OpenTask:

@@ -134,7 +134,7 @@ def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
 
 
 def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioner_module, "KEPT_WITHDRAWN", 5)
+    monkeypatch.setattr(provisioner_module, "MOST_WITHDRAWN", 5)
     provisioner = make()
     for number in range(20):
         provisioner.add_launched(handles(number), 0)

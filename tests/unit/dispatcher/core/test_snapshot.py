@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core.events import Launched
-from gridengine.dispatcher.core.status import DemandCounts, Snapshot
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
+from gridengine.status.snapshot import DemandCounts, Snapshot
 from gridengine.wire.messages import RETRYABLE, Result, Results
 from tests.support.core_play import Play
 

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.events import (
     ClientLeft,
     Event,
     ResultFetched,
-    ResultKept,
+    ResultStays,
 )
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
@@ -22,7 +22,7 @@ from gridengine.dispatcher.core.tasks import (
     Task,
     TaskMessage,
 )
-from gridengine.dispatcher.io_loop import KeptPayloads
+from gridengine.dispatcher.io_loop import PayloadsAtWorkers
 from gridengine.dispatcher.serving.client_process import ENDED
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -30,7 +30,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -231,8 +231,11 @@ def test_a_result_that_has_stayed_at_a_worker_is_told_once_it_is_here_and_others
 ) -> None:
     process.submit(process.task(1, count=2), function=FUNCTION)
     asked: list[int] = []
-    kept, payload = KeptPayloads(asked.append, lambda references: None), KeptPayload(5, 9, b"w")
-    kept.add(ResultKept(payload))
+    kept, payload = (
+        PayloadsAtWorkers(asked.append, lambda references: None),
+        PayloadAtWorker(5, 9, b"w"),
+    )
+    kept.add(ResultStays(payload))
     process.unsettled.settle(CallsFinished(process.first + 1, 0, 1, payload))
     process.unsettled.settle(CallsFinished(process.first + 1, 1, 2, [b"other"], last=True))
     process.clients.flush()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gridengine.dispatcher.standalone import background
-from gridengine.dispatcher.standalone.background import keeping_options
+from gridengine.dispatcher.standalone.background import replacing_options
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.journal.lock_file import Holder, LockFile
@@ -25,25 +25,25 @@ def test_options_that_a_full_disk_does_not_take_are_an_error_that_says_so(
 
     monkeypatch.setattr(background, "write_private", write_private)
     with pytest.raises(ConfigurationError, match=r"options.json: No space left on device"):
-        background.keep_options(DispatcherFolder(tmp_path), StartOptions("processes"))
+        background.write_options(DispatcherFolder(tmp_path), StartOptions("processes"))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_start_that_fails_leaves_no_options_or_those_that_there_were(tmp_path: Path) -> None:
     folder = DispatcherFolder(tmp_path)
-    with pytest.raises(ClusterError), keeping_options(folder, StartOptions("slurm")):
+    with pytest.raises(ClusterError), replacing_options(folder, StartOptions("slurm")):
         raise ClusterError("no")
     assert not list(tmp_path.iterdir())
-    with keeping_options(folder, StartOptions("processes")):
+    with replacing_options(folder, StartOptions("processes")):
         assert folder.options() == StartOptions("processes")
-    with pytest.raises(ClusterError), keeping_options(folder, StartOptions("slurm")):
+    with pytest.raises(ClusterError), replacing_options(folder, StartOptions("slurm")):
         raise ClusterError("no")
     assert folder.options() == StartOptions("processes")
 
 
 def test_a_start_that_is_interrupted_may_go_on_by_its_options(tmp_path: Path) -> None:
     folder = DispatcherFolder(tmp_path)
-    with pytest.raises(KeyboardInterrupt), keeping_options(folder, StartOptions("slurm")):
+    with pytest.raises(KeyboardInterrupt), replacing_options(folder, StartOptions("slurm")):
         raise KeyboardInterrupt
     assert folder.options() == StartOptions("slurm")
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from gridengine.schedulers import detect
+from gridengine.schedulers.checks import State
+from gridengine.schedulers.command import Answer
 from gridengine.schedulers.grid_engine.diagnostics import (
+    NOWHERE,
     Diagnostics,
     Failure,
+    Limit,
+    findings,
     parse_accounting,
     parse_error_reasons,
     parse_id,
+    parse_limit,
     parse_master_log,
     parse_scheduling,
 )
@@ -139,3 +147,107 @@ def test_no_parallel_environment_is_another_thing_than_no_answer(
             words.parallel_environments()
     else:
         assert words.parallel_environments() == answer
+
+
+ROW = """    <job_list state="running">
+      <JB_job_number>442</JB_job_number>
+      <JAT_prio>0.50000</JAT_prio>
+      <JB_name>j.sh</JB_name>
+      <state>r</state>
+      <JAT_start_time>2026-11-28T12:05:28</JAT_start_time>
+      <queue_name>{queue}</queue_name>
+      <slots>1</slots>{task}
+    </job_list>
+"""
+QUEUE = """qname                 short.q
+min_cpu_interval      00:05:00
+s_rt                  00:00:10
+h_rt                  {h_rt}
+s_cpu                 INFINITY
+h_cpu                 {h_cpu}
+"""
+JOB = """job_number:                 442
+hard resource_list:         h_vmem=1G,h_rt={h_rt}
+usage         1:            cpu=00:00:00, mem=0.00000 GB s
+"""
+
+
+class Played(Diagnostics):
+    """A Grid Engine that prints this, and notes what it was asked."""
+
+    def __init__(self, rows: str, job: str = "") -> None:
+        super().__init__(NOWHERE)
+        self.rows, self.job = rows, job
+        self.asked: list[str] = []
+
+    def ask(self, name: str, *arguments: str) -> Answer:
+        self.asked.append(f"{name} {arguments[0]} {arguments[1]}")
+        if name == "qconf":
+            limited = QUEUE.format(h_rt="01:00:00", h_cpu="INFINITY")
+            return Answer(limited if arguments[1].startswith("short.q") else "")
+        return Answer(self.job if arguments[0] == "-j" else self.rows)
+
+
+def test_the_shorter_limit_of_queue_and_job_counts() -> None:
+    rows = ROW.format(queue="short.q@vm", task="<tasks>2</tasks>")
+    queue = Played(rows)
+    assert queue.limits(["442.2"]) == {"442.2": (3600.0, "h_rt=01:00:00 of queue short.q@vm")}
+    job = Played(rows, JOB.format(h_rt="0:30:0"))
+    assert job.limits(["442.2"]) == {"442.2": (1800.0, "h_rt=0:30:0 of job 442")}
+
+
+def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out() -> None:
+    played = Played(
+        "".join(ROW.format(queue="all.q@vm", task=f"<tasks>{task}</tasks>") for task in (1, 2))
+    )
+    limits = played
+    for _ in range(2):
+        assert limits.limits(["442.1", "442.2", "442.3"]) == dict.fromkeys(
+            ["442.1", "442.2"], Limit(math.inf)
+        )
+    assert played.asked == ["qstat -xml -s", "qstat -j 442", "qconf -sq all.q@vm", "qstat -xml -s"]
+
+
+@pytest.mark.parametrize("told", ["", "<job_list>", "<job_list><tasks>1</tasks></job_list>"])
+def test_of_what_is_printed_otherwise_nothing_is_known(told: str) -> None:
+    assert Played(told).limits(["442.1"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("h_rt", "h_cpu", "seconds"),
+    [
+        ("INFINITY", "INFINITY", math.inf),
+        ("02:00:00", "INFINITY", 7200),
+        ("7200", "3600", 3600),
+        ("INFINITY", "00:10:00", 600),
+    ],
+)
+def test_a_queue_s_limits_are_those_that_end_a_job(h_rt: str, h_cpu: str, seconds: float) -> None:
+    assert parse_limit(QUEUE.format(h_rt=h_rt, h_cpu=h_cpu), "it").seconds == seconds
+
+
+@pytest.fixture(autouse=True)
+def _no_library_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "_linked", lambda environment: [])
+
+
+def found(**environment: str) -> list[tuple[str, State, str]]:
+    return [(one.check, one.state, one.text) for one in findings({"PATH": "", **environment})]
+
+
+def test_without_root_command_and_library_there_is_no_grid_engine() -> None:
+    text = "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
+    assert found() == [("environment", State.ABSENT, text)]
+
+
+def test_with_the_command_alone_the_root_is_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "qconf").touch(mode=0o755)
+    assert found(PATH=str(tmp_path)) == [("environment", State.ABSENT, "SGE_ROOT is not set")]
+
+
+def test_a_library_that_is_not_where_it_should_be_is_named(tmp_path: Path) -> None:
+    ((check, state, text),) = found(DRMAA_LIBRARY_PATH=f"{tmp_path}/libdrmaa.so")
+    assert (check, state) == ("library", State.BROKEN)
+    assert (
+        text == f"there is no DRMAA library where DRMAA_LIBRARY_PATH says: {tmp_path}/libdrmaa.so"
+    )

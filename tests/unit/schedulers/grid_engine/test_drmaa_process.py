@@ -1,16 +1,223 @@
-"""What the process that speaks DRMAA does with cluster tasks that are to go, played with a library
-that is not there.
-"""
+"""The messages between a user's process and the one that speaks DRMAA."""
 
 from __future__ import annotations
 
+import ctypes
+import json
+import sys
+import time
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gridengine.schedulers.grid_engine import drmaa_process
-from gridengine.schedulers.grid_engine.drmaa_process import DrmaaServer, failure
+from gridengine.schedulers.grid_engine.drmaa_process import (
+    DrmaaServer,
+    exit_information,
+    failure,
+    library_names,
+    read_content,
+    read_size,
+    run_bulk,
+    write_message,
+)
+
+
+class Channel:
+    """A stream socket on which what was sent arrives in pieces of so many bytes."""
+
+    def __init__(self, most: int = 1 << 20) -> None:
+        self.content = b""
+        self.most = most
+        self.timeouts: list[float] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.content += data
+
+    def recv(self, size: int) -> bytes:
+        size = min(size, self.most)
+        piece, self.content = self.content[:size], self.content[size:]
+        return piece
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+
+@pytest.mark.parametrize("most", [1, 3, 1 << 20])
+@pytest.mark.parametrize("message", [None, [1, "run", {"name": "ä\udcff"}], ["x" * 10_000]])
+def test_a_message_comes_back_in_whatever_pieces_it_arrives(message: Any, most: int) -> None:
+    channel: Any = Channel(most)
+    write_message(channel, message)
+    write_message(channel, "next")
+    assert read_content(channel, read_size(channel)) == message
+    assert read_content(channel, read_size(channel)) == "next"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\5[1,2"])
+def test_an_end_in_the_middle_of_a_message_is_the_end_of_the_other(content: bytes) -> None:
+    channel: Any = Channel()
+    channel.content = content
+    with pytest.raises(ConnectionResetError):
+        read_content(channel, read_size(channel))
+
+
+@pytest.mark.parametrize(
+    ("content", "error"), [(b"[1,", json.JSONDecodeError), (b"\xff\xfe\xfd", UnicodeDecodeError)]
+)
+def test_what_is_no_message_is_a_value_error(content: bytes, error: type[ValueError]) -> None:
+    channel: Any = Channel()
+    channel.content = len(content).to_bytes(4, "big") + content
+    with pytest.raises(error):
+        read_content(channel, read_size(channel))
+
+
+def test_only_who_has_a_time_limit_sets_one_and_one_that_is_over_is_no_block() -> None:
+    channel: Any = Channel()
+    write_message(channel, 1)
+    size = read_size(channel)
+    assert channel.timeouts == []
+    read_content(channel, size, time.monotonic() - 5)
+    assert all(seconds > 0 for seconds in channel.timeouts)
+    assert channel.timeouts
+
+
+class ExitTimeoutException(Exception):
+    """As the package's."""
+
+
+class NoSuchJob(Exception):
+    """As the package's."""
+
+
+class Values(ctypes.Structure):
+    """As the package's, of which nothing is known."""
+
+
+class Library:
+    """A library that answers each function as a test says."""
+
+    drmaa_attr_values_t = drmaa_job_ids_t = Values
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+        self.facts: dict[str, int | str] = {}
+        self.ids: list[str] = []
+        self.released = 0
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> object:
+        """As the package's `c`."""
+        return function(*arguments)
+
+    def drmaa_wait(self, job: bytes, *arguments: Any) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def __getattr__(self, function: str) -> Callable[..., None]:
+        """One of the functions that tell a fact."""
+        name = function.removeprefix("drmaa_wif").removeprefix("drmaa_wexit")
+
+        def tell(answer: Any, status: Any) -> None:
+            answer._obj.value = self.facts.get(name, 0)
+
+        return tell
+
+    def drmaa_wtermsig(self, name: Any, size: int, status: Any) -> None:
+        name.value = str(self.facts["signal"]).encode()
+
+    def drmaa_run_bulk_jobs(self, ids: Any, job: Any, start: int, end: int, step: int) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.ids = [f"7.{number}" for number in range(start, min(end, 5) + 1, step)]
+
+    def drmaa_get_next_job_id(self, ids: Any, name: Any, size: int) -> None:
+        if not self.ids:
+            raise StopIteration
+        name.value = self.ids.pop(0).encode()
+
+    def drmaa_release_job_ids(self, ids: Any) -> None:
+        self.released += 1
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    one = Library()
+    package = types.ModuleType("drmaa")
+    helpers = types.SimpleNamespace(c=one.call, adapt_rusage=lambda usage: {"cpu": "1.0"})
+    errors = types.SimpleNamespace(
+        ExitTimeoutException=ExitTimeoutException, InvalidJobException=NoSuchJob
+    )
+    for name, part in (("wrappers", one), ("helpers", helpers), ("errors", errors)):
+        setattr(package, name, part)
+        monkeypatch.setitem(sys.modules, f"drmaa.{name}", part)
+    monkeypatch.setitem(sys.modules, "drmaa", package)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"exited": 1, "status": 3}, {"status": 3}),
+        ({"exited": 1, "status": 0}, {"status": 0}),
+        ({"signaled": 1, "signal": "SIGKILL"}, {"signal": "SIGKILL"}),
+        ({"aborted": 1, "exited": 1, "status": 3}, {"aborted": True}),
+        ({}, {}),
+    ],
+)
+def test_how_a_job_ended_is_told_with_what_it_used(
+    library: Library, facts: dict[str, int | str], told: dict[str, object]
+) -> None:
+    library.facts = facts
+    assert exit_information("7.1") == {**told, "usage": {"cpu": "1.0"}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ExitTimeoutException(), None),
+        (NoSuchJob("code 18: no such job"), {"words": "code 18: no such job"}),
+        (Exception("code 24: no usage"), {"aborted": True, "usage": {}}),
+    ],
+)
+def test_a_job_of_which_there_is_no_record_is_told_apart_from_one_that_runs(
+    library: Library, fault: Exception, told: dict[str, object] | None
+) -> None:
+    library.fault = fault
+    assert exit_information("7.1") == told
+
+
+def test_other_errors_are_raised(library: Library) -> None:
+    library.fault = Exception("code 2: DRM communication failure")
+    with pytest.raises(Exception, match="communication failure"):
+        exit_information("7.1")
+
+
+@pytest.mark.parametrize(("count", "ids"), [(1, ["7.1"]), (3, ["7.1", "7.2", "7.3"])])
+def test_the_tasks_of_an_array_have_ids_in_their_order(
+    library: Library, count: int, ids: list[str]
+) -> None:
+    assert run_bulk(None, count) == ids
+    assert library.released == 1
+
+
+def test_of_a_list_that_is_shorter_all_are_told(library: Library) -> None:
+    assert len(run_bulk(None, 9)) == 5
+    assert library.released == 1
+
+
+def test_a_list_that_was_not_made_is_not_freed(library: Library) -> None:
+    library.fault = Exception("refused")
+    with pytest.raises(Exception, match="refused"):
+        run_bulk(None, 3)
+    assert library.released == 0
+
+
+def test_it_says_what_it_is() -> None:
+    session = types.SimpleNamespace(drmsInfo="SGE 8.1", drmaaImplementation="libdrmaa 1.0")
+    assert library_names(session) == {"system": "SGE 8.1", "implementation": "libdrmaa 1.0"}
+
 
 ALL = "all"
 

@@ -5,31 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gridengine.errors import SubmissionRefused, TimeoutError
+from gridengine.errors import ConfigurationError, SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
+from gridengine.schedulers.batch_words import split_words
 from gridengine.schedulers.grid_engine import launcher as module
-from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System
+from gridengine.schedulers.grid_engine.diagnostics import Limit
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
+    DrmaaTask,
     GridEngineLauncher,
+    ending_of,
 )
-from gridengine.schedulers.grid_engine.refusals import refusal, unavailable
-from gridengine.schedulers.grid_engine.request import Request
-from gridengine.schedulers.grid_engine.states import DrmaaTask, ending_of
-from gridengine.schedulers.grid_engine.time_limits import Limit
+from gridengine.schedulers.grid_engine.options import (
+    GridEngineWords,
+    OwnArguments,
+    Request,
+    check_submits,
+)
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
-    Unavailable,
     Unreachable,
     WorkerStatus,
 )
+from gridengine.schedulers.requests import refusal, unavailable
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 TWO = Handle("7.2", "/nowhere/worker.1.2.log")
@@ -81,7 +85,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
     ],
 )
 def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str) -> None:
-    error = refusal(DrmaaRefused("DeniedByDrmException", words), "-q nosuch.q")
+    error = refusal(GridEngineWords(), words, ["-q nosuch.q"], 1)
     assert isinstance(error, SubmissionRefused)
     assert f"{words}; it was asked for: -q nosuch.q" in error.message
     assert remedy in (error.hint or "")
@@ -98,7 +102,7 @@ def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str)
     ],
 )
 def test_where_no_session_opens_there_is_a_remedy(words: str, remedy: str) -> None:
-    error = unavailable(Unavailable(words))
+    error = unavailable(GridEngineWords(), words)
     assert words in error.message
     assert remedy in (error.hint or "")
 
@@ -126,6 +130,9 @@ class Told:
     def error_state(self, job: str) -> str:
         return self.reason
 
+    def limits(self, ids: Iterable[str]) -> dict[str, Limit]:
+        return {}
+
     def logged_failure(self, job: str) -> None:
         return None
 
@@ -138,7 +145,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
     """A launcher of a task that is known to have failed, and not yet how."""
     monkeypatch.setattr(module, "END_SECONDS", 0.0)
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-    launcher, said = GridEngineLauncher(run, script="true", request=Request()), Told()
+    launcher, said = GridEngineLauncher(run, script="true", own=OwnArguments()), Told()
     vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(Request())})
     assert launcher.poll([ONE]) == {}
     return launcher, said
@@ -212,10 +219,9 @@ def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time
         asked.append(list(ids))
         return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
 
-    limited = DrmaaTask(Request(resources={"h_rt": 60}))
-    vars(launcher).update(
-        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(of=limits_of)
-    )
+    limited = DrmaaTask(Request(values={"h_rt": "60"}))
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: limited})
+    said.limits = limits_of
     said.state = "queued_active", None
     launcher.poll([ONE, TWO])
     said.state = "running", None
@@ -258,7 +264,7 @@ class Kept:
 def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
     """A launcher of a dispatcher that was started again."""
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print, epoch=2)
-    launcher, kept = GridEngineLauncher(run, script="true", request=Request()), Kept()
+    launcher, kept = GridEngineLauncher(run, script="true", own=OwnArguments()), Kept()
     vars(launcher).update(_session=kept)
     return launcher, kept
 
@@ -292,3 +298,14 @@ def test_a_session_is_told_again_which_tasks_stay_when_it_could_not_be(
     session.error = None
     launcher.keep([TWO])
     assert session.kept == {"7.2"}
+
+
+@pytest.mark.parametrize("native", ["-w v", "-l h_rt=60 -w p", "-verify"])
+def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
+    with pytest.raises(ConfigurationError, match="has Grid Engine check jobs and take none"):
+        check_submits(split_words(native))
+
+
+@pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])
+def test_others_are_taken(native: str) -> None:
+    check_submits(split_words(native))

@@ -1,23 +1,104 @@
-"""What calls ask for, in Grid Engine's words."""
+"""What a cluster task asks for, in Grid Engine's words, and which of its limits it reached."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
+from gridengine.schedulers import GridEngineScheduler
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
 from gridengine.schedulers.grid_engine.options import (
+    GridEngineWords,
+    OwnArguments,
+    Request,
     by_shell,
     first_environment,
     parse_environments,
     request_for,
+    words_for,
 )
-from gridengine.schedulers.grid_engine.request import Request
-from gridengine.settings.values import GridEngineSite
+from gridengine.schedulers.requests import own_options
+from gridengine.settings.values import GridEngineSite, SlurmSite
+
+
+def request(native: str = "", *, site: GridEngineSite | None = None, **given: Any) -> Request:
+    words = GridEngineWords(unasked)
+    return Request.of(words, words.completed(own_options(words, given, native)), site)
+
+
+def test_resources_become_one_l_option() -> None:
+    assert (
+        request(h_vmem="10G", h_rt=7200, gpu=True, host=False).native
+        == "-l h_vmem=10G,h_rt=7200,gpu=true,host=false"
+    )
+
+
+def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
+    given = request(" -P physics ", queue="all.q", parallel_environment="smp 4", gpu=1)
+    assert given.native == "-l gpu=1 -q all.q -pe smp 4 -P physics"
+
+
+@pytest.mark.parametrize(
+    ("usage", "environment", "fault"),
+    [
+        ({"ru_wallclock": "61.0", "maxvmem": "1000.0"}, None, TimeoutError),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, None, OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, "smp 2", None),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**31)}, "smp 2", OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**31)}, "smp 2-8", OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": "1000.0"}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
+    usage: dict[str, str], environment: str | None, fault: type[Exception] | None
+) -> None:
+    own = {"parallel_environment": environment} if environment else {}
+    assert request(h_rt="00:01:00", h_vmem="1G", **own).fault(usage) is fault
+
+
+def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
+    site = GridEngineSite(memory_per_slot=False)
+    asked = request(site=site, parallel_environment="smp 2", h_vmem="1G")
+    assert asked.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"h_vmem": ["10G"]}, TypeError),
+        ({"h_vmem": "10 G"}, ConfigurationError),
+        ({"h_vmem": "10G,h_rt=1"}, ConfigurationError),
+        ({"queue": 3}, TypeError),
+        ({"queue": "all.q -now y"}, ConfigurationError),
+        ({"parallel_environment": "smp"}, ConfigurationError),
+        ({"parallel_environment": ("smp", 4)}, TypeError),
+        ({"native": None}, TypeError),
+        ({"max_workers": 0}, ConfigurationError),
+        ({"max_workers": "4"}, TypeError),
+        ({"jobs_per_worker": 0}, ConfigurationError),
+        ({"prologue": [1]}, TypeError),
+        ({"environment": ["A=1"]}, TypeError),
+        ({"environment": {"A": 1}}, TypeError),
+        ({"environment": {"A B": "1"}}, ConfigurationError),
+        ({"python": Path("/usr/bin/python3")}, TypeError),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(
+    given: dict[str, object], error: type[Exception]
+) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(error) as caught:
+        GridEngineScheduler(**given)  # type: ignore[arg-type]
+    assert name in str(caught.value)
+    text = repr(next(iter(value)) if isinstance(value, (dict, list)) else value).strip("'")
+    assert text in str(caught.value)
 
 
 class Seats(Capacity):
@@ -36,14 +117,10 @@ def unasked() -> NoReturn:
 def grid_engine(
     resources: Resource, factor: float = 1.0, *, site: GridEngineSite | None = None, **own: Any
 ) -> str:
-    given = {
-        name: own.pop(name) for name in ("queue", "parallel_environment", "native") if name in own
-    }
-    request = Request(**given, resources=own)
     find = (lambda: "smp") if (resources.get(Cores) or Cores(1)).N > 1 else unasked
-    return request_for(
-        request, Demand(resources, factor), site or GridEngineSite(), find
-    ).specification()
+    given = OwnArguments(own, own.pop("native", ""))
+    site = site or GridEngineSite()
+    return request_for(GridEngineWords(find), given, Demand(resources, factor), site).native
 
 
 @pytest.mark.parametrize(
@@ -105,6 +182,12 @@ def test_what_is_in_quotes_is_no_option(native: str) -> None:
     assert grid_engine(ZERO, native=native) == grid_engine(ZERO, site=GridEngineSite(native=native))
 
 
+def test_what_is_in_native_arrives_as_it_is() -> None:
+    native = """-ac note="two words",path=a\\b -N 'a b' -A a\\"b -q *@@rack"""
+    assert grid_engine(ZERO, native=native) == native
+    assert asked({"native": native}, system=TORQUE) == native
+
+
 def test_a_quote_that_is_not_closed_is_an_error() -> None:
     for own in ({"native": "-N 'a"}, {"site": GridEngineSite(native="-N 'a")}):
         with pytest.raises(ConfigurationError, match="'a\" cannot be read: No closing quotation"):
@@ -132,11 +215,11 @@ def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_n
     ("resources", "own", "more"),
     [
         (Memory(8), {"h_vmem": "4G"}, ""),
-        (Memory(8), {"native": "-l mem_free=1G,h_vmem=4G"}, "h_vmem"),
+        (Memory(8), {"native": "-l mem_free=1G,h_vmem=4G"}, "-l h_vmem=4G"),
         (Cores(4), {"parallel_environment": "smp 2"}, ""),
         (Cores(4), {"parallel_environment": "smp 2-4"}, ""),
         (Cores(1), {"native": "-pe smp 2"}, ""),
-        (WTime("2:00:00"), {"h_rt": "01:00:00"}, "02:01:00"),
+        (WTime("2:00:00"), {"h_rt": "01:00:00"}, ""),
         (GPUs(1), {"gpu": 1}, ""),
         (Token("big"), {"queue": "all.q"}, ""),
         (Seats(1), {"seats": 1}, ""),
@@ -145,10 +228,10 @@ def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_n
 def test_what_scheduler_and_call_both_say_is_an_error_that_names_both(
     resources: Resource, own: dict[str, Any], more: str
 ) -> None:
-    ((name, value),) = own.items()
+    said = request(**own).native
     with pytest.raises(ConfigurationError) as caught:
         grid_engine(resources, site=GridEngineSite(tokens={"big": "-q big.q"}), **own)
-    for word in (repr(resources), f"{name}={value!r}", more):
+    for word in (repr(resources), f"{more or said} of the scheduler"):
         assert word in str(caught.value)
 
 
@@ -211,3 +294,144 @@ def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str)
 )
 def test_the_last_option_says_whether_a_shell_runs_the_command(words: str, by: bool) -> None:
     assert by_shell(words.split()) == by
+
+
+SLURM_HERE = system_of("SLURM 22.05.8", "slurm-drmaa 1.1.6")
+
+
+TORQUE = system_of("Torque 6.1.2", "PBS DRMAA 1.0.19")
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation", "kind"),
+    [
+        ("SGE 8.1.9", "SGE 8.1.9", GRID_ENGINE),
+        ("UGE 8.6.7", "", GRID_ENGINE),
+        ("GE 6.2u5", "", GRID_ENGINE),
+        ("OGS/GE 2011.11", "", GRID_ENGINE),
+        ("Univa Grid Engine", "", GRID_ENGINE),
+        ("SLURM 22.05.8", "slurm-drmaa 1.1.6", SLURM),
+        ("", "PSNC DRMAA for SLURM 1.1.6", SLURM),
+        ("Torque 6.1.2", "PBS DRMAA 1.0.19", "torque"),
+        ("Condor", "Condor", "condor"),
+        ("LSF 10.1", "lsf-drmaa, a page of its own", "lsf"),
+        ("", "", ""),
+    ],
+)
+def test_a_system_is_known_by_how_its_library_names_it(
+    name: str, implementation: str, kind: str
+) -> None:
+    assert system_of(name, implementation).kind == kind
+
+
+def test_a_system_reads_as_its_name_and_its_library_s() -> None:
+    assert str(SLURM_HERE) == "SLURM 22.05.8 (slurm-drmaa 1.1.6)"
+    assert str(system_of("SGE 8.1.9", "SGE 8.1.9")) == "SGE 8.1.9"
+
+
+def asked(
+    own: dict[str, Any],
+    resources: Resource = ZERO,
+    *,
+    system: System = SLURM_HERE,
+    factor: float = 1.0,
+    held: Resource = ZERO,
+) -> str:
+    given = {name: value for name, value in own.items() if name != "native"}
+    asked_for = OwnArguments(given, own.get("native", ""), held)
+    words = words_for(system, unasked)
+    return request_for(words, asked_for, Demand(resources, factor), SlurmSite()).native
+
+
+@pytest.mark.parametrize(
+    ("request_", "resources", "words"),
+    [
+        ({}, ZERO, ""),
+        ({"queue": "long"}, ZERO, "--partition=long"),
+        (
+            {"h_rt": "26:30:00", "h_vmem": "1.5G"},
+            ZERO,
+            "--time=26:30:00 --mem-per-cpu=1536",
+        ),
+        (
+            {"native": "--comment='a sweep' --constraint=a|b"},
+            ZERO,
+            "'--comment=a sweep' --constraint=a|b",
+        ),
+        ({"native": "--exclusive -p fast --mem=2G"}, ZERO, "--exclusive -p fast --mem=2048"),
+        (
+            {"queue": "long"},
+            Cores(2) & Memory(1),
+            "--partition=long --cpus-per-task=2 --mem=1024",
+        ),
+        ({"native": "--signal=B:USR1@10"}, WTime(3600), "--signal=B:USR1@10 --time=01:02:00"),
+    ],
+)
+def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
+    request_: dict[str, Any], resources: Resource, words: str
+) -> None:
+    assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
+
+
+def test_what_a_slurm_library_would_drop_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="-J is not for users to set"):
+        asked({"native": "-J sweep"})
+
+
+def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
+    assert asked({"native": "--requeue"}) == "--requeue"
+
+
+class OtherSeats(Capacity):
+    """A kind of a user's own."""
+
+    def _native(self, system: str) -> list[str]:
+        return [f"--{system}-seats={self.count}"]
+
+
+@pytest.mark.parametrize(
+    ("system", "request_", "resources", "named"),
+    [
+        (SLURM_HERE, {"parallel_environment": "smp 4"}, ZERO, "parallel_environment='smp 4'"),
+        (SLURM_HERE, {"s_cpu": "1:0:0"}, ZERO, "s_cpu='1:0:0'"),
+        (SLURM_HERE, {"h_vmem": "much"}, ZERO, "h_vmem='much'"),
+        (TORQUE, {"queue": "long"}, ZERO, "queue='long'"),
+        (TORQUE, {"parallel_environment": "smp 4"}, ZERO, "parallel_environment='smp 4'"),
+        (TORQUE, {"h_rt": 60}, ZERO, "h_rt=60"),
+        (TORQUE, {}, Cores(2), r"Cores\(2\)"),
+        (TORQUE, {}, Memory(2), r"Memory\(2\)"),
+        (TORQUE, {}, WTime(60), "WTime"),
+        (TORQUE, {}, GPUs(1), r"GPUs\(1\)"),
+        (TORQUE, {}, Token("big"), "Token"),
+    ],
+)
+def test_what_cannot_be_said_to_a_system_is_refused_by_name(
+    system: System, request_: dict[str, Any], resources: Resource, named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        asked(request_, resources, system=system)
+    assert ("SLURM 22.05.8" if system is SLURM_HERE else "Torque 6.1.2") in str(caught.value)
+    assert caught.value.hint
+    assert system is SLURM_HERE or "native=" in caught.value.hint
+
+
+def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
+    assert (
+        asked({"native": " -l nodes=1:ppn=4 "}, Cores(1) & Capacity(2), system=TORQUE)
+        == "-l nodes=1:ppn=4"
+    )
+
+
+def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_name() -> None:
+    assert asked({}, OtherSeats(2), system=TORQUE) == "--torque-seats=2"
+    assert asked({}, OtherSeats(2)) == "--no-requeue --slurm-seats=2"
+
+
+def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
+    held = Cores(4) & Memory(8)
+    native = "-l nodes=1:ppn=4,mem=8gb"
+    assert asked({"native": native}, held, system=TORQUE, held=held) == native
+
+
+def test_memory_is_divided_among_the_slots_of_an_environment_in_native_too() -> None:
+    assert grid_engine(Node(4, 8), native="-pe mpi 4") == "-l h_vmem=2G -pe mpi 4"

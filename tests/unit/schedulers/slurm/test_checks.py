@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers.batch_commands import Queue
-from gridengine.schedulers.checks import State
-from gridengine.schedulers.command_checks import findings
+from gridengine.schedulers.checks import State, findings
 from gridengine.schedulers.slurm.commands import SlurmCommands
 
 VERSION = "slurm-wlm 22.05.8"

@@ -1,17 +1,156 @@
-"""How Slurm's commands are called."""
+"""What calls ask for, in Slurm's words."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gridengine.errors import ConfigurationError
+from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import WorkerArray
 from gridengine.schedulers.command import command_environment
-from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.schedulers.slurm.site import Site
+from gridengine.schedulers.requests import own_options, worker_options
+from gridengine.schedulers.slurm.answers import Site
+from gridengine.schedulers.slurm.commands import EARLY_SECONDS, SIGNAL_SECONDS, SlurmCommands
+from gridengine.settings.values import SlurmSite
+
+SLURM = SlurmCommands()
+
+
+def test_arguments_become_options() -> None:
+    given = {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False}
+    assert shlex.join(own_options(SLURM, given, "--nice=5 -C 'a&b'")) == (
+        "--partition=main --cpus-per-task=2 --exclusive --nice=5 -C 'a&b'"
+    )
+
+
+class Seats(Capacity):
+    def _native(self, system: str) -> Sequence[str]:
+        return [f"--licenses=seats:{self.count}"]
+
+
+def slurm(
+    resources: Resource, factor: float = 1.0, *own: str, site: SlurmSite | None = None
+) -> list[str]:
+    return worker_options(SLURM, own, Demand(resources, factor), site or SlurmSite())
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (ZERO, []),
+        (Cores(4), ["--cpus-per-task=4"]),
+        (Memory(8), ["--mem=8192M"]),
+        (Memory(0.0001), ["--mem=1M"]),
+        (WTime("2:00:00"), ["--time=122", "--signal=B:TERM@30"]),
+        (WTime(61), ["--time=4", "--signal=B:TERM@30"]),
+        (WTime(softT=60), []),
+        (GPUs(2), ["--gres=gpu:2"]),
+        (Token("big"), ["--constraint=big"]),
+        (Capacity(3), []),
+        (Seats(2), ["--licenses=seats:2"]),
+        (
+            Node(2, 1) & WTime(60),
+            ["--cpus-per-task=2", "--mem=1024M", "--time=3", "--signal=B:TERM@30"],
+        ),
+    ],
+)
+def test_each_kind_has_its_words_for_slurm(resources: Resource, words: list[str]) -> None:
+    assert slurm(resources) == words
+
+
+def test_slurm_s_signal_comes_after_the_call_s_time_even_if_it_comes_early() -> None:
+    for seconds in range(1, 400):
+        limit = int(slurm(WTime(seconds))[0].removeprefix("--time=")) * 60
+        assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds
+
+
+def test_a_slurm_site_has_its_own_names() -> None:
+    site = SlurmSite(
+        partition="main",
+        account="lab",
+        gpus="--gpus-per-task={n} --ntasks=1",
+        native="--nice=10",
+        tokens={"big": "-p big"},
+    )
+    assert " ".join(slurm(GPUs(1), site=site)) == (
+        "--gpus-per-task=1 --ntasks=1 --partition=main --account=lab --nice=10"
+    )
+    assert " ".join(slurm(Token("big"), site=site)) == "-p big --account=lab --nice=10"
+    own = ("-pshort", "--account", "mine")
+    assert slurm(ZERO, 1.0, *own, site=site) == [*own, "--nice=10"]
+
+
+def test_what_is_in_quotes_in_a_slurm_site_s_settings_is_one_word() -> None:
+    said = "--comment='a sweep'"
+    site = SlurmSite(native=said, gpus=said, tokens={"big": said})
+    assert slurm(GPUs(1) & Token("big"), site=site) == ["--comment=a sweep"] * 3
+
+
+def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
+    assert slurm(ZERO, 2, "--mem=4G", "--mem-per-cpu=100", "--time=60") == [
+        "--mem=8192M",
+        "--mem-per-cpu=200M",
+        "--time=60",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "own", "more"),
+    [
+        (Memory(8), "--mem=4G", ""),
+        (Memory(8), "--mem-per-cpu=4G", ""),
+        (Cores(4), "-c2", ""),
+        (Token("big"), "-Csmall", ""),
+        (WTime("2:00:00"), "--time=60", "02:01:00"),
+    ],
+)
+def test_what_scheduler_and_call_both_say_to_slurm_is_an_error_that_names_both(
+    resources: Resource, own: str, more: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        slurm(resources, 1.0, own)
+    assert all(word in str(caught.value) for word in (repr(resources), own, more))
+
+
+def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:
+    assert slurm(WTime("2:00:00"), 1.0, "--time=1-0") == ["--time=1-0", "--signal=B:TERM@30"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("2:00:00", 7200),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-0:0:1", 86401),
+        ("UNLIMITED", 0),
+        ("", 0),
+    ],
+)
+def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
+    assert SLURM.parse_time(text) == seconds
+
+
+class Loud(Capacity):
+    def _native(self, system: str) -> Sequence[str]:
+        return ["-o/tmp/loud"]
+
+
+def test_options_that_would_be_dropped_are_refused_whoever_says_them() -> None:
+    for resources, site in (
+        (ZERO, SlurmSite(native="--output=/tmp/log")),
+        (Token("big"), SlurmSite(tokens={"big": "-C big -J big"})),
+        (Loud(1), SlurmSite()),
+    ):
+        with pytest.raises(ConfigurationError, match="is not for users to set"):
+            slurm(resources, site=site)
 
 
 def command(

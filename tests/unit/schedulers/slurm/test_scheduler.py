@@ -1,13 +1,348 @@
-"""The arguments of a SlurmScheduler."""
+"""What a launcher makes of what Slurm says of its tasks, with a Slurm that says what it is told."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, SubmissionRefused
+from gridengine.resources import Cores, Memory
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import SlurmScheduler
+from gridengine.schedulers import command_launcher as module
+from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command_launcher import ENDING_SECONDS
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Refused,
+    Report,
+    TryAgain,
+    Unreachable,
+    WorkerStatus,
+)
+from gridengine.schedulers.slurm.answers import Site, ids_of
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.scheduler import SlurmLauncher
+from gridengine.settings.values import settings
+
+
+class Row(NamedTuple):
+    """What squeue says of a task."""
+
+    state: str
+    start: str = ""
+    reason: str = ""
+
+
+class Said(CommandRunner):
+    """A Slurm of rows that a test writes. `error` is what each command raises."""
+
+    def __init__(self) -> None:
+        super().__init__(SlurmCommands(), {"PATH": ""})
+        self.rows: dict[str, Row] = {}
+        self.fields: dict[str, dict[str, str]] = {}
+        self.cancelled: list[str] = []
+        self.submitted = 0
+        self.told = ""
+        self.ran: list[Sequence[str]] = []
+        self.error: Exception | None = None
+
+    def run(self, command: Sequence[str], seconds: float | None = None) -> str:
+        self.ran.append(command)
+        if command == ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%F"]:
+            return self.told
+        if self.error is not None and command[0] not in ("scontrol", "sinfo"):
+            raise self.error
+        answers = {"sbatch": self._sbatch, "squeue": self._squeue, "scancel": self._scancel}
+        return answers.get(command[0], self._scontrol)(*command[1:])
+
+    submit = run
+
+    def _sbatch(self, *words: str) -> str:
+        self.submitted += 1
+        return f"{self.submitted}\n"
+
+    def _squeue(self, *words: str) -> str:
+        return "\n".join(
+            f"{'|'.join(id.split('_'))}|{row.state}|{row.start}|UNLIMITED|{row.reason}"
+            for id, row in self.rows.items()
+        )
+
+    def _scancel(self, *words: str) -> str:
+        named = (word.rstrip("]").partition("_[") for word in words if word[0] != "-")
+        self.cancelled += [id for job, _, tasks in named for id in ids_of(job, tasks)]
+        return ""
+
+    def _scontrol(self, *words: str) -> str:
+        jobs = ((*id.split("_"), fields) for id, fields in self.fields.items())
+        return "\n".join(
+            " ".join(
+                f"{name}={text}"
+                for name, text in {
+                    "JobId": "99",
+                    "ArrayJobId": job,
+                    "ArrayTaskId": task,
+                    **fields,
+                }.items()
+            )
+            for job, task, fields in jobs
+        )
+
+
+class NoGuard:
+    """In place of the process that cleans up when this one is gone."""
+
+    def __init__(self, *arguments: object) -> None: ...
+
+    def dismiss(self) -> None: ...
+
+    def leave(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def slurm() -> Said:
+    return Said()
+
+
+@pytest.fixture
+def launcher(
+    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmLauncher]:
+    with monkeypatch.context() as patch:
+        patch.setenv("GRIDENGINE_SLURM_SRUN", "no")
+        patch.setattr(module, "Guard", NoGuard)
+        patch.setattr(module, "LISTING_SECONDS", 0.0)
+        settings.cache_clear()
+        run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+        system = SlurmCommands()
+        launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
+        yield launcher
+        launcher.close()
+    settings.cache_clear()
+
+
+def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
+    """Return the handles of an array with a task for each row."""
+    handles = launcher.launch(len(rows))
+    slurm.rows = {handle.id: row for handle, row in zip(handles, rows, strict=True)}
+    return handles
+
+
+def test_jobs_are_called_as_what_they_were_first_submitted_for(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    launcher.label = "main.<locals>.risky"
+    first = launcher.request(1, ANY, str)["argv"]
+    launcher.label = "another"
+    assert launcher.request(1, ANY, str)["argv"] == first
+    assert [word for word in first if word.startswith("--job-name=risky-test-")]
+
+
+def test_one_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
+    rows = Row("RUNNING", "1"), Row("PENDING", reason="Resources"), Row("SUSPENDED", "1")
+    handles = started(launcher, slurm, *rows)
+    reports = launcher.poll(handles)
+    assert [reports[handle].state for handle in handles] == [
+        WorkerStatus.RUNNING,
+        WorkerStatus.QUEUED,
+        WorkerStatus.SUSPENDED,
+    ]
+    assert "what it asks for is in use" in launcher.explain(handles[1:])
+
+
+def test_a_task_that_can_never_start_has_an_error(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("PENDING", reason="BadConstraints"))
+    assert "can never start it" in str(launcher.poll([handle])[handle].error)
+
+
+def test_how_a_task_ended_is_told_once(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("OUT_OF_MEMORY", "1"))
+    slurm.fields = {handle.id: {"ExitCode": "0:9", "NodeList": "n7"}}
+    report = launcher.poll([handle])[handle]
+    assert report.state is WorkerStatus.FAILED
+    assert report.reason == "it ran out of memory (OUT_OF_MEMORY): killed by SIGKILL"
+    assert getattr(report.error, "host", "") == "n7"
+    assert launcher.poll([handle]) == {}
+
+
+@pytest.mark.parametrize("again", [Row("PENDING", reason="BeginTime"), Row("RUNNING", "2")])
+def test_a_task_that_was_started_anew_is_lost_at_no_charge_and_cancelled(
+    launcher: SlurmLauncher, slurm: Said, again: Row
+) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    assert launcher.poll([handle]) == {handle: Report(WorkerStatus.RUNNING)}
+    slurm.rows = {handle.id: again}
+    assert launcher.poll([handle])[handle].blameless
+    assert slurm.cancelled == [handle.id]
+
+
+def test_a_task_with_a_log_that_waits_was_started_before_though_nobody_saw_it_run(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    one, other = started(launcher, slurm, *[Row("PENDING", reason="BeginTime")] * 2)
+    Path(one.log).touch()
+    reports = launcher.poll([one, other])
+    assert (reports[one].blameless, reports[other].state) == (True, WorkerStatus.QUEUED)
+    assert slurm.cancelled == [one.id]
+
+
+def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    Path(handle.log).touch()
+    rows, slurm.rows = slurm.rows, {}
+    assert launcher.poll([handle]) == {}
+    slurm.rows = rows
+    assert handle in launcher.poll([handle])
+    slurm.rows = {}
+    assert launcher.poll([handle]) == {}
+    assert "no longer knows it" in launcher.poll([handle])[handle].reason
+
+
+def test_what_is_left_is_cancelled_by_its_name_when_the_launcher_closes(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    started(launcher, slurm, Row("RUNNING", "1"), Row("PENDING"))
+    launcher.close()
+    name = launcher.facts()["name"]
+    assert slurm.ran[-1] == ["scancel", "--quiet", f"--user={os.getuid()}", f"--name={name}"]
+
+
+def test_a_task_that_does_not_come_to_its_end_is_given_up(
+    launcher: SlurmLauncher, slurm: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handle,) = started(launcher, slurm, Row("COMPLETING", "1"))
+    assert launcher.poll([handle]) == {}
+    later = module.time.monotonic() + ENDING_SECONDS + 1
+    monkeypatch.setattr(module.time, "monotonic", lambda: later)
+    assert "does not come to its end" in launcher.poll([handle])[handle].reason
+
+
+def test_without_an_answer_nothing_is_known(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    slurm.error = Unreachable("slurmctld is away")
+    assert launcher.poll([handle]) == {}
+    slurm.error = Refused("no")
+    assert launcher.poll([handle]) == {}
+    slurm.error = None
+    assert handle in launcher.poll([handle])
+
+
+def test_tasks_of_a_submission_without_an_answer_are_cancelled_before_the_next(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    slurm.error = Unreachable("slurmctld is away")
+    with pytest.raises(TryAgain, match="slurmctld is away"):
+        launcher.launch(1)
+    slurm.error, slurm.rows = None, {"9_1": Row("PENDING"), "8_1": Row("COMPLETED")}
+    launcher.launch(1)
+    assert slurm.cancelled == ["9_1"]
+
+
+def test_what_could_not_be_cancelled_is_cancelled_at_the_next_poll(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    slurm.error = Unreachable("slurmctld is away")
+    launcher.cancel([handle])
+    slurm.error = None
+    launcher.poll([])
+    assert slurm.cancelled == [handle.id]
+
+
+def again(launcher: SlurmLauncher, *ids: str) -> list[Handle]:
+    """Have a launcher go on with these tasks of an earlier process, which were called so."""
+    handles = [Handle(id, f"/nowhere/worker.{id}.log") for id in ids]
+    launcher.adopt(dict.fromkeys(handles, ANY), {"name": "night-run-1a2b3c"})
+    return handles
+
+
+def test_later_jobs_have_the_name_of_an_earlier_process_s(launcher: SlurmLauncher) -> None:
+    again(launcher, "7_1")
+    assert "--job-name=night-run-1a2b3c" in launcher.request(1, ANY, str)["argv"]
+    assert launcher.facts() == {"name": "night-run-1a2b3c"}
+
+
+@pytest.mark.parametrize("ask", ["poll", "launch"])
+def test_tasks_of_an_earlier_process_are_watched_and_those_it_did_not_note_are_cancelled(
+    launcher: SlurmLauncher, slurm: Said, ask: str
+) -> None:
+    handles = again(launcher, "7_1", "7_2")
+    slurm.rows = {"7_1": Row("RUNNING", "1"), "7_2": Row("FAILED", "1"), "8_1": Row("PENDING")}
+    if ask == "launch":
+        launcher.launch(1)
+        assert slurm.cancelled == ["8_1"]
+    reports = launcher.poll(handles)
+    states = [WorkerStatus.RUNNING, WorkerStatus.FAILED]
+    assert [reports[handle].state for handle in handles] == states
+    assert set(slurm.cancelled) == {"8_1"}
+
+
+def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    [handle] = again(launcher, "7_1")
+    assert launcher.poll([handle]) == {}
+    assert launcher.poll([handle])[handle].state is WorkerStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "name", ["SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"]
+)
+def test_memory_that_a_variable_says_is_not_overridden(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    site = Site(memory="--mem-per-cpu=2000M")
+    assert SlurmCommands(site).completed([]) == ["--mem-per-cpu=2000M"]
+    monkeypatch.setenv(name, "300M")
+    assert SlurmCommands(site).completed([]) == []
+
+
+def test_a_refusal_names_the_variables_that_may_be_its_source(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    slurm.environment["SBATCH_PARTITION"] = "nosuch"
+    slurm.error = Refused("Invalid partition name specified")
+    with pytest.raises(SubmissionRefused, match=r"SBATCH_PARTITION=nosuch \(of the environment\)"):
+        launcher.launch(1)
+
+
+def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
+    launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher.__dict__["system"] = SlurmCommands(Site(whole_cores=4))
+    launcher.launch(1, Demand(Cores(4)))
+    assert caplog.text == ""
+    launcher.launch(1)
+    launcher.launch(1)
+    assert caplog.text.count("worker_resources=Cores(4)") == 1
+
+
+def test_that_jobs_may_be_given_all_memory_is_told_where_none_is_asked_for(
+    launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher.__dict__["system"] = SlurmCommands(Site(hides_memory=True))
+    launcher.launch(1, Demand(Memory(2)))
+    assert caplog.text == ""
+    launcher.launch(1)
+    assert "resources=Memory(2)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("jobs", "error"), [("", SubmissionRefused), ("17\n", TryAgain)], ids=["none", "some"]
+)
+def test_a_limit_that_is_reached_without_any_job_never_passes(
+    launcher: SlurmLauncher, slurm: Said, jobs: str, error: type[Exception]
+) -> None:
+    slurm.error = Refused("AssocMaxSubmitJobLimit; Batch job submission failed: Job violates ...")
+    slurm.told = jobs
+    with pytest.raises(error, match="AssocMaxSubmitJobLimit"):
+        launcher.launch(5)
 
 
 @pytest.mark.parametrize(

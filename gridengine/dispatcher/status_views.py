@@ -1,0 +1,338 @@
+"""The status of a core, for watchers. Pure, and called only on request: the cost grows with the
+samples, demands and functions, not with calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.errors import UNNUMBERED, call_words
+from gridengine.schedulers import launcher
+from gridengine.status import rows
+from gridengine.status.figures import FunctionCounts
+from gridengine.status.rows import request_words
+
+T = TypeVar("T")
+N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
+
+MOST_QUEUES = 50
+"""How many demands, and requests of workers, are told of at most."""
+NAMING = "worker", "host", "job", "function"
+"""What of a call or failure tells whose it is."""
+MOST_LOOKED_AT = 50_000
+"""How many runs, or tasks, are looked at for one answer at most: some ten milliseconds' work."""
+
+
+def status_of(
+    state: CoreState,
+    began: float,
+    now: float,
+    *,
+    most: int,
+    epoch: float = 0.0,
+    names: Collection[str] = (),
+) -> rows.Status:
+    """Return the status of a dispatcher that began at `began`.
+
+    most: how many workers, runs and failures there are at most, each. names: if any are given, only
+    the workers, runs and failures of such a worker, host, cluster job or function. epoch: what to
+    add to `now` for seconds since 1970; 0 if unknown.
+    """
+    snapshot, policy = state.snapshot(), state.policy
+    waits = state.has_tasks and not state.runs and not snapshot.waiting
+    workers = _named_workers(state, names) if names else state.workers.values()
+    queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
+    return rows.Status(
+        elapsed_seconds=now - began,
+        left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
+        waiting=snapshot.waiting,
+        running=snapshot.calls_running,
+        done=state.done,
+        failed=state.failed,
+        retried=state.retried,
+        tasks=state.task_count,
+        submitters=len(state.submitters),
+        blocked=waits,
+        closing=state.closing,
+        max_workers=policy.max_workers,
+        slots=policy.slots,
+        local=not policy.pooled,
+        worker_resources=request_words(policy.resources),
+        jobs_per_worker=policy.jobs_per_worker,
+        connected_workers=state.log.connected_workers,
+        lost_workers=state.log.lost_workers,
+        statuses=dict(snapshot.statuses),
+        functions=[_function(one) for one in state.functions.values()],
+        queues=[_queue(state, one) for one in queues[:MOST_QUEUES]],
+        launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
+        worker_count=len(state.workers),
+        worker_slots=state.slots_by_phase[Phase.READY],
+        workers=[worker_status(one, now, epoch) for one in sample(workers, most)],
+        run_count=len(state.runs),
+        runs=list(islice(_named(_oldest_runs(state, now), names), most)),
+        failures=_failures(state, now, names, most),
+    )
+
+
+def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
+    """Return the workers of these names, and the workers with calls of such functions."""
+    found = {
+        worker.id: worker
+        for worker in state.workers.values()
+        if {_short(worker), worker.hello.host, worker.job, str(worker.hello.pid)} & set(names)
+    }
+    for run in islice(state.runs.values(), MOST_LOOKED_AT):
+        if run.span.open_task.function.function.name in names:
+            found[run.worker.id] = run.worker
+    return found.values()
+
+
+def _failures(
+    state: CoreState, now: float, names: Collection[str], most: int
+) -> list[rows.FailureStatus]:
+    """Return the last failures."""
+    found = list(_named((failure_status(one, now) for one in state.failures), names))
+    return found[max(0, len(found) - most) :]
+
+
+def _named(many: Iterable[N], names: Collection[str]) -> Iterator[N]:
+    return (one for one in many if not names or is_named(one, names))
+
+
+def is_named(one: object, names: Collection[str]) -> bool:
+    """Return whether a call or failure is of one of these workers, hosts, jobs or functions."""
+    return any(getattr(one, field, "") in names for field in NAMING)
+
+
+def _short(worker: Worker) -> str:
+    return worker.id.hex()[:8]
+
+
+def sample(many: Collection[T], most: int) -> Iterable[T]:
+    """Return at most so many of them, evenly."""
+    step = -(-len(many) // max(most, 1)) or 1
+    return islice(many, 0, None, step)
+
+
+def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
+    """Return an estimate of when all calls will have ended, from the mean duration so far."""
+    calls = sum(one.calls for one in state.functions.values())
+    slots = sum(queue.slots for queue in state.queues.values())
+    if not calls or not slots or not waiting + running:
+        return None
+    mean = sum(one.seconds for one in state.functions.values()) / calls
+    return mean * (waiting + 0.5 * running) / slots
+
+
+def _function(one: FunctionCounts) -> rows.FunctionStatus:
+    calls = one.done, one.failed, one.retried
+    times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
+    memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
+    left = one.unsettled - one.running, one.running
+    return rows.FunctionStatus(
+        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
+    )
+
+
+def _queue(state: CoreState, queue: TaskQueue) -> rows.QueueStatus:
+    waits_for_people = queue.calls and not queue.slots and not queue.demand.function
+    request, launches = queue.demand.request, queue.provisioner.demand.request
+    command = state.missing_worker(queue.demand) if waits_for_people else None
+    counts = queue.calls, queue.running, queue.slots
+    return rows.QueueStatus(request_words(request), *counts, request_words(launches), command)
+
+
+def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
+    states = [launch.state for launch in one.expected.values()]
+    queued = states.count(launcher.WorkerStatus.QUEUED)
+    first = next(iter(one.expected.values()), None)
+    reason = one.reason
+    if first is not None and first.report is not None:
+        reason = reason or first.report.reason
+    return rows.LaunchStatus(
+        request_words(one.demand.request),
+        one.label,
+        one.workers,
+        len(one.idle),
+        one.requested,
+        queued,
+        len(states) - queued,
+        first.handle.id if first is not None else "",
+        first.state.value if first is not None else "",
+        now - first.launched_at if first is not None else 0.0,
+        first.handle.log if first is not None else "",
+        reason,
+        one.unanswered,
+        one.failures,
+        max(0.0, one.ask_again_at - now),
+        0.0 if one.unserved_since is None else now - one.unserved_since,
+    )
+
+
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.WorkerStatus:
+    """Return the status of a worker; `epoch`: see `status_of`."""
+    hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
+    phase, measured, memory = worker.phase.value, worker.measured, None
+    if measured is not None:
+        memory = measured.memory + sum(one.memory for one in measured.runners)
+    if phase == "ready":
+        phase = "busy" if worker.batches else "idle"
+    who = _short(worker), hello.host, hello.pid, worker.job, hello.log, phase
+    left = None if worker.leave_at == math.inf else worker.leave_at - now
+    queued = max(0, worker.calls - running - worker.waiting)
+    runners = len(measured.runners) if measured is not None else None
+    launch, suspended = worker.launch, launcher.WorkerStatus.SUSPENDED
+    return rows.WorkerStatus(
+        *(*who, now - worker.since, now - worker.heard_at, left, hello.slots, worker.taken),
+        *(running, queued, worker.waiting),
+        request_words(worker.held or worker.provisioner.demand.request),
+        *(measured.load if measured is not None else None, memory, runners),
+        _clock_ahead(worker, epoch),
+        launch is not None and launch.state is suspended,
+        *_processors(worker),
+    )
+
+
+def _processors(worker: Worker) -> tuple[float | None, float | None]:
+    """Return how many processors its runners and its agent use. An idle worker measures none."""
+    measured = worker.measured
+    if measured is None:
+        return None, None
+    now = 1.0 if worker.batches else 0.0
+    used = measured.processor, measured.agent_processor
+    runners, agent = (None if one is None else now * one for one in used)
+    return runners, agent
+
+
+def _clock_ahead(worker: Worker, epoch: float) -> float | None:
+    measured = worker.measured
+    if measured is None or not measured.clock or not epoch:
+        return None
+    return measured.clock - (worker.measured_at + epoch)
+
+
+def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
+    """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
+    one.
+    """
+    seen: set[int] = set()
+    taken: dict[int, int] = {}
+    for run in islice(state.runs.values(), MOST_LOOKED_AT):
+        batch, group = id(run.batch), id(run.slot_group)
+        if batch in seen:
+            continue
+        seen.add(batch)
+        if run.batch.waiting:
+            yield run_status(run, now)
+        elif taken.get(group, 0) < run.slot_group.slots:
+            taken[group] = taken.get(group, 0) + 1
+            yield run_status(run, now)
+
+
+def run_status(run: Run, now: float) -> rows.RunStatus:
+    """Return the status of a run."""
+    span, worker = run.span, run.worker
+    task, name = span.open_task.task, span.open_task.function.function.name
+    index = min(run.done, span.stop - 1)
+    began = max(run.touched, run.since)
+    history = (span.open_task.attempts or {}).get(index, ())
+    figures = worker.measured.runners if worker.measured is not None else ()
+    return rows.RunStatus(
+        f"{task.id}.{index}",
+        call_words(name, task.first, index, task.name),
+        name,
+        span.stop - run.done,
+        now - began,
+        worker.hello.host,
+        worker.job,
+        worker.hello.log,
+        _short(worker),
+        span.attempt,
+        task.retries + 1,
+        run.limit,
+        run.late,
+        run.batch.waiting,
+        [str(one) for one in history],
+        shown_calls(span.open_task),
+        index,
+        task.form,
+        next((one.memory for one in figures if one.run == run.number), 0),
+    )
+
+
+def failure_status(one: Failure, now: float) -> rows.FailureStatus:
+    """Return the status of failed calls."""
+    last = one.attempts[-1] if one.attempts else None
+    return rows.FailureStatus(
+        f"{one.task}.{one.start}",
+        call_words(one.function, one.first, one.start, one.name),
+        one.function,
+        one.stop - one.start,
+        0.0 if last is None else now - last.ended,
+        one.error,
+        one.exception,
+        last.host if last is not None else "",
+        last.job if last is not None else "",
+        last.log if last is not None else "",
+        last.seconds if last is not None else None,
+        len(one.attempts),
+        max((attempt.peak_memory for attempt in one.attempts), default=0),
+        one.cancelled,
+        [str(attempt) for attempt in one.attempts],
+        one.calls,
+        one.start,
+        one.form,
+        one.hint,
+    )
+
+
+def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
+    """Return the open calls meant by an id (`12.3`), a number among all calls of a map, or a job's
+    name, with their indices; of very many tasks the first are searched.
+    """
+    task, _, place = word.partition(".")
+    number = int(task) if task.isdecimal() else None
+    if number is not None and place.isdecimal():
+        state.open([number])
+        one = state.open_tasks.get(number)
+        return [(one, int(place))] if one is not None and int(place) < one.task.count else []
+    found = []
+    if number is not None:
+        state.open([task for bundle in state.bundles for task in bundle.numbered(number)])
+    for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
+        first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
+        if numbered and number is not None and first <= number < first + one.task.count:
+            found.append((one, number - first))
+        elif one.task.name == word:
+            found.append((one, 0))
+    return found
+
+
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows.CallStatus:
+    """Return the status of a call."""
+    task, name = one.task, one.function.function.name
+    history = (one.attempts or {}).get(index, ())
+    queue = state.queues.get(task.demand, state.common_queue)
+    words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
+    return rows.CallStatus(
+        f"{task.id}.{index}",
+        call_words(name, task.first, index, task.name),
+        name,
+        words,
+        now - one.since,
+        request_words(task.demand.request),
+        queue.calls,
+        one.missing,
+        task.retries + 1,
+        [str(attempt) for attempt in history],
+        shown_calls(one),
+        index,
+        task.form,
+    )

@@ -1,1 +1,0 @@
-"""Workers in jobs of an OpenPBS or a PBS Professional."""

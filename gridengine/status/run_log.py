@@ -1,0 +1,159 @@
+"""The lines that the log has of a run. Of many lines of one kind at a time some are written, and
+the others are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from gridengine.display import plural
+from gridengine.schedulers.launcher import Handle, compress
+from gridengine.status.watch_events import (
+    CONNECTED,
+    LEFT,
+    LOST,
+    QUEUED,
+    RUNNING,
+    EventRecorder,
+    WatchEvent,
+)
+from gridengine.wire.messages import Hello
+
+MOST_LINES, BULK_SECONDS = 5, 10.0
+"""How many lines of one kind there are at most in so many seconds; the others are counted."""
+FIGURES_SECONDS = 10.0
+"""For how long calls must have run for their figures to be told before the end."""
+
+
+class Tally(Struct):
+    """The lines of one kind since `since`: how many were told and left out."""
+
+    since: float = -math.inf
+    told: int = 0
+    left_out: int = 0
+
+
+class RunLog(Struct):
+    """The lines that the log has of a run. Each method returns the lines that are due."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    figures: tuple[int, int, int] = (0, 0, 0)
+    """How many calls were done, failed and run again when figures were last told."""
+    busy_since: float | None = None
+    busy_seconds: float = 0.0
+    connected_workers: int = 0
+    lost_workers: int = 0
+    warned_of_killed: bool = False
+    """Whether there was a warning that a call runs again because its process was killed."""
+    events: EventRecorder | None = None
+    """What takes in what happens, while somebody follows."""
+
+    def note(self, kind: str, count: int = 1, **facts: str) -> None:
+        """Record an event for watchers; see `WatchEvent`."""
+        if self.events is not None:
+            self.events.note(WatchEvent(kind, count, **facts))  # type: ignore[arg-type]
+
+    def launched(self, handles: Sequence[Handle], asked: str, label: str, now: float) -> list[str]:
+        """Say what was submitted to the scheduler, and for which calls."""
+        if not handles:
+            return []
+        kind, job = (QUEUED, handles[0].id) if handles[0].log else (RUNNING, "")
+        self.note(kind, len(handles), function=label, job=job, reason=asked)
+        for_whom = f" for {label}" if label else ""
+        asked = f": {asked}" if asked else ""
+        text = f"{plural(len(handles), 'worker')}{for_whom}, {_names(handles)}{asked}"
+        return self._line("launch request", f"launched {text}", now)
+
+    def connected(self, hello: Hello, job: str, after: float | None, now: float) -> list[str]:
+        """Count a worker that has connected, so many seconds `after` its launch. Say so of the
+        first worker, and of each later one that is alone: of the others `after` is None.
+        """
+        self.connected_workers += 1
+        self.note(CONNECTED, host=hello.host, job=job)
+        if after is None:
+            return []
+        text = f"{_where(hello, job)} connected after {max(after, 0.0):.1f} s"
+        return self._line("first worker", text, now)
+
+    def lost(self, hello: Hello, job: str, reason: str, calls: int | None, now: float) -> list[str]:
+        """Say that a worker is lost with so many calls; None is a worker that left in order."""
+        self.note(LEFT if calls is None else LOST, host=hello.host, job=job, reason=reason)
+        if calls is None:
+            return []
+        self.lost_workers += 1
+        left = f"{plural(calls, 'call')} had not ended on it"
+        return self._line("lost worker", f"lost {_where(hello, job)}, which {reason}; {left}", now)
+
+    def retried(self, text: str, now: float) -> list[str]:
+        """Say that calls run again."""
+        return self._line("repeated call", text, now)
+
+    def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
+        """Return how many lines were left out, and figures when all calls have ended."""
+        lines = [line for kind in self.tallies for line in self._left_out(kind, now)]
+        if busy:
+            self.busy_since = now if self.busy_since is None else self.busy_since
+        elif self.busy_since is not None:
+            self._pause(now)
+            if self.busy_seconds >= FIGURES_SECONDS:
+                lines += self._told(figures)
+        return lines
+
+    def closed(self, figures: tuple[int, int, int], now: float) -> list[str]:
+        """Return all that has not been said yet."""
+        self._pause(now)
+        return [line for kind in self.tallies for line in self._left_out(kind, math.inf)] + (
+            self._told(figures)
+        )
+
+    def _pause(self, now: float) -> None:
+        if self.busy_since is not None:
+            self.busy_seconds += now - self.busy_since
+            self.busy_since = None
+
+    def _told(self, figures: tuple[int, int, int]) -> list[str]:
+        done, failed, retried = (
+            new - told for new, told in zip(figures, self.figures, strict=True)
+        )
+        if not done and not failed:
+            return []
+        seconds, self.busy_seconds, self.figures = self.busy_seconds, 0.0, figures
+        text = (
+            f"{plural(done, 'call')} done, {failed} failed or cancelled, {retried} run again, in "
+            f"{seconds:.1f} s; {plural(self.connected_workers, 'worker')} connected so far, "
+            f"{self.lost_workers} lost"
+        )
+        return [text]
+
+    def _line(self, kind: str, text: str, now: float) -> list[str]:
+        tally = self.tallies.setdefault(kind, Tally())
+        before = self._left_out(kind, now)
+        if now - tally.since >= BULK_SECONDS:
+            tally.since, tally.told = now, 0
+        if tally.told == MOST_LINES:
+            tally.left_out += 1
+            return before
+        tally.told += 1
+        return [*before, text]
+
+    def _left_out(self, kind: str, now: float) -> list[str]:
+        tally = self.tallies[kind]
+        if not tally.left_out or now - tally.since < BULK_SECONDS:
+            return []
+        count, tally.left_out = tally.left_out, 0
+        return [f"{plural(count, f'more {kind}')} within {BULK_SECONDS:.0f} s"]
+
+
+def _names(handles: Sequence[Handle]) -> str:
+    """Return the ids of workers, compressed; processes of this machine have no log."""
+    names = compress(handle.id for handle in handles)
+    one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
+    return f"{one if len(names) == 1 else several} {', '.join(names)}"
+
+
+def _where(hello: Hello, job: str) -> str:
+    cluster_job = f" (cluster job {job}, log {hello.log})" if job else ""
+    return f"worker {hello.pid} on {hello.host}{cluster_job}"

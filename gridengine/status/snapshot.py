@@ -1,0 +1,62 @@
+"""The counts of a dispatcher at one moment, which any thread of its process may read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine.resources.demand import Demand
+
+
+class DemandCounts(Struct, frozen=True):
+    """The waiting calls, running calls and slots of one demand."""
+
+    waiting: int
+    running: int
+    slots: int
+
+
+class ClientCounts(Struct, frozen=True):
+    """A client's weight and calls: waiting (also for results), at workers, done, and failed."""
+
+    weight: float
+    waiting: int
+    running: int
+    done: int
+    failed: int
+
+
+class Snapshot(Struct, frozen=True):
+    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
+
+    waiting: calls that wait for a worker. running: runs that workers have, or of one submitter its
+    batches; batches: those of each submitter. workers: how many are connected. calls_running: calls
+    that workers have. done, failed, retried: calls that ended with a value, or otherwise; attempts
+    that another followed. statuses: how many workers are `requested`, `launched` and not connected
+    yet, and of those connected `idle`, `busy`, `silent`, `stopping`. demands: calls by what they
+    ask for. clients: calls of each client, by number; 0 is the dispatcher's own process.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    workers: int = 0
+    batches: Mapping[int, int] = MappingProxyType({})
+    calls_running: int = 0
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    statuses: Mapping[str, int] = MappingProxyType({})
+    demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
+    clients: Mapping[int, ClientCounts] = MappingProxyType({})
+
+    @property
+    def slots(self) -> int:
+        """How many calls the connected workers run at a time."""
+        return sum(one.slots for one in self.demands.values())
+
+    def of(self, submitter: int) -> Snapshot:
+        """Return the same, where only the batches of one submitter count as running."""
+        return replace(self, running=self.batches.get(submitter, 0))

@@ -1,0 +1,58 @@
+"""Tasks and outcomes as they travel between a call's process and its dispatcher."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gridengine.calls.translation import finished_calls, function_item, shared_item, task_item
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.serving.client_process import FailureNumbers
+from gridengine.errors import WorkerCrashed
+from gridengine.resources import Cores
+from gridengine.resources.demand import Demand
+from gridengine.serialize import pickling
+from gridengine.serialize.shared_objects import SharedObject
+from gridengine.wire.messages import CallerState, FinishedItem, TaskItem
+
+
+def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
+    inner, outer = SharedObject(b"i" * 16, [b""]), SharedObject(b"o" * 16, [b"", b""])
+    outer.needs = (inner,)
+    task = Task(
+        7, [b"a", b"b"], 2, 1, 3, 4.0, True, True, "job", 5, Demand(Cores(2)), 2.0, (outer,), 6
+    )
+    item = task_item(task, 9)
+    plain = msgspec.structs.asdict(item)
+    same = {name for name in plain if plain[name] == getattr(task, name, None)}
+    assert {*plain} - same == {"demand", "needs", "submitter", "buffers"}
+    assert item.needs == [inner.name, outer.name]
+    assert (item.submitter, item.buffers) == (9, 2)
+    assert item.demand is not None
+    assert task_item(Task(1, [b""]), 2) == TaskItem(1, retries=2, submitter=2, needs=[])
+    assert shared_item(outer).needs == [inner.name]
+
+
+def test_a_function_has_all_that_it_had() -> None:
+    caller = CallerState(b"A=1", 0o22, (b"x",))
+    function = Function(b"d", [b"", b""], (b"/p",), b"/d", "f", (), caller, (3,))
+    item = function_item(function)
+    assert (item.name, item.path, item.directory) == ("f", [b"/p"], b"/d")
+    assert (item.caller, item.after, item.buffers) == (caller, (3,), 2)
+
+
+def test_outcomes_without_a_result_have_their_error_and_output() -> None:
+    error = pickling.dump_exception(WorkerCrashed("it died"))
+    item = FinishedItem(7, 0, 1, failed=True, exitcode=-9, output=True, last=True, path=["f"])
+    event = finished_calls(item, [*error, b"out", b"err"])
+    assert (event.payload, str(event.error)) == (None, "it died")
+    assert (event.exitcode, event.stdout, event.stderr) == (-9, b"out", b"err")
+    assert event.path == ("f",)
+    assert finished_calls(FinishedItem(7, 0, 1, recalled=True), []).recalled
+
+
+def test_those_that_fail_for_the_same_have_one_number_and_an_empty_exception_has_one_too() -> None:
+    numbers, error = FailureNumbers(5), WorkerCrashed("it died")
+    ended = [CallsFinished(id, 0, 1, None, error=error) for id in (1, 2)]
+    assert [numbers.number_of(one) for one in ended] == [5, 5]
+    assert numbers.number_of(CallsFinished(3, 0, 1, [b"pickled"], raised=True)) == 6
+    assert numbers.number_of(CallsFinished(4, 0, 1, [], raised=True)) == 7

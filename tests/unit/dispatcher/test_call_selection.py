@@ -1,0 +1,49 @@
+"""By which words some of a dispatcher's calls are meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher import call_selection as module
+from gridengine.dispatcher.call_selection import NamedCalls
+from gridengine.journal import run_file
+from gridengine.wire.messages import NUMBER_BITS, ClientHello
+from tests.support.journaled_client import HELLO
+
+SEVEN = 7 << NUMBER_BITS
+
+
+def test_those_of_a_run_are_those_of_its_submitters() -> None:
+    calls = NamedCalls()
+    calls.note("sweep", "/r/sweep.sqlite", 3)
+    calls.note("sweep", "/r/sweep.sqlite", 9)
+    calls.note("night", "/r/night.sqlite", 4)
+    assert [number for number in range(12) if calls.has("sweep", number)] == [3, 9]
+    assert calls.files() == {"sweep": "/r/sweep.sqlite", "night": "/r/night.sqlite"}
+
+
+def test_those_of_a_client_are_all_that_it_submits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_file, "path_of", lambda name: Path("/r") / f"{name}.sqlite")
+    calls = NamedCalls()
+    hello: ClientHello = replace(HELLO, script="sweep.py", pid=4242, keep="far/0a1b2c")
+    calls.note_client(7, hello)
+    for word in ("far", "sweep.py", "sweep", "4242"):
+        assert calls.has(word, SEVEN | 3)
+        assert not calls.has(word, (8 << NUMBER_BITS) | 3)
+        assert not calls.has(word, 3)
+    assert calls.files() == {"far": "/r/far.sqlite"}
+    calls.note_client(8, replace(hello, keep="", script=""))
+    assert not calls.has("", (8 << NUMBER_BITS) | 3)
+
+
+def test_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_NAMES", 2)
+    monkeypatch.setattr(module, "MOST_SUBMITTERS", 2)
+    calls = NamedCalls()
+    for number in (1, 2, 1, 3):
+        calls.note(f"run{number}", "", number)
+    assert list(calls.files()) == ["run1", "run3"]
+    assert [calls.has(f"run{number}", number) for number in (1, 2, 3)] == [True, False, True]
