@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -21,8 +20,6 @@ from gridengine.schedulers.registry import (
     entry_of,
 )
 from gridengine.worker.call_context import GVAR
-
-logger = logging.getLogger("gridengine")
 
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of this process and its forks, by process and name; by None the default one."""
@@ -50,7 +47,7 @@ def _best() -> tuple[SchedulerEntry, str]:
     chosen, system, reasons = PROCESSES, THIS_MACHINE, []
     if (allocation := this_allocation()) is not None:
         # Jobs of a job would wait for slots that the job itself holds.
-        logger.info("the best here is %s: this process has %s", chosen.class_name, allocation)
+        _log_info("the best here is %s: this process has %s", chosen.class_name, allocation)
         return chosen, str(allocation)
     for entry in BATCH_SYSTEMS:
         try:
@@ -61,8 +58,17 @@ def _best() -> tuple[SchedulerEntry, str]:
             reasons.append(f"{system} takes jobs of this user")
             chosen = entry
             break
-    logger.info("the best here is %s: %s", chosen.class_name, "; ".join(reasons))
+    _log_info("the best here is %s: %s", chosen.class_name, "; ".join(reasons))
     return chosen, system
+
+
+def _log_info(text: str, *values: object) -> None:
+    """Log at INFO. Before `logging` is imported nobody has asked for that level, and importing it
+    would delay the fork server of a first map by 4 ms.
+    """
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        logging.getLogger("gridengine").info(text, *values)
 
 
 def _widened(entry: SchedulerEntry, system: str) -> tuple[SchedulerEntry, str]:
@@ -160,7 +166,7 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
         limit = plural(scheduler.max_workers, "task")
         other = "GRIDENGINE_SCHEDULER=processes keeps them here"
     line = f"{what} on {system}, up to {limit} at a time; {other}"
-    logger.info("%s", line)
+    _log_info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)
 
@@ -172,7 +178,9 @@ def _warn_of_unused(default: Scheduler) -> None:
     for entered in tuple(ENTERED):
         if entered is not default and entered.is_unused:
             ENTERED.discard(entered)
-            logger.warning(
+            import logging
+
+            logging.getLogger("gridengine").warning(
                 "these calls run on %r, not on %r: `with` only closes a scheduler at its end; "
                 "give it to the calls as scheduler=",
                 default,

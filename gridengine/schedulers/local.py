@@ -9,7 +9,6 @@ import contextlib
 import errno
 import fcntl
 import functools
-import logging
 import math
 import operator
 import os
@@ -50,8 +49,6 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-
-logger = logging.getLogger("gridengine")
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -110,7 +107,11 @@ class LocalLauncher(Launcher):
         for process in remaining:
             process.kill()
         for process in _still_running(remaining, KILL_SECONDS):
-            logger.warning("worker process %d does not end even when killed", process.pid)
+            import logging  # here: a first fork server starts before it is imported
+
+            logging.getLogger("gridengine").warning(
+                "worker process %d does not end even when killed", process.pid
+            )
 
     def close(self) -> None:
         self.cancel(list(self._processes))
