@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
         yield SimpleNamespace(failed=0, resources=resources)
 
     def run_all(groups: Any) -> None:
-        found.extend((count, up_worker_drain.resources) for workers, count in groups)
+        found.extend((count, workers.resources) for workers, count in groups)
 
     monkeypatch.setattr(up_worker_drain, "default_count", lambda scheduler, file: 8)
     monkeypatch.setattr(up_worker_drain, "extra_workers", extra_workers)
