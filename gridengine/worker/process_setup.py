@@ -89,8 +89,8 @@ def redirect_streams(descriptors: RunnerDescriptors) -> None:
 
 def exit_process(status: int) -> NoReturn:
     """End this process after its exit handlers: those that calls have registered, and those that
-    were registered before the package was loaded, such as coverage's. Modules are not torn down as
-    at the end of a script: that would take a tenth of a second.
+    were registered before the package was loaded, such as coverage's. Modules are not torn down,
+    as at the end of a script, which takes long.
     """
     atexit._run_exitfuncs()
     _exit(status)
