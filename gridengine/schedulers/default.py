@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
@@ -23,6 +24,8 @@ from gridengine.worker.call_context import GVAR
 
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of this process and its forks, by process and name; by None the default one."""
+_BLOCKS: dict[int, str] = {}
+"""By process, the name that its `default_in_block` gives."""
 THIS_MACHINE = "this machine"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
@@ -146,8 +149,33 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     """Return the scheduler of calls that name none, and the system where they run; no system if the
     settings name the scheduler. In a batch job of several nodes it is this node.
     """
-    name = read_setting("scheduler", os.environ)
+    name = _BLOCKS.get(os.getpid()) or read_setting("scheduler", os.environ)
     return (entry_of(name), "") if name else _best()
+
+
+@contextlib.contextmanager
+def default_in_block(scheduler: Scheduler, name: str) -> Iterator[None]:
+    """Within this block, run calls of this process that name no scheduler on this one, and those
+    that name a number of workers alone on a new scheduler of this name. Schedulers that calls name
+    are the block's own: its end closes them. The caller closes `scheduler`.
+    """
+    pid = os.getpid()
+    before, name_before = _taken(pid), _BLOCKS.get(pid, "")
+    _MADE[pid, None], _BLOCKS[pid] = scheduler, name
+    try:
+        yield
+    finally:
+        made = _taken(pid)
+        _MADE.update(before)
+        _BLOCKS[pid] = name_before
+        for one in made.values():
+            if one is not scheduler:
+                one.close()
+
+
+def _taken(pid: int) -> dict[tuple[int, str | None], Scheduler]:
+    """Remove the schedulers of a process from `_MADE`, and return them."""
+    return {key: _MADE.pop(key) for key in list(_MADE) if key[0] == pid}
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:

@@ -6,6 +6,7 @@ do.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import functools
@@ -175,14 +176,34 @@ def _still_running(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return this environment for a local worker, without relative folders to import from."""
+    """Return this environment for a local worker, without relative folders to import from. When
+    coverage.py measures this process, and is configured to measure processes of `multiprocessing`,
+    or such as end by `os._exit`, it measures the worker.
+    """
     kept = {
         name: value
         for name, value in environment.items()
         if name not in ("PYTHONPATH", "PYTHONINSPECT")
     }
     path = python_path(environment.get("PYTHONPATH", ""))
-    return kept | ({"PYTHONPATH": path} if path else {})
+    return kept | ({"PYTHONPATH": path} if path else {}) | _coverage_variables()
+
+
+def _coverage_variables() -> dict[str, str]:
+    """Return the variable by which coverage.py starts in a new Python with the configuration that
+    it has here (`coverage.patch`). It sets the variable itself for `patch = subprocess`; its
+    settings for forked processes find none here.
+    """
+    coverage = sys.modules.get("coverage")
+    measuring = None if coverage is None else coverage.Coverage.current()
+    if measuring is None or not hasattr(measuring.config, "serialize"):  # older than 7.10
+        return {}
+    config = copy.copy(measuring.config)
+    forked = "_exit" in config.patch or "multiprocessing" in config.concurrency
+    if not forked or "subprocess" in config.patch:
+        return {}
+    config.parallel = True  # each process has a data file of its own
+    return {"COVERAGE_PROCESS_CONFIG": config.serialize()}
 
 
 def start_error(error: OSError) -> Exception:
