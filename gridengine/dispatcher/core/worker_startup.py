@@ -37,7 +37,7 @@ from gridengine.resources.demand import decode_demand
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
-"""In place of what a worker said that has ended with its dispatcher."""
+"""In the place of the `Hello` of a worker that has ended with its dispatcher."""
 
 
 def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
