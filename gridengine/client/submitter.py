@@ -107,13 +107,13 @@ class Submitter:
         self._initializer = initializer
         self._set_options(options)
 
-    def _set_options(self, options: CallOptions) -> None:
-        """Set the options, with an empty cache: templates depend on the options and on the
-        environment.
+    def _set_options(self, options: CallOptions, carried: tuple[Any, ...] = ()) -> None:
+        """Set the options, with an empty cache: templates depend on the options, on the environment
+        and on what calls carry besides.
         """
         self.options = options
-        self._carried = present_carried()
-        """What calls carry besides (`gridengine.carry`), as the functions in the cache have it."""
+        self._carried = carried
+        """What `gridengine.carry` has the calls of functions in the cache carry."""
         present = own_variables()
         variables = dict(present)
         # The cache refers to no submitter: the functions would otherwise live until the garbage
@@ -127,8 +127,9 @@ class Submitter:
 
     def _renew(self) -> None:
         """Make the cache anew if the environment, or what calls carry besides, has changed."""
-        if self._variables != self._present or present_carried() != self._carried:
-            self._set_options(self.options)
+        carried = present_carried()
+        if self._variables != self._present or carried != self._carried:
+            self._set_options(self.options, carried)
 
     def with_options(self, options: CallOptions) -> Submitter:
         """Return a submitter with other options that shares everything else with this one.

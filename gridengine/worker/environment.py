@@ -259,7 +259,7 @@ def _pickled_filter(one: Any) -> bytes | None:
 
 def restore(state: bytes) -> None:
     """Set this process's interpreter state to a caller's; `restore_carried` does the rest."""
-    limit, context, filters, _ = pickle.loads(state)
+    limit, context, filters, *_ = pickle.loads(state)
     if limit != sys.getrecursionlimit():
         sys.setrecursionlimit(limit)
     if context is not None or "decimal" in sys.modules:
@@ -276,7 +276,7 @@ def restore_carried(state: bytes) -> None:
     Raises:
         Exception: a carried value cannot be loaded or set.
     """
-    *_, carried = pickle.loads(state)
+    carried = _carried_in(state)
     if carried or "gridengine.worker.carried_state" in sys.modules:
         from gridengine.worker import carried_state
 
@@ -288,8 +288,15 @@ def is_left_by_another(caller: CallerState | None) -> bool:
     carry. Nobody can undo a user's `set`, so another process has to make this caller's calls.
     """
     state = caller.interpreter if caller is not None else b""
-    *_, carried = pickle.loads(state) if state else ((),)
-    return not GVAR.pairs_set <= {key for key, *_ in carried}
+    return not GVAR.pairs_set <= {key for key, *_ in _carried_in(state)}
+
+
+def _carried_in(state: bytes) -> tuple[Any, ...]:
+    """Return what a caller carries besides. The journal of an older dispatcher has calls without
+    it.
+    """
+    _, _, _, *carried = pickle.loads(state) if state else (None, None, None)
+    return carried[0] if carried else ()
 
 
 def _loaded_filter(part: bytes) -> Any:

@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import gridengine
+from tests.support.places import ROOT
 from tests.support.standalone import Standalone
 from tests.support.tcp_scheduler import TcpScheduler
 
@@ -31,6 +32,17 @@ def refuse(value: int) -> None:
 
 def seen(_: object) -> tuple[str, int]:
     return VARIABLE.get(), LEVEL[0]
+
+
+def unloadable() -> None:
+    raise ValueError("cannot be loaded")
+
+
+class Unloadable:
+    def __reduce__(self) -> tuple[object, ...]:
+        return unloadable, ()
+
+    def __call__(self, _: object) -> None: ...
 
 
 def seen_inside(_: object) -> list[tuple[str, int]]:
@@ -63,7 +75,8 @@ def scheduler(
         with kinds[request.param]() as scheduler:
             yield scheduler
         return
-    standalone = Standalone(tmp_path_factory.mktemp("runs"), max_workers=1)
+    folder = tmp_path_factory.mktemp("runs")
+    standalone = Standalone(folder, max_workers=1, PYTHONPATH=str(ROOT))
     try:
         with gridengine.Client(standalone.path) as client:
             yield client
@@ -117,6 +130,19 @@ def test_a_set_that_raises_fails_each_call_and_says_which_it_was(
             assert [str(one) for one in failed] == ["no 7"] * 2
             assert "while setting the carried state of get and refuse" in failed[1].__notes__
     assert gridengine.map(seen, [0], scheduler=scheduler) == [("mine", 7)]
+
+
+def test_a_function_that_cannot_be_loaded_leaves_the_next_one_its_state() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        with pytest.raises(ValueError, match="cannot be loaded"):
+            gridengine.map(Unloadable(), [0], scheduler=scheduler)
+        [(_, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
+    assert found == ("mine", 7)
+
+
+def test_an_executor_asks_for_the_state_when_calls_are_handed_over() -> None:
+    with gridengine.carry(lambda: 1 / 0, set_), gridengine.Executor(1) as executor:
+        assert type(executor.submit(seen, 0).exception()) is ZeroDivisionError
 
 
 def test_calls_that_carry_nothing_find_nothing_of_it() -> None:

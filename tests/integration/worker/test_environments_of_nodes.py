@@ -52,13 +52,13 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
+    subprocess.run([*pip, "--no-compile", "--target", folder / "packages", source], check=True)
     made = folder / "caller", folder / "nodes"
     for one in made:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", one], check=True)
         site = next(one.glob("lib/python*/site-packages"))
+        shutil.copytree(folder / "packages", site, dirs_exist_ok=True)
         (site / "zz_others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        words = [*pip, "--no-compile", "--target", site, source]
-        subprocess.run(words, check=True, cwd=folder)
     (site / "only_there.py").write_text("")
     return made
 
