@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         open_waitgroup as open_waitgroup,
         run as run,
     )
+    from gridengine.api.carry import Carrying as Carrying, carry as carry
     from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get
     from gridengine.api.delayed import (
@@ -109,6 +110,7 @@ _MODULES = {
     name: module
     for module, names in {
         "api.async_programs": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup run",
+        "api.carry": "Carrying carry",
         "api.client": "Client",
         "api.dask_scheduler": "dask_get",
         "api.delayed": "delayed delayedval each",

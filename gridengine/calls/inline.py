@@ -71,7 +71,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from gridengine.worker.agent import make_hello
-from gridengine.worker.call_context import GVAR, CurrentJob, in_event_loop, process_name
+from gridengine.worker.call_context import CARRIED, GVAR, CurrentJob, in_event_loop, process_name
 from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
@@ -168,6 +168,8 @@ class InlineRun:
         """
         self._calls: Sequence[Any] = ()
         self._given: Resource = ZERO
+        self._is_set = False
+        """Whether the pairs of carried state were set for these calls."""
         policy = Policy(version=__version__, python=python_version())
         self._core = StateMachine(policy, checked=settings().check)
         # Threads that a call has started may push values. The lock is reentrant because a listener
@@ -327,6 +329,8 @@ class InlineRun:
         try:
             if type(call) is Unloadable:
                 raise call.error
+            if CARRIED and not self._is_set:
+                self._set_carried()
             if assignment.form == SINGLE:
                 value = f(call, **keywords)
             elif assignment.form == STAR:
@@ -340,6 +344,12 @@ class InlineRun:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
             given = arguments_text(call, assignment)
             return pickling.dump_exception(error, given), status
+
+    def _set_carried(self) -> None:
+        from gridengine.worker import carried_state  # few need it
+
+        carried_state.set_pairs()
+        self._is_set = True
 
     def _push(self, run: int, value: Any) -> None:
         payload = pickling.dump(value)

@@ -28,7 +28,7 @@ import click
 
 from gridengine._version import __version__
 from gridengine.cli.console import command, console, json_option, print_json, text
-from gridengine.cli.scheduler_options import SchedulerChoice
+from gridengine.cli.scheduler_options import SchedulerChoice, node_options
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
@@ -54,23 +54,30 @@ LEAVE_SECONDS = 10.0
 _finding = partial(Finding, "here")
 
 
-def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -> Iterator[Finding]:
+def examine(
+    asked: str | None, environment: Mapping[str, str], *, wait: float, **nodes: Any
+) -> Iterator[Finding]:
     """Yield findings one by one; each trivial job may take `wait` seconds. Only the requested
     scheduler is examined; without a request the one in the settings, else all. If the settings
-    cannot be read, none is.
+    cannot be read, none is. `nodes` are arguments for the workers' environment, as `python`.
     """
-    readable = True
+    readable = runs_python = True
     for finding in _check_machine():
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
+    if nodes and readable:
+        from gridengine.schedulers.interpreter_check import check_interpreter
+
+        yield (finding := check_interpreter(settings().runs, environment, wait, **nodes))
+        runs_python = finding.state is State.OK
     alone = asked or setting_of("scheduler").value
     for name in (alone,) if alone else STARTERS:
-        works = readable
+        works = readable and (runs_python or not entry_of(name).system)
         for finding in entry_of(name).findings(environment) if readable else ():
             yield finding
             works = works and finding.state is State.OK
         if works:
-            yield try_job(name, environment, wait)
+            yield try_job(name, environment, wait, **(nodes if entry_of(name).system else {}))
         else:
             yield Finding(name, "job", State.ABSENT, "not tried")
 
@@ -181,10 +188,12 @@ def check_encryption() -> Finding:
     show_default=True,
     help="Seconds for each trivial job.",
 )
+@node_options
 @json_option(": ok, and a list of findings with of, check, state, text, remedy")
-def doctor_command(scheduler: str | None, wait: float, as_json: bool) -> None:
+def doctor_command(scheduler: str | None, wait: float, as_json: bool, **nodes: Any) -> None:
     """Check this machine: which schedulers answer, what they have, and whether a trivial job
-    returns.
+    returns. With --python, --container or --prologue, that Python is run once here, and the trivial
+    jobs of batch systems use it.
 
     The exit status is 1 when something that is here is broken, or when the scheduler that
     --scheduler or the setting `scheduler` names is not here.
@@ -192,11 +201,13 @@ def doctor_command(scheduler: str | None, wait: float, as_json: bool) -> None:
     Examples:
       gridengine doctor
       gridengine doctor --scheduler grid_engine --wait 600
+      gridengine doctor --python "conda run --no-capture-output -n env python"
       gridengine doctor --json
     """
     found: list[Finding] = []
     terminal = console()
-    for finding in examine(scheduler, os.environ, wait=wait):
+    given = {name: value for name, value in nodes.items() if value}
+    for finding in examine(scheduler, os.environ, wait=wait, **given):
         found.append(finding)
         if not as_json:
             _show(terminal, finding)
@@ -268,11 +279,18 @@ def _is_exposed(path: Path) -> bool:
     return facts.st_uid != os.getuid() or bool(stat.S_IMODE(facts.st_mode) & 0o077)
 
 
-def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
-    """Return whether a trivial job on this scheduler returns within `wait` seconds."""
+def try_job(name: str, environment: Mapping[str, str], wait: float, **options: Any) -> Finding:
+    """Return whether a trivial job on this scheduler, with these options, returns within `wait`
+    seconds.
+    """
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", f"from {__name__} import probe; probe({name!r})"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            f"from {__name__} import probe; probe({name!r}, **{options!r})",
+        ],
         env=worker_environment(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -328,7 +346,7 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
     return finding(State.OK, f"{words}; with Python's own start {seconds:.1f} s")
 
 
-def probe(name: str) -> None:
+def probe(name: str, **options: Any) -> None:
     """Run a trivial job, and print the result as JSON. Called in a process of its own."""
     from gridengine.api.map import starmap
 
@@ -337,7 +355,7 @@ def probe(name: str) -> None:
     began = time.monotonic()
     said: dict[str, Any]
     try:
-        with entry_of(name).make(max_workers=1) as scheduler:
+        with entry_of(name).make(max_workers=1, **options) as scheduler:
             (host,) = starmap(socket.gethostname, [()], scheduler=scheduler, progress=False)
             said = {"host": host, "seconds": round(time.monotonic() - began, 3)}
     except GridEngineError as error:

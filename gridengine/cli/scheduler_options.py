@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,8 +21,9 @@ from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
+    _ParamType = click.ParamType[Any]
 else:
-    _Choice = click.Choice  # of click 8.1 no generic one
+    _Choice, _ParamType = click.Choice, click.ParamType  # of click 8.1 no generic ones
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -40,6 +43,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "native": _BATCH,
     "prologue": _BATCH,
     "python": _BATCH,
+    "container": _BATCH,
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,
@@ -59,6 +63,34 @@ class SchedulerChoice(_Choice):
         return value if of_site else super().convert(value, param, ctx)
 
 
+class CommandWords(_ParamType):
+    """A path, or the words of a command as a shell reads them: a list if there are several."""
+
+    name = "command"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | list[str]:
+        if not isinstance(value, str) or Path(value).exists():
+            return value  # type: ignore[no-any-return]
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is no command: {error}", param, ctx)
+        return words if len(words) > 1 else value
+
+
+class ContainerWords(CommandWords):
+    """An image, or the words of a command that ends with one, as a list; its path is absolute."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        from gridengine.schedulers.worker_command import container_words
+
+        return list(container_words("--container", super().convert(value, param, ctx)))
+
+
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
@@ -66,6 +98,30 @@ _which_of_dispatcher = click.option(
     type=SchedulerChoice(OF_DISPATCHERS),
     help=f"{_HELP}; none: you start them by hand).",
 )
+_NODES = (
+    click.option(
+        "--prologue",
+        multiple=True,
+        metavar="LINE",
+        help="A shell line that runs before each worker; may be given more than once.",
+    ),
+    click.option(
+        "--python",
+        type=CommandWords(),
+        metavar="COMMAND",
+        help="The Python on the nodes, or a command that acts as one, as 'uv run python' (default: "
+        "this one).",
+    ),
+    click.option(
+        "--container",
+        type=ContainerWords(),
+        metavar="IMAGE",
+        help="An image of apptainer that workers run in, or the words of its command, as "
+        "'apptainer exec --nv image.sif'.",
+    ),
+)
+node_options = _options(*_NODES)
+"""Adds the options for the environment that workers have on the nodes."""
 _how_it_starts = (
     click.option(
         "--max-workers",
@@ -83,13 +139,7 @@ _how_it_starts = (
     click.option("--queue", help="The queue that workers wait in."),
     click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
     click.option("--native", help="More options of the batch system, as they are."),
-    click.option(
-        "--prologue",
-        multiple=True,
-        metavar="LINE",
-        help="A shell line that runs before each worker; may be given more than once.",
-    ),
-    click.option("--python", metavar="PATH", help="The Python on the nodes (default: this one)."),
+    *_NODES,
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",

@@ -20,6 +20,7 @@ import weakref
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -162,6 +163,7 @@ BY_NAME = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     SharedObject,
+    ContextVar,
     LAZY,
     SENTINEL,
     *FIXED,

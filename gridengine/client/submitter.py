@@ -35,8 +35,8 @@ from gridengine.schedulers.default import make_scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.unpicklable import name_of
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.environment import own_variables
+from gridengine.worker.call_context import CARRIED, GVAR
+from gridengine.worker.environment import own_variables, present_carried
 
 if TYPE_CHECKING:
     from gridengine.client.named_run_calls import RunCalls
@@ -107,11 +107,13 @@ class Submitter:
         self._initializer = initializer
         self._set_options(options)
 
-    def _set_options(self, options: CallOptions) -> None:
-        """Set the options, with an empty cache: templates depend on the options and on the
-        environment.
+    def _set_options(self, options: CallOptions, carried: tuple[Any, ...] = ()) -> None:
+        """Set the options, with an empty cache: templates depend on the options, on the environment
+        and on what calls carry besides.
         """
         self.options = options
+        self._carried = carried
+        """What `gridengine.carry` has the calls of functions in the cache carry."""
         present = own_variables()
         variables = dict(present)
         # The cache refers to no submitter: the functions would otherwise live until the garbage
@@ -122,6 +124,12 @@ class Submitter:
         # Last: another thread that submits now must not take the old functions for new ones.
         self._present, self._variables = present, variables
         """The present environment, and a copy of it from the time when the options were set."""
+
+    def _renew(self) -> None:
+        """Make the cache anew if the environment, or what calls carry besides, has changed."""
+        carried = present_carried()
+        if self._variables != self._present or carried != self._carried:
+            self._set_options(self.options, carried)
 
     def with_options(self, options: CallOptions) -> Submitter:
         """Return a submitter with other options that shares everything else with this one.
@@ -158,8 +166,8 @@ class Submitter:
         """
         batcher = self.batcher
         try:
-            if self._variables != self._present:
-                self._set_options(self.options)
+            if self._variables != self._present or CARRIED or self._carried:
+                self._renew()
             templates, references = self._functions.find(f)
             call: Any
             if kwargs:
@@ -206,8 +214,8 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
-        if self._variables != self._present:
-            self._set_options(self.options)
+        if self._variables != self._present or CARRIED or self._carried:
+            self._renew()
         template, references, failure = self._unsent(f), (), None
         try:
             if head:
@@ -246,8 +254,8 @@ class Submitter:
             RuntimeError: the batcher is closed.
         """
         self.batcher.check()
-        if self._variables != self._present:
-            self._set_options(self.options)
+        if self._variables != self._present or CARRIED or self._carried:
+            self._renew()
         wanted, calls = read(graph, keys, strict=strict)
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)

@@ -47,7 +47,9 @@ from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
 from gridengine.schedulers.requests import TooMany, first_match
 from gridengine.schedulers.worker_command import (
     command_words,
+    container_words,
     environment_variables,
+    in_container,
     job_name,
     launch_script,
     line_of_text,
@@ -116,8 +118,11 @@ class BatchScheduler(Scheduler):
             the shell is a login shell. If a line fails, the task fails.
         environment: variables for the calls, besides those of their caller; None leaves them the
             variables of the batch system.
-        python: the interpreter on the nodes (default: this one); or the words of a command that
-            acts as one, as `["apptainer", "exec", "image.sif", "python3"]`.
+        python: the interpreter on the nodes (default: this one; in a container `python`); or the
+            words of a command that acts as one, as `["uv", "run", "python"]`.
+        container: an image that workers run in, as "image.sif": their command is run by `apptainer
+            exec --bind RUN_DIRECTORY image.sif`. Or all words of that command, the image last:
+            `["apptainer", "exec", "--nv", "image.sif"]`.
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all calls that fit (default: each worker holds what one call requests,
             and runs one call at a time).
@@ -145,6 +150,7 @@ class BatchScheduler(Scheduler):
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = MappingProxyType({}),
         python: str | Sequence[str] | None = None,
+        container: str | Sequence[str] | None = None,
         worker_resources: Resource | None = None,
         name: str | None = None,
         **options: Any,
@@ -165,7 +171,10 @@ class BatchScheduler(Scheduler):
             None if environment is None else environment_variables("environment", environment)
         )
         self._name = "" if name is None else line_of_text("name", name)
-        self._python = command_words("python", sys.executable if python is None else python)
+        self._container = () if container is None else container_words("container", container)
+        if python is None:
+            python = "python" if self._container else sys.executable
+        self._python = command_words("python", python)
         given = {name: value for name, value in options.items() if value is not None}
         self._take_options(native, given)
 
@@ -189,8 +198,12 @@ class BatchScheduler(Scheduler):
         """Return the script that a cluster task runs; `first` is run before everything else, `more`
         are further words of the worker's command, for the shell.
         """
+        command = worker_command(self._python, run.connection)
+        if self._container:
+            folders = dict.fromkeys([run.directory, run.connection.parent])
+            command = [*in_container(self._container, *folders), *command]
         return launch_script(
-            worker_command(self._python, run.connection),
+            command,
             prologue=self._prologue,
             environment=self._environment,
             path=python_path(

@@ -116,6 +116,45 @@ def command_words(name: str, value: object) -> tuple[str, ...]:
     return tuple(line_of_text(name, word) for word in several)
 
 
+CONTAINERS = "apptainer", "singularity"
+
+
+def container_words(name: str, value: object) -> tuple[str, ...]:
+    """Return the words of the command that runs another one in an image, which is the last word.
+
+    value: an image, or all words, as ("apptainer", "exec", "--nv", "image.sif"). The path of an
+        image is made absolute: cluster tasks begin in another folder.
+    """
+    words = command_words(name, value)
+    if isinstance(value, str):
+        words = "apptainer", "exec", value
+    *before, image = words
+    if len(before) < 2 or Path(before[0]).name not in CONTAINERS or "exec" not in before:
+        raise ConfigurationError(
+            f"{name} must be an image, or the words of a command of apptainer that ends with one, "
+            f"as ['apptainer', 'exec', '--nv', 'image.sif'], not {value!r}",
+            hint="for other containers give all words by python=, and bind the run directory there",
+        )
+    return *before, image if "://" in image else str(Path(image).absolute())
+
+
+def in_container(words: Sequence[str], *folders: Path) -> list[str]:
+    """Return the words before a command that is to run in a container which sees these folders.
+
+    Raises:
+        ConfigurationError: a folder has a name that apptainer cannot bind.
+    """
+    *before, image = words
+    for folder in folders:
+        if {":", ","} & {*str(folder)}:
+            raise ConfigurationError(
+                f"{folder} has a colon or comma in its name: {before[0]} cannot bind it",
+                hint="set GRIDENGINE_RUN_DIRECTORY to another folder",
+            )
+        before += ["--bind", str(folder)]
+    return [*before, image]
+
+
 def job_name(text: str) -> str:
     """Return a job name that any batch system takes: Grid Engine's begin with a letter, and have no
     blanks nor any of `/:@\\*?` (submit(1), -N); Slurm separates names by commas.

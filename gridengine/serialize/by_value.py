@@ -16,6 +16,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from gridengine.serialize import (
@@ -317,6 +318,12 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     return NotImplemented if recipe is None else recipe(pickler, stream)
 
 
+def _reduce_variable(pickler: Pickler, variable: ContextVar[Any]) -> Reduction:
+    from gridengine.serialize import context_variables  # few need it
+
+    return context_variables.reduction(variable)
+
+
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
         types.FunctionType: Pickler.reduce_function,
@@ -340,6 +347,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         **type_parameters.RECIPES,
         lazy_imports.LAZY: lambda pickler, one: lazy_imports.reduction(one),
         sentinels.SENTINEL: lambda pickler, one: sentinels.reduction(one),
+        ContextVar: _reduce_variable,
         shared_objects.Shared: _reduce_shared,
         shared_objects.SharedObject: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),

@@ -96,6 +96,8 @@ class Variables:
         """How many times the environment was reset to a caller's. Each reset undoes the changes of
         an initializer.
         """
+        self.pairs_set: set[bytes] = set()
+        """The pairs of carried state whose `set` has run in this runner, by their pickles."""
         self.calls_made = 0
         """How many calls were made of the number that an executor allows for each process."""
         self.note_step: Callable[[int], None] = lambda step: None
@@ -186,6 +188,12 @@ def current_job() -> CurrentJob | None:
     Outside of one return None, as `multiprocessing.parent_process` does.
     """
     return GVAR.job
+
+
+CARRIED: list[Any] = []
+"""What this process's calls carry besides, in the order of its registration (`carried_state`).
+Empty in most processes, which then pay nothing for it.
+"""
 
 
 class CallingProcess(NamedTuple):

@@ -19,7 +19,7 @@ from msgspec import Struct
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import CallerState
-from gridengine.worker.call_context import GVAR
+from gridengine.worker.call_context import CARRIED, GVAR
 from gridengine.worker.process_resources import default_threads
 
 Variables: TypeAlias = Mapping[bytes, bytes]
@@ -156,6 +156,10 @@ class CallEnvironment:
         if wanted != own_variables():
             set_variables({**dict.fromkeys(own_variables()), **wanted})
 
+    def leave(self) -> None:
+        """Have the next `enter` set all anew: a part of the caller's state could not be set."""
+        self._was_alone = True
+
     def give(self, given: Variables) -> None:
         """Replace the variables of the previous allocation; all others stay as they are."""
         before, wanted = self._given, self._note_given(given)
@@ -218,15 +222,29 @@ def present_state() -> bytes:
     # `__reduce__` takes the context apart in C. Its raised signals (`flags`) do not travel.
     context: Any = decimal and decimal.getcontext().__reduce__()[1]
     numbers, traps = (context[:6], tuple(context[7])) if context else ((), ())
-    return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps)
+    carried = present_carried() if CARRIED else ()
+    if "numpy" in sys.modules:
+        from gridengine.worker import carried_state  # few need it
+
+        carried = *carried, *carried_state.present_numpy()
+    return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, carried)
+
+
+def present_carried() -> tuple[Any, ...]:
+    """Return what `gridengine.carry` has calls carry that are submitted now."""
+    if not CARRIED:
+        return ()
+    from gridengine.worker import carried_state  # few need it
+
+    return carried_state.present()
 
 
 @functools.lru_cache(maxsize=1)
-def _pickled(limit: int, filters: Any, numbers: Any, traps: Any) -> bytes:
+def _pickled(limit: int, filters: Any, numbers: Any, traps: Any, carried: Any) -> bytes:
     context: Any = (*numbers, tuple(one.__name__ for one in traps)) if numbers else DEFAULT
     is_default = (*context[:6], set(context[6])) == (*DEFAULT[:6], set(DEFAULT[6]))
     parts = [part for part in map(_pickled_filter, filters) if part is not None]
-    return pickle.dumps((limit, None if is_default else context, parts), 5)
+    return pickle.dumps((limit, None if is_default else context, parts, carried), 5)
 
 
 def _pickled_filter(one: Any) -> bytes | None:
@@ -240,8 +258,8 @@ def _pickled_filter(one: Any) -> bytes | None:
 
 
 def restore(state: bytes) -> None:
-    """Set this process's interpreter state to a caller's."""
-    limit, context, filters = pickle.loads(state)
+    """Set this process's interpreter state to a caller's; `restore_carried` does the rest."""
+    limit, context, filters, *_ = pickle.loads(state)
     if limit != sys.getrecursionlimit():
         sys.setrecursionlimit(limit)
     if context is not None or "decimal" in sys.modules:
@@ -250,6 +268,35 @@ def restore(state: bytes) -> None:
     if wanted != warnings.filters:
         warnings.resetwarnings()  # drops the results that Python has cached for each filter
         warnings.filters[:] = wanted  # type: ignore[index]
+
+
+def restore_carried(state: bytes) -> None:
+    """Set the state that a caller carries besides, and undo what an earlier caller carried.
+
+    Raises:
+        Exception: a carried value cannot be loaded or set.
+    """
+    carried = _carried_in(state)
+    if carried or "gridengine.worker.carried_state" in sys.modules:
+        from gridengine.worker import carried_state
+
+        carried_state.restore(carried)
+
+
+def is_left_by_another(caller: CallerState | None) -> bool:
+    """Return whether this runner has state of a pair (`GVAR.pairs_set`) that the caller does not
+    carry. Nobody can undo a user's `set`, so another process has to make this caller's calls.
+    """
+    state = caller.interpreter if caller is not None else b""
+    return not GVAR.pairs_set <= {key for key, *_ in _carried_in(state)}
+
+
+def _carried_in(state: bytes) -> tuple[Any, ...]:
+    """Return what a caller carries besides. The journal of an older dispatcher has calls without
+    it.
+    """
+    _, _, _, *carried = pickle.loads(state) if state else (None, None, None)
+    return carried[0] if carried else ()
 
 
 def _loaded_filter(part: bytes) -> Any:

@@ -230,19 +230,34 @@ class LoadedFunctions:
         path, directory, message, payload = self._defined[digest]
         entered = GVAR.environment_number
         self.environment.enter(message.caller, given, alone=alone)
-        if path is not self._path:
-            self._modules.enter(path)
-            self._path = path
-        set_path_and_directory(path, directory)
-        users_modules.enter_function(self._main, digest)
-        if entered != GVAR.environment_number and message.caller and message.caller.interpreter:
-            environment.restore(message.caller.interpreter)  # may import, by that path
-        loaded = self._loaded.get(digest)
-        if loaded is None:
-            if self._modules.refresh():
-                self._loaded.clear()
-            loaded = self._loaded[digest] = _load(message, payload)
+        try:
+            if path is not self._path:
+                self._modules.enter(path)
+                self._path = path
+            set_path_and_directory(path, directory)
+            users_modules.enter_function(self._main, digest)
+            state = b""
+            if entered != GVAR.environment_number and message.caller:
+                state = message.caller.interpreter
+                if state:
+                    environment.restore(state)  # may import, by that path
+            loaded = self._loaded.get(digest)
+            if loaded is None:
+                if self._modules.refresh():
+                    self._loaded.clear()
+                    state = message.caller.interpreter if message.caller else b""
+                loaded = self._loaded[digest] = _load(message, payload)
+            if state:  # last: `set` may assign to global variables of modules, or of the function
+                environment.restore_carried(state)
+        except BaseException:
+            self.environment.leave()
+            raise
         return loaded
+
+    def is_left_by_another(self, digest: bytes) -> bool:
+        """Return whether this process has state of another caller that a function must not find."""
+        caller = self._defined[digest][2].caller
+        return caller != self.environment.caller and environment.is_left_by_another(caller)
 
     def name_of(self, digest: bytes) -> str:
         """Return the name of a function for an error. The function may have failed to load."""

@@ -296,6 +296,10 @@ class Runner:
             self._read()
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
+        if GVAR.pairs_set and self.functions.is_left_by_another(assignment.function):
+            self._words[RUN] = 0  # another process makes these calls
+            self._flush()
+            raise EOFError
         self._result_buffer.begin(
             assignment.run,
             assignment.start,

@@ -20,6 +20,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
+from gridengine.schedulers import interpreter_check
 from gridengine.schedulers.checks import Finding, State
 from gridengine.schedulers.registry import STARTERS, SchedulerEntry
 from gridengine.settings.values import Settings
@@ -67,6 +68,25 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
     found = list(doctor.examine(asked, os.environ, wait=1))
     assert tried == looked_at
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
+
+
+@pytest.mark.parametrize("state", [State.OK, State.BROKEN])
+def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: dict[str, object] = {}
+
+    def try_job(name: str, environment: object, wait: float, **options: object) -> Finding:
+        tried[name] = options
+        return FINE
+
+    found = Finding("here", "python of workers", state, "")
+    monkeypatch.setattr(interpreter_check, "check_interpreter", lambda *_, **nodes: found)
+    monkeypatch.setattr(doctor, "try_job", try_job)
+    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
+    told = list(doctor.examine("slurm", os.environ, wait=1, python=["uv", "run"]))
+    assert found in told
+    assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is State.OK else {})
 
 
 def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:

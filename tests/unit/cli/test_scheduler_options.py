@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,6 +57,26 @@ def test_only_what_was_said_is_an_argument() -> None:
         "min_workers": 0,
         "prologue": ("a", "b"),
     }
+
+
+def test_a_python_is_a_path_or_the_words_of_a_command(tmp_path: Path) -> None:
+    own = tmp_path / "my python"
+    own.touch()
+    assert given("--python", str(own))["python"] == str(own)
+    assert given("--python", "python3")["python"] == "python3"
+    words = given("--python", "conda run -n 'my env' python")["python"]
+    assert words == ["conda", "run", "-n", "my env", "python"]
+    with pytest.raises(click.BadParameter, match="is no command: No closing quotation"):
+        given("--python", "conda run 'x")
+
+
+def test_an_image_keeps_its_place_though_the_dispatcher_is_started_again_elsewhere() -> None:
+    image = str(Path.cwd() / "image.sif")
+    assert given("--container", "image.sif")["container"] == ["apptainer", "exec", image]
+    words = given("--container", "apptainer exec --nv image.sif")["container"]
+    assert words == ["apptainer", "exec", "--nv", image]
+    with pytest.raises(ConfigurationError, match="--container must be an image"):
+        given("--container", "podman exec image")
 
 
 def test_what_another_scheduler_takes_is_refused_with_its_name() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import cast, get_args
 
 import pytest
@@ -15,8 +16,17 @@ import gridengine
 from gridengine import schedulers
 from gridengine.schedulers import default
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.batch_system import BatchScheduler
 from gridengine.schedulers.command_scheduler import CommandScheduler
-from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
+from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.registry import (
+    BATCH_SYSTEMS,
+    BY_CLASS,
+    BY_NAME,
+    SCHEDULERS,
+    STARTERS,
+    SchedulerEntry,
+)
 from gridengine.schedulers.workerless import InlineScheduler
 from gridengine.settings.schema import TABLES, SchedulerName
 
@@ -107,3 +117,24 @@ def test_the_signature_of_a_class_with_a_constructor_of_its_own_is_the_construct
             super().__init__(account=group)
 
     assert str(inspect.signature(Ours)) == "(group: 'str')"
+
+
+@pytest.mark.parametrize("entry", BATCH_SYSTEMS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ({"container": "/i.sif"}, "apptainer exec --bind /r --bind /c /i.sif python -P -m"),
+        (
+            {"container": ["singularity", "exec", "--nv", "/i.sif"], "python": "python3"},
+            "singularity exec --nv --bind /r --bind /c /i.sif python3 -P -m",
+        ),
+        ({"python": ["uv", "run", "python"]}, "uv run python -P -m"),
+    ],
+)
+def test_each_batch_system_runs_workers_by_the_command_of_their_environment(
+    entry: SchedulerEntry, nodes: dict[str, object], words: str
+) -> None:
+    """A stand-alone dispatcher's connection file is in another folder than its run directory."""
+    run = LaunchContext("run", Path("/r"), Path("/c/connection.json"), lambda *_: None)
+    scheduler = cast("BatchScheduler", entry.make(**nodes))
+    assert f"exec {words} gridengine.worker /c/connection.json" in scheduler.script(run)

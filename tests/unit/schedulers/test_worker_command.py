@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers import worker_command as module
 from gridengine.schedulers.worker_command import (
+    container_words,
     hiding_flags,
+    in_container,
     job_name,
     launch_script,
     python_command,
@@ -214,3 +217,52 @@ def test_of_the_caller_s_environment_the_script_has_names_and_what_python_needs_
 )
 def test_a_job_s_name_is_one_that_every_batch_system_takes(text: str, name: str) -> None:
     assert job_name(text) == name
+
+
+# ---------------------------------------------------------------- containers
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("/i/image.sif", ["apptainer", "exec", "/i/image.sif"]),
+        ("image.sif", ["apptainer", "exec", str(Path.cwd() / "image.sif")]),
+        ("docker://python:3.11", ["apptainer", "exec", "docker://python:3.11"]),
+        (
+            ["/opt/singularity", "-q", "exec", "--nv", "/i/a b"],
+            ["/opt/singularity", "-q", "exec", "--nv", "/i/a b"],
+        ),
+    ],
+)
+def test_a_container_is_an_image_or_a_command_that_ends_with_one(
+    given: object, words: list[str]
+) -> None:
+    assert list(container_words("container", given)) == words
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["image.sif"],
+        ["podman", "run", "image"],
+        ["apptainer", "run", "image"],
+        ["apptainer", "exec"],
+    ],
+)
+def test_another_command_is_refused_as_a_container(given: object) -> None:
+    with pytest.raises(ConfigurationError, match="container must be an image") as caught:
+        container_words("container", given)
+    assert "give all words by python=" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [5, [], ["apptainer", "exec", 5]])
+def test_what_is_no_command_is_refused_as_a_container(given: object) -> None:
+    with pytest.raises(TypeError, match="container must be a string"):
+        container_words("container", given)
+
+
+def test_a_container_sees_the_run_directory_under_its_own_path() -> None:
+    words = in_container(("apptainer", "exec", "--nv", "/i"), Path("/r"), Path("/d e"))
+    assert words == ["apptainer", "exec", "--nv", "--bind", "/r", "--bind", "/d e", "/i"]
+    with pytest.raises(ConfigurationError, match="/a:b has a colon or comma"):
+        in_container(("apptainer", "exec", "/i"), Path("/a:b"))

@@ -1,0 +1,89 @@
+"""`gridengine.carry`: state of the caller that its calls find in their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Self
+
+from gridengine.errors import short_repr
+from gridengine.worker.call_context import CARRIED
+from gridengine.worker.carried_state import Pair, Registration, Variable
+from gridengine.worker.coroutines import is_coroutine_function
+
+
+class Carrying:
+    """State that calls carry until `close`, or the end of a `with` block.
+
+    Calls that were submitted before keep what they carry.
+    """
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+
+    def close(self) -> None:
+        """Have later submissions carry this no more. A second call does nothing."""
+        if self._registration in CARRIED:
+            CARRIED.remove(self._registration)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._registration in CARRIED else ", closed"
+        return f"<carried state of {self._registration.carried}{state}>"
+
+
+def carry(
+    get: Callable[[], Any] | ContextVar[Any], set: Callable[[Any], object] | None = None
+) -> Carrying:
+    """Have calls find state of their caller, from their submission on.
+
+    `get()` is called in the caller, in the thread that submits, each time that calls are handed
+    over. `set(value)` runs in each process, with what `get()` returned, before the calls that it
+    belongs to. Both functions travel with the calls, as they are at the first submission, and calls
+    that a call submits carry what `get()` returns there. Calls that do not carry a pair never run
+    in a process in which its `set` has run.
+
+    A `contextvars.ContextVar` needs no functions: `carry(variable)`. Calls find the value that it
+    has where they are submitted.
+
+    Args:
+        get: returns the value, which must be something that can be pickled, and is best small: it
+            travels with each function. Or a context variable.
+        set: is called with the value. If it raises, the calls fail with that error.
+
+    Returns what undoes it: `close()`, or the end of a `with` block. The same `get` and `set` again,
+    or the same variable, replace the earlier registration.
+
+    Raises:
+        TypeError: `get` or `set` is not such a function.
+    """
+    carried: Pair | Variable
+    if isinstance(get, ContextVar):
+        if set is not None:
+            raise TypeError(
+                f"set: a context variable needs none, but {short_repr(set)} is given; say "
+                "carry(variable)"
+            )
+        carried = Variable(get)
+    else:
+        _check("get", get, "a function without arguments, or a contextvars.ContextVar")
+        _check("set", set, "a function of one argument, the value that get returns")
+        assert set is not None
+        carried = Pair(get, set)
+    for one in [one for one in CARRIED if one.carried == carried]:
+        CARRIED.remove(one)
+    registration = Registration(carried)
+    CARRIED.append(registration)
+    return Carrying(registration)
+
+
+def _check(name: str, f: object, wanted: str) -> None:
+    if not callable(f):
+        raise TypeError(f"{name} must be {wanted}, not {short_repr(f)}")
+    if is_coroutine_function(f):
+        raise TypeError(f"{name} must be {wanted}, not the coroutine function {short_repr(f)}")
