@@ -78,6 +78,13 @@ class ProcessSpent(BaseException):
     """This process has made as many calls as it may."""
 
 
+class Interrupted(BaseException):
+    """Raise this in a call that `checkpoint()` has told to stop, once its state is saved: the call
+    runs again elsewhere, which counts as no retry. No `Exception`, so that no `except Exception` of
+    the call takes it for a failure.
+    """
+
+
 class Variables:
     """The facts that code can read about the call that it runs in, in any thread: `GVAR.res`,
     `GVAR.job`.
@@ -188,17 +195,31 @@ def current_job() -> CurrentJob | None:
     return GVAR.job
 
 
+class CallStates:
+    """The states that the calls of the present run have saved, by index; `send` sends the
+    dispatcher one. `told`: the call, as (run, index), that was told to stop last. `asked`: the call
+    that asked last, the worker's end as the call knew it, and when it first asked, in nanoseconds.
+    """
+
+    def __init__(self, send: Callable[[int, int, Payload], None]) -> None:
+        self.saved: dict[int, Payload] = {}
+        self.send = send
+        self.told = (0, 0)
+        self.asked = (0, 0, 0, 0)
+
+
 class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call.
+    allocation in the midst of a call. `states` has what the present calls have saved.
     """
 
     number: int
     pid: int
     words: memoryview
     allocate: Callable[[Allocate, Payload], None]
+    states: CallStates
 
     @property
     def run(self) -> int:
@@ -231,9 +252,14 @@ def _here() -> _Here:
     return _Here()
 
 
-def prepare(number: int, words: memoryview, allocate: Callable[[Allocate, Payload], None]) -> None:
-    """Enable calls of this process to submit nested calls."""
-    _here().process = CallingProcess(number, os.getpid(), words, allocate)
+def prepare(
+    number: int,
+    words: memoryview,
+    allocate: Callable[[Allocate, Payload], None],
+    states: CallStates,
+) -> None:
+    """Enable calls of this process to submit nested calls, and to save their states."""
+    _here().process = CallingProcess(number, os.getpid(), words, allocate, states)
 
 
 def calling_process() -> CallingProcess | None:
