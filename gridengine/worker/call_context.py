@@ -22,7 +22,7 @@ from gridengine.worker.status_block import RUN
 if TYPE_CHECKING:
     from gridengine.serialize.payload import Payload
     from gridengine.wire.channel import Channel
-    from gridengine.wire.messages import Allocate
+    from gridengine.wire.messages import Allocate, Message
 
 
 def in_trio() -> bool:
@@ -196,14 +196,14 @@ def current_job() -> CurrentJob | None:
 
 
 class CallStates:
-    """The states that the calls of the present run have saved, by index; `send` sends the
-    dispatcher one. `told`: the call, as (run, index), that was told to stop last. `asked`: the call
-    that asked last, the worker's end as the call knew it, and when it first asked, in nanoseconds.
+    """The states that the calls of the present run have saved, by index; `tell` sends the
+    agent a message. `told`: the call, as (run, index), that was told to stop last. `asked`: the
+    call that asked last, the worker's end as it knew it, and when it first asked, in nanoseconds.
     """
 
-    def __init__(self, send: Callable[[int, int, Payload], None]) -> None:
+    def __init__(self, tell: Callable[[Message, Payload], None]) -> None:
         self.saved: dict[int, Payload] = {}
-        self.send = send
+        self.tell = tell
         self.told = (0, 0)
         self.asked = (0, 0, 0, 0)
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from gridengine.arguments import number
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.serialize import pickling
+from gridengine.wire.messages import Saved
 from gridengine.worker.call_context import CallingProcess, Interrupted, calling_process
 from gridengine.worker.status_block import INDEX, LISTENS, RUN, STOP_BY, STOP_NOW
 
@@ -100,7 +101,7 @@ def save(state: Any) -> None:
     if process is not None and process.run:
         index = process.words[INDEX]
         process.states.saved[index] = [bytes(buffer) for buffer in payload]
-        process.states.send(process.run, index, payload)
+        process.states.tell(Saved(process.run, index, len(payload)), payload)
 
 
 def saved() -> Any:

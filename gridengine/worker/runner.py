@@ -44,7 +44,6 @@ from gridengine.wire.messages import (
     Forget,
     Pushed,
     Returned,
-    Saved,
     Shortened,
     Started,
     portions,
@@ -170,7 +169,7 @@ class Runner:
         """The run that began last."""
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
-        self.states = CallStates(self._save)
+        self.states = CallStates(self._result_buffer.tell)
         self._held = 0
         """How many `Cancel` messages this runner has read."""
         self._finished = False
@@ -227,10 +226,6 @@ class Runner:
         if GVAR.process_job is not None:
             GVAR.process_job.resources = self._resources.get()
         self.functions.environment.give(self._resources.variables)
-
-    def _save(self, run: int, index: int, payload: Payload) -> None:
-        """Send the dispatcher the state of the present call, in any thread."""
-        self._result_buffer.tell(Saved(run, index, len(payload)), payload)
 
     def _take_saved(self, assignment: Assignment, payload: Payload) -> Payload:
         """Take the states that earlier attempts have saved; return the rest of the payload."""
