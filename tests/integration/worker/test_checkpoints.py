@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import signal
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.dispatcher.core.events import DrainHosts
+from gridengine.settings.values import settings
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
@@ -62,9 +65,9 @@ class Counter:
 
 
 @pytest.fixture(params=["function", "object"])
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     one = Counter(tmp_path) if request.param == "object" else functools.partial(counts, tmp_path)
-    yield one
+    return one
 
 
 def wait_for(folder: Path, name: str) -> None:
@@ -78,17 +81,6 @@ def check(attempts: list[tuple[int, int]], count: int = 2) -> None:
     assert began == sorted(set(began))
     assert began[0] == 0
     assert len({pid for _, pid in attempts}) == count
-
-
-def worker_of(pid: int) -> int:
-    """The process of the worker, which a scheduler has started, of this process."""
-    here = [parent.pid for parent in psutil.Process(pid).parents()]
-    return here[here.index(os.getpid()) - 1]
-
-
-def runner_below(pid: int) -> int:
-    wait_until(lambda: len(psutil.Process(pid).children(recursive=True)) > 1, 60)
-    return psutil.Process(pid).children(recursive=True)[-1].pid
 
 
 def workers() -> list[int]:
@@ -107,16 +99,101 @@ def test_a_call_goes_on_elsewhere_when_a_signal_ends_its_worker(job: Any, tmp_pa
         check(future.result(60), 3)
 
 
-@KINDS
-def test_a_call_on_a_host_that_is_drained_goes_on_elsewhere(
-    kind: Any, job: Any, tmp_path: Path
+def test_a_call_that_does_not_stop_in_time_runs_again_from_its_last_state_at_no_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = kind(1)
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        future = executor.submit(job, 5)
+    monkeypatch.setenv("GRIDENGINE_CHECKPOINT_SECONDS", "0.1")
+    monkeypatch.setenv("GRIDENGINE_GRACE_SECONDS", "0.1")
+    settings.cache_clear()
+    with gridengine.Executor(scheduler=TcpScheduler(1), retries=1) as executor:
+        future = executor.submit(goes_on, tmp_path)
+        for attempt in range(3):
+            wait_for(tmp_path, f"saved {attempt}")
+            [worker] = workers()
+            os.kill(worker, signal.SIGTERM)
+        wait_for(tmp_path, "saved 3")
+        Path(tmp_path, "go").touch()
+        assert future.result(60) == 3
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+def goes_on(folder: Path) -> int:
+    """Save once, and never stop."""
+    state = gridengine.saved()
+    number = 0 if state is None else state["number"] + 1
+    gridengine.save({"number": number})
+    Path(folder, f"saved {number}").touch()
+    while not Path(folder, "go").exists():
+        gridengine.checkpoint()
+        time.sleep(0.01)
+    return int(number)
+
+
+def test_a_retry_after_a_crash_begins_where_the_call_has_saved(tmp_path: Path) -> None:
+    with gridengine.Executor(scheduler=TcpScheduler(1), retries=1) as executor:
+        future = executor.submit(counts, tmp_path, 5)
         wait_for(tmp_path, "saved 1")
-        executor._dispatcher()
+        [worker] = workers()
+        os.kill(worker, signal.SIGKILL)
         wait_for(tmp_path, "began 2")
         Path(tmp_path, "go").touch()
         check(future.result(60))
-    DrainHosts(frozenset())
+
+
+@KINDS
+def test_a_call_outlives_workers_whose_walltime_is_over(
+    kind: Any, job: Any, tmp_path: Path
+) -> None:
+    scheduler = kind(1)
+    scheduler.walltime = 3.0
+    with gridengine.Executor(scheduler=scheduler, retries=0) as executor:
+        future = executor.submit(job, 5)
+        wait_for(tmp_path, "saved 3")
+        Path(tmp_path, "go").touch()
+        attempts = future.result(60)
+    check(attempts, len(attempts))
+    assert len(attempts) >= 3
+
+
+@KINDS
+def test_a_call_on_a_host_that_is_drained_goes_on_elsewhere(
+    kind: Any, job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = tmp_path / "watched"
+    watched.mkdir(mode=0o700)
+    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(watched))
+    settings.cache_clear()
+    with gridengine.Executor(scheduler=kind(1)) as executor:
+        future = executor.submit(job, 5)
+        wait_for(tmp_path, "saved 1")
+        wait_until(lambda: list(watched.iterdir()), 60)
+        command = [sys.executable, "-m", "gridengine", "drain", socket.gethostname()]
+        subprocess.run(command, check=True, timeout=60)
+        wait_for(tmp_path, "began 2")
+        Path(tmp_path, "go").touch()
+        check(future.result(60))
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+@KINDS
+def test_a_large_state_arrives_whole(kind: Any, tmp_path: Path) -> None:
+    scheduler = kind(1)
+    scheduler.walltime = 3.0
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        assert executor.submit(fills, tmp_path).result(60) == 3 * 5_000_000
+
+
+def fills(folder: Path) -> int:
+    """Save a large array, which the next attempt changes."""
+    state = gridengine.saved()
+    if state is None:
+        gridengine.save(pickle.PickleBuffer(bytearray(5_000_000)))
+    else:
+        data = memoryview(state)
+        data[:] = b"\x03" * len(data)
+        return sum(data)
+    while not gridengine.checkpoint(1.0):
+        time.sleep(0.01)
+    raise gridengine.Interrupted
