@@ -169,6 +169,7 @@ def _interrupting(process: CallingProcess, make: Callable[[], Any]) -> Iterator[
                 save(next_call(made))
                 raise Interrupted
 
+    checkpoint()  # from now on the worker knows that this call can be told
     before = signal.signal(signal.SIGUSR1, interrupt)
     thread = threading.Thread(target=watch, name="gridengine-checkpoint", daemon=True)
     thread.start()

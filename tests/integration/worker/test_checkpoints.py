@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +85,29 @@ def check(attempts: list[tuple[int, int]], count: int = 2) -> None:
     assert len({pid for _, pid in attempts}) == count
 
 
-def workers() -> list[int]:
-    return [one.pid for one in psutil.Process().children() if "gridengine.worker" in one.cmdline()]
+def end_worker(number: int = signal.SIGTERM) -> None:
+    """Send the newest worker a signal; an earlier one may still be leaving."""
+    living = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    here = [one for one in living if "gridengine.worker" in one.cmdline()]
+    max(here, key=psutil.Process.create_time).send_signal(number)
+
+
+@contextlib.contextmanager
+def executor_on(scheduler: Any, folder: Path, **options: Any) -> Iterator[gridengine.Executor]:
+    """An executor whose calls end when the test has failed."""
+    with gridengine.Executor(scheduler=scheduler, **options) as executor:
+        try:
+            yield executor
+        finally:
+            Path(folder, "go").touch()
 
 
 def test_a_call_goes_on_elsewhere_when_a_signal_ends_its_worker(job: Any, tmp_path: Path) -> None:
-    with gridengine.Executor(scheduler=TcpScheduler(1)) as executor:
+    with executor_on(TcpScheduler(1), tmp_path) as executor:
         future = executor.submit(job, 5)
         for attempt in (1, 2):
             wait_for(tmp_path, f"saved {attempt}")
-            [worker] = workers()
-            os.kill(worker, signal.SIGTERM)
+            end_worker()
             wait_for(tmp_path, f"began {attempt + 1}")
         Path(tmp_path, "go").touch()
         check(future.result(60), 3)
@@ -105,12 +119,11 @@ def test_a_call_that_does_not_stop_in_time_runs_again_from_its_last_state_at_no_
     monkeypatch.setenv("GRIDENGINE_CHECKPOINT_SECONDS", "0.1")
     monkeypatch.setenv("GRIDENGINE_GRACE_SECONDS", "0.1")
     settings.cache_clear()
-    with gridengine.Executor(scheduler=TcpScheduler(1), retries=1) as executor:
+    with executor_on(TcpScheduler(1), tmp_path, retries=1) as executor:
         future = executor.submit(goes_on, tmp_path)
         for attempt in range(3):
             wait_for(tmp_path, f"saved {attempt}")
-            [worker] = workers()
-            os.kill(worker, signal.SIGTERM)
+            end_worker()
         wait_for(tmp_path, "saved 3")
         Path(tmp_path, "go").touch()
         assert future.result(60) == 3
@@ -131,11 +144,10 @@ def goes_on(folder: Path) -> int:
 
 
 def test_a_retry_after_a_crash_begins_where_the_call_has_saved(tmp_path: Path) -> None:
-    with gridengine.Executor(scheduler=TcpScheduler(1), retries=1) as executor:
+    with executor_on(TcpScheduler(1), tmp_path, retries=1) as executor:
         future = executor.submit(counts, tmp_path, 5)
         wait_for(tmp_path, "saved 1")
-        [worker] = workers()
-        os.kill(worker, signal.SIGKILL)
+        end_worker(signal.SIGKILL)
         wait_for(tmp_path, "began 2")
         Path(tmp_path, "go").touch()
         check(future.result(60))
@@ -147,7 +159,7 @@ def test_a_call_outlives_workers_whose_walltime_is_over(
 ) -> None:
     scheduler = kind(1)
     scheduler.walltime = 3.0
-    with gridengine.Executor(scheduler=scheduler, retries=0) as executor:
+    with executor_on(scheduler, tmp_path, retries=0) as executor:
         future = executor.submit(job, 5)
         wait_for(tmp_path, "saved 3")
         Path(tmp_path, "go").touch()
@@ -164,7 +176,7 @@ def test_a_call_on_a_host_that_is_drained_goes_on_elsewhere(
     watched.mkdir(mode=0o700)
     monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(watched))
     settings.cache_clear()
-    with gridengine.Executor(scheduler=kind(1)) as executor:
+    with executor_on(kind(1), tmp_path) as executor:
         future = executor.submit(job, 5)
         wait_for(tmp_path, "saved 1")
         wait_until(lambda: list(watched.iterdir()), 60)
@@ -181,7 +193,7 @@ def test_a_call_on_a_host_that_is_drained_goes_on_elsewhere(
 def test_a_large_state_arrives_whole(kind: Any, tmp_path: Path) -> None:
     scheduler = kind(1)
     scheduler.walltime = 3.0
-    with gridengine.Executor(scheduler=scheduler) as executor:
+    with executor_on(scheduler, tmp_path) as executor:
         assert executor.submit(fills, tmp_path).result(60) == 3 * 5_000_000
 
 
