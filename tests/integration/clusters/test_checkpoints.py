@@ -52,7 +52,7 @@ def check(scenario: Scenario, count: int) -> None:
 @pytest.mark.slurm
 def test_a_call_goes_on_when_slurm_signals_requeues_and_cancels_its_job(slurm: Slurm) -> None:
     scenario = begin(slurm, ", requeue=True")
-    slurm.administer("scancel", "--signal=TERM", scenario.begun()[-1].id)
+    slurm.administer("scancel", "--full", "--signal=TERM", scenario.begun()[-1].id)
     scenario.began(2)
     slurm.administer("scontrol", "requeue", scenario.begun()[-1].id)
     scenario.began(3)

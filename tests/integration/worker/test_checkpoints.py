@@ -102,6 +102,7 @@ def executor_on(scheduler: Any, folder: Path, **options: Any) -> Iterator[griden
             Path(folder, "go").touch()
 
 
+@pytest.mark.promise
 def test_a_call_goes_on_elsewhere_when_a_signal_ends_its_worker(job: Any, tmp_path: Path) -> None:
     with executor_on(TcpScheduler(1), tmp_path) as executor:
         future = executor.submit(job, 5)
