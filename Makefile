@@ -162,8 +162,9 @@ slurm htcondor oar:
 bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm) $(POOLS)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
 
-bench-quick: $(BENCH_VENV)/ready
-	$(BENCH_VENV)/bin/python -m benchmarks --quick $(BENCH_ARGS)
+# No peer is wanted: the environments of the tests will do.
+bench-quick: $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready,$(VENV)/ready-test)
+	$(if $(WITH_CLUSTERS),$(PLAIN_VENV),$(VENV))/bin/python -m benchmarks --quick $(BENCH_ARGS)
 
 check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check

@@ -30,6 +30,7 @@ PARTS: dict[str, list[str]] = {
     "gridengine/joblib_backend.py": ["executors", "nested"],
     "gridengine/journal/": ["dispatcher", "runs"],
     "gridengine/page/": ["watching"],
+    "gridengine/pytest_plugin.py": ["executors"],
     "gridengine/resources/": ["map", "nested", *SYSTEMS],
     "gridengine/schedulers/": [*SYSTEMS, "faults", "worker"],
     "gridengine/serialize/": [*CALLS, "worker", NEWEST_PYTHON],

@@ -15,7 +15,7 @@ from gridengine.api.named_runs import NamedRun, run_of, runs_of
 from gridengine.arguments import flag, text
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.client.left_calls import flush_handed, leave_runs
+from gridengine.client.outliving_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.schedulers.workerless import RemoteScheduler
 

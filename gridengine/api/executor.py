@@ -240,8 +240,8 @@ class Executor(concurrent.futures.Executor):
         self.kill_workers()
 
     def kill_workers(self) -> None:
-        """Shut down at once: waiting calls are withdrawn, and running calls are killed. The
-        exception of their futures is `Cancelled`.
+        """Shut down at once: waiting calls are withdrawn, and running calls are killed. Their
+        futures raise `Cancelled`.
         """
         self._submitter.batcher.kill_all()
         self.shutdown(wait=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gridengine.arguments import flag
 from gridengine.client.keywords import CallKeywords, takes
-from gridengine.client.left_calls import take_by_now
 from gridengine.client.options import RunOptions, call_options
+from gridengine.client.outliving_calls import take_by_now
 from gridengine.display import html_table
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs

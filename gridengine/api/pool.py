@@ -155,7 +155,7 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """Do as `map_async`, for `starmap`."""
+        """The same as `map_async`, but for `starmap`."""
         self._check_running()
         calls, total = argument_tuples(iterable), length_of([iterable])
         run, end = self._submitter.map(func, STAR, calls, total, chunksize)

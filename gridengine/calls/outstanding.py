@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.calls.encoding import outcomes_of, tasks_apart
+from gridengine.calls.translation import outcomes_of, tasks_apart
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.display import plural
@@ -123,8 +123,8 @@ class PendingRequests:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Remove the requests that are durable: the oldest `requests`, counted from the first
-        ever.
+        """Remove the requests that the dispatcher has made durable. `requests`: how many it has
+        made durable in all, since the first one.
         """
         while self.durable < requests:
             message, _ = self._pending.popleft()

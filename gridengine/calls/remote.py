@@ -27,7 +27,6 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.encoding import Outgoing, take_joinable
 from gridengine.calls.outstanding import (
     ClientLimits,
     Left,
@@ -38,6 +37,7 @@ from gridengine.calls.outstanding import (
 )
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
+from gridengine.calls.translation import Outgoing, take_joinable
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.thread_queues import EventQueue

@@ -17,7 +17,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.calls.encoding import (
+from gridengine.calls.interface import Dispatcher
+from gridengine.calls.translation import (
     MOST_TASKS,
     KnownFailures,
     Outgoing,
@@ -27,7 +28,6 @@ from gridengine.calls.encoding import (
     tasks_apart,
     unsettled_parts,
 )
-from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,

@@ -142,7 +142,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    from gridengine.client.left_calls import runs_at
+    from gridengine.client.outliving_calls import runs_at
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)

@@ -76,8 +76,8 @@ def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
-    """Return whether something that is here does not work, or the only examined scheduler is not
-    here.
+    """Return whether something that is installed does not work, or the only scheduler that was
+    examined is not installed.
     """
     states = {finding.state for finding in findings}
     alone = len({finding.of for finding in findings} - {"here"}) == 1

@@ -25,7 +25,7 @@ MODULES: Mapping[str, str] = {
     "cancel": "calls",
     "dispatcher": "dispatcher",
     "doctor": "doctor",
-    "drain": "workers",
+    "drain": "up_worker_drain",
     "explain": "explain",
     "forget": "runs",
     "logs": "logs",
@@ -37,8 +37,8 @@ MODULES: Mapping[str, str] = {
     "runs": "runs",
     "scale": "dispatcher",
     "top": "top",
-    "up": "workers",
-    "worker": "workers",
+    "up": "up_worker_drain",
+    "worker": "up_worker_drain",
 }
 """The module of each command but `settings`, imported on demand."""
 

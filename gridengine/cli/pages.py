@@ -19,7 +19,7 @@ from gridengine.cli.console import command, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.watching.dispatcher_lookup import answer_of
-from gridengine.watching.report import page
+from gridengine.watching.html_report import page
 from gridengine.watching.runs_on_disk import heading
 from gridengine.wire.connection_file import is_private
 

@@ -17,7 +17,7 @@ import click
 from gridengine.api.named_runs import NamedRun, run_named
 from gridengine.cli.completion import run_names
 from gridengine.cli.console import command, write_file
-from gridengine.client.left_calls import how_left_go_on, who_has
+from gridengine.client.outliving_calls import how_left_go_on, who_has
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
 from gridengine.serialize.by_value import Pickler

@@ -54,7 +54,7 @@ def _notes(one: RunSummary) -> Iterator[str]:
     if one.error:
         yield one.error
     elif one.left:
-        from gridengine.client.left_calls import dispatchers_with
+        from gridengine.client.outliving_calls import dispatchers_with
 
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (
@@ -105,7 +105,7 @@ def retry_command(
       gridengine retry sweep --dispatcher sweeps      calls without a result, too
     """
     from gridengine.api.named_runs import run_named  # imports whatever runs calls
-    from gridengine.client.left_calls import dispatchers_with
+    from gridengine.client.outliving_calls import dispatchers_with
 
     run = run_named(name, journal=journal)
     name = run.name

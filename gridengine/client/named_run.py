@@ -67,7 +67,7 @@ class OpenRun:
         )
         try:
             if isinstance(place, RemoteScheduler):
-                from gridengine.client.left_calls import place_of_run  # few need it
+                from gridengine.client.outliving_calls import place_of_run  # few need it
 
                 anew = options.resume is False
                 self.place, self.left_at = place_of_run(self._file, place, anew=anew)

@@ -51,7 +51,9 @@ class OutcomeListener:
             log_relay().take(event.payload)
 
     def abandoned(self) -> None:
-        """Do nothing: all calls were handed over."""
+        """The call that submitted these calls has ended. Do nothing: the dispatcher has all of
+        them, and ends them.
+        """
 
 
 class OutcomeRecorder(Protocol):

@@ -280,7 +280,7 @@ class Settlement(Lifetime):
 
     @abstractmethod
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
-        """Note that `calls` calls of this load have ended, and that `futures` futures have
+        """Note that `calls` calls have ended, each of this load, and that `futures` futures have
         outcomes.
         """
 

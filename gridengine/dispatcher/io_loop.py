@@ -42,11 +42,11 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
 )
 from gridengine.dispatcher.launcher_thread import LauncherThread
-from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.dispatcher.worker_links import Link
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs

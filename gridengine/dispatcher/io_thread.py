@@ -33,11 +33,11 @@ from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
-from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.dispatcher.worker_links import Link, LocalWorkers
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
@@ -73,9 +73,9 @@ class DispatcherThread:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
-        server: the socket for clients in other processes; None if there can be none.
+        server: the socket for clients in other processes; None if no other process can connect.
         home: the folder of a stand-alone dispatcher.
-        journal: the journal of a stand-alone dispatcher; closed with this.
+        journal: the journal of a stand-alone dispatcher; it is closed together with the thread.
         clock: the clock of the I/O thread, of its local workers and of its sockets.
 
     Raises:
@@ -231,18 +231,18 @@ class DispatcherThread:
         return self._loop.snapshot
 
     def when_ended(self, then: Callable[[], object]) -> None:
-        """Call `then` when the I/O thread has ended, in order or not; perhaps twice."""
+        """Call `then` when the I/O thread has ended, normally or by an error; perhaps twice."""
         self._when_ended = then
         if not self._thread.is_alive():
             then()
 
     def scale(self, minimum: int | None, maximum: int | None) -> tuple[int, int]:
-        """Change the bounds for the number of workers from now on; None stands for the scheduler's.
-        Return the bounds.
+        """Change the bounds for the number of workers from now on. None means the bound that the
+        scheduler has. Return the bounds.
 
         Raises:
-            ConfigurationError: the scheduler runs all calls in one worker; or the arguments are no
-                bounds.
+            ConfigurationError: the scheduler runs all calls in one worker; or the arguments
+                are no valid bounds.
         """
         policy = self._policy
         if not policy.max_workers:

@@ -10,8 +10,8 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.run_directory import LOGS, Home, tidy, tidy_logs, write_connection
+from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_own_block

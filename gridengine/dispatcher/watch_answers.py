@@ -18,10 +18,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
+from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
 from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
-from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of

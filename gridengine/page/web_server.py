@@ -33,7 +33,7 @@ from gridengine.page.overview import gone, overview
 from gridengine.page.rows import TABLES, window
 from gridengine.page.source import Source
 from gridengine.schedulers.logs import tail
-from gridengine.watching.report import timeline_of
+from gridengine.watching.html_report import timeline_of
 from gridengine.watching.top_tables import View
 from gridengine.watching.worker_logs import logs_in
 

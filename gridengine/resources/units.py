@@ -68,8 +68,8 @@ def parse_gigabytes(name: str, value: float | str) -> float:
 
 
 def to_bytes(gigabytes: float) -> int:
-    """Return the bytes in this many GB, rounded down, so that n times an n-th of an amount fits
-    into it.
+    """Return the bytes in this many GB, rounded down, so that n equal parts of an amount never
+    add up to more than the amount.
     """
     return int(gigabytes * GIGABYTE)
 

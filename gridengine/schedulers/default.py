@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
@@ -22,10 +22,10 @@ from gridengine.schedulers.registry import (
 )
 from gridengine.worker.call_context import GVAR
 
-logger = logging.getLogger("gridengine")
-
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of this process and its forks, by process and name; by None the default one."""
+_BLOCKS: dict[int, str] = {}
+"""By process, the name that its `default_in_block` gives."""
 THIS_MACHINE = "this machine"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
@@ -50,7 +50,7 @@ def _best() -> tuple[SchedulerEntry, str]:
     chosen, system, reasons = PROCESSES, THIS_MACHINE, []
     if (allocation := this_allocation()) is not None:
         # Jobs of a job would wait for slots that the job itself holds.
-        logger.info("the best here is %s: this process has %s", chosen.class_name, allocation)
+        _log_info("the best here is %s: this process has %s", chosen.class_name, allocation)
         return chosen, str(allocation)
     for entry in BATCH_SYSTEMS:
         try:
@@ -61,8 +61,17 @@ def _best() -> tuple[SchedulerEntry, str]:
             reasons.append(f"{system} takes jobs of this user")
             chosen = entry
             break
-    logger.info("the best here is %s: %s", chosen.class_name, "; ".join(reasons))
+    _log_info("the best here is %s: %s", chosen.class_name, "; ".join(reasons))
     return chosen, system
+
+
+def _log_info(text: str, *values: object) -> None:
+    """Log at INFO. Before `logging` is imported nobody has asked for that level, and importing it
+    would delay the fork server of a first map by 4 ms.
+    """
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        logging.getLogger("gridengine").info(text, *values)
 
 
 def _widened(entry: SchedulerEntry, system: str) -> tuple[SchedulerEntry, str]:
@@ -140,8 +149,33 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     """Return the scheduler of calls that name none, and the system where they run; no system if the
     settings name the scheduler. In a batch job of several nodes it is this node.
     """
-    name = read_setting("scheduler", os.environ)
+    name = _BLOCKS.get(os.getpid()) or read_setting("scheduler", os.environ)
     return (entry_of(name), "") if name else _best()
+
+
+@contextlib.contextmanager
+def default_in_block(scheduler: Scheduler, name: str) -> Iterator[None]:
+    """Within this block, run calls of this process that name no scheduler on this one, and those
+    that name a number of workers alone on a new scheduler of this name. Schedulers that calls name
+    are the block's own: its end closes them. The caller closes `scheduler`.
+    """
+    pid = os.getpid()
+    before, name_before = _taken(pid), _BLOCKS.get(pid, "")
+    _MADE[pid, None], _BLOCKS[pid] = scheduler, name
+    try:
+        yield
+    finally:
+        made = _taken(pid)
+        _MADE.update(before)
+        _BLOCKS[pid] = name_before
+        for one in made.values():
+            if one is not scheduler:
+                one.close()
+
+
+def _taken(pid: int) -> dict[tuple[int, str | None], Scheduler]:
+    """Remove the schedulers of a process from `_MADE`, and return them."""
+    return {key: _MADE.pop(key) for key in list(_MADE) if key[0] == pid}
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
@@ -160,7 +194,7 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
         limit = plural(scheduler.max_workers, "task")
         other = "GRIDENGINE_SCHEDULER=processes keeps them here"
     line = f"{what} on {system}, up to {limit} at a time; {other}"
-    logger.info("%s", line)
+    _log_info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)
 
@@ -172,7 +206,9 @@ def _warn_of_unused(default: Scheduler) -> None:
     for entered in tuple(ENTERED):
         if entered is not default and entered.is_unused:
             ENTERED.discard(entered)
-            logger.warning(
+            import logging
+
+            logging.getLogger("gridengine").warning(
                 "these calls run on %r, not on %r: `with` only closes a scheduler at its end; "
                 "give it to the calls as scheduler=",
                 default,

@@ -6,10 +6,10 @@ do.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import functools
-import logging
 import math
 import operator
 import os
@@ -50,8 +50,6 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-
-logger = logging.getLogger("gridengine")
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -110,7 +108,11 @@ class LocalLauncher(Launcher):
         for process in remaining:
             process.kill()
         for process in _still_running(remaining, KILL_SECONDS):
-            logger.warning("worker process %d does not end even when killed", process.pid)
+            import logging  # here: a first fork server starts before it is imported
+
+            logging.getLogger("gridengine").warning(
+                "worker process %d does not end even when killed", process.pid
+            )
 
     def close(self) -> None:
         self.cancel(list(self._processes))
@@ -174,14 +176,34 @@ def _still_running(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return this environment for a local worker, without relative folders to import from."""
+    """Return this environment for a local worker, without relative folders to import from. When
+    coverage.py measures this process, and is configured to measure processes of `multiprocessing`,
+    or such as end by `os._exit`, it measures the worker.
+    """
     kept = {
         name: value
         for name, value in environment.items()
         if name not in ("PYTHONPATH", "PYTHONINSPECT")
     }
     path = python_path(environment.get("PYTHONPATH", ""))
-    return kept | ({"PYTHONPATH": path} if path else {})
+    return kept | ({"PYTHONPATH": path} if path else {}) | _coverage_variables()
+
+
+def _coverage_variables() -> dict[str, str]:
+    """Return the variable by which coverage.py starts in a new Python with the configuration that
+    it has here (`coverage.patch`). It sets the variable itself for `patch = subprocess`; its
+    settings for forked processes find none here.
+    """
+    coverage = sys.modules.get("coverage")
+    measuring = None if coverage is None else coverage.Coverage.current()
+    if measuring is None or not hasattr(measuring.config, "serialize"):  # older than 7.10
+        return {}
+    config = copy.copy(measuring.config)
+    forked = "_exit" in config.patch or "multiprocessing" in config.concurrency
+    if not forked or "subprocess" in config.patch:
+        return {}
+    config.parallel = True  # each process has a data file of its own
+    return {"COVERAGE_PROCESS_CONFIG": config.serialize()}
 
 
 def start_error(error: OSError) -> Exception:
@@ -305,7 +327,11 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 class SpawnedForkServer(NamedTuple):
-    """A fork server without an agent: our end of its socket, process, environment, and starter."""
+    """A fork server that this process has started and that no agent has taken over yet.
+
+    sock: our end of its socket. process: its process. environment: the variables that it was
+    started with. owner: the id of the process that started it; a fork of that must leave it alone.
+    """
 
     sock: socket.socket
     process: subprocess.Popen[bytes]

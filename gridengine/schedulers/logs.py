@@ -40,7 +40,7 @@ begins with the time, and names the signal.
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether a log says nothing, or only that its job was cancelled: it can be removed."""
+    """Return whether a log is empty, or says only that its job was cancelled, so that it can go."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):  # a worker may name anything

@@ -159,7 +159,7 @@ def entry_of(name: str) -> SchedulerEntry:
     """Return the scheduler of this name.
 
     Raises:
-        ConfigurationError: there is none; the text lists those that there are.
+        ConfigurationError: there is no such scheduler; the text lists the known ones.
     """
     if name in BY_NAME:
         return BY_NAME[name]

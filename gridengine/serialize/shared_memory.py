@@ -445,7 +445,7 @@ def _private(fd: int, size: int) -> Block:
 
 
 def _map_over(block: Block, fd: int) -> None:
-    """Map a file in the place of a block's memory."""
+    """Map a file over the memory of a block."""
     import ctypes  # here: few need it
 
     place = ctypes.addressof(ctypes.c_char.from_buffer(block))

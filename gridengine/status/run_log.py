@@ -49,7 +49,7 @@ class RunLog(Struct):
     warned_of_killed: bool = False
     """Whether there was a warning that a call runs again because its process was killed."""
     events: EventRecorder | None = None
-    """What takes in what happens, while somebody follows."""
+    """Records events while somebody follows."""
 
     def note(self, kind: str, count: int = 1, **facts: str) -> None:
         """Record an event for watchers; see `WatchEvent`."""

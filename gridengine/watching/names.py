@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gridengine.dispatcher.named_calls import client_words
+from gridengine.dispatcher.call_selection import client_words
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
 

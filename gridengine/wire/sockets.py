@@ -61,9 +61,9 @@ _OPTIONS = (
 class PolledSocket:
     """A ZeroMQ socket whose descriptor is polled.
 
-    The descriptor polls as readable once when messages may have arrived, and not again before
-    `receive` was called. It does not poll at all for a message that ZeroMQ took in during a `send`.
-    Therefore ask `pending` before each wait.
+    The descriptor becomes readable once when messages may have arrived, and not again until
+    `receive` is called. It does not become readable for a message that ZeroMQ took in during a
+    `send`. Therefore ask `pending` before each wait.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:

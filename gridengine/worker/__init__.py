@@ -68,6 +68,10 @@ Rejected:
   growth of its heap would be missing for the next call.
 - Letting a call that is over its time come back. Whether it fails would depend on how fast it
   tidies up on SIGTERM. The agent writes down which call it found late before it sends the signal.
+- Ending a runner as a script ends. Tearing its modules down takes 40 ms with NumPy and 230 ms with
+  scikit-learn, and the results are out. So a runner calls its exit handlers and leaves by
+  `os._exit`. A worker that is closed waits for that only where the status block says that handlers
+  are registered; other runners are killed.
 - Killing what calls leave running at once. joblib's processes keep files in shared memory that
   somebody must remove, so each gets SIGTERM and a second.
 - Looking at the clock after each call. In large runs a runner looks every 16 calls, which halves

@@ -47,7 +47,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import agent_requests
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.nested_calls import NestedCalls
+from gridengine.worker.nested_relay import NestedCalls
 from gridengine.worker.output import OutputReaders, Relay
 from gridengine.worker.poller import Poller
 from gridengine.worker.process_resources import Processors, threads_of_call
@@ -183,7 +183,7 @@ class Agent:
 
     def finish_background(self) -> None:
         """Give idle runners the grace time to end what calls left in them: threads, processes,
-        semaphores. Call this before `close`.
+        semaphores, exit handlers. Call this before `close`.
         """
         pool = self.pool
         left = (runner for runner in pool.runners.values() if runner.status.background)
@@ -199,8 +199,8 @@ class Agent:
             remaining = deadline - self._clock.monotonic()
             if remaining <= 0:
                 log.warning(
-                    "threads that calls have left running go on for more than %g s, and are cut "
-                    "off",
+                    "threads or exit handlers that calls have left go on for more than %g s, and "
+                    "are cut off",
                     pool.grace_seconds,
                 )
                 return

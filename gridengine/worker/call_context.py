@@ -230,7 +230,7 @@ class CallingProcess(NamedTuple):
         """Return a new channel to the agent.
 
         Raises:
-            LookupError: the agent gives none; the text says why.
+            LookupError: the agent refuses; the text says why.
         """
         import socket
 

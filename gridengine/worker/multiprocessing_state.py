@@ -5,6 +5,7 @@ what calls leave running there: threads, and children of `multiprocessing`.
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import functools
 import importlib.machinery
@@ -60,11 +61,16 @@ def is_running(own_threads: int = 0) -> bool:
 
 
 def is_left(own_threads: int = 0) -> bool:
-    """Return whether this process must end by `finish`, and not at once: something is running, or
-    `multiprocessing` has to give back what it holds in the system's name (semaphores, folders).
+    """Return whether this process must end by `finish`, and not at once: something is running, exit
+    handlers are registered, or `multiprocessing` has to give back what it holds in the system's
+    name (semaphores, folders).
     """
     util = sys.modules.get("multiprocessing.util")
-    return bool(util is not None and util._finalizer_registry) or is_running(own_threads)
+    return (
+        atexit._ncallbacks() > 0
+        or bool(util is not None and util._finalizer_registry)
+        or is_running(own_threads)
+    )
 
 
 def finish(what: str = "") -> None:

@@ -4,6 +4,7 @@ and the processors and GPUs of its allocation.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -87,13 +88,23 @@ def redirect_streams(descriptors: RunnerDescriptors) -> None:
 
 
 def exit_process(status: int) -> NoReturn:
-    """End this process at once, without the exit handlers that it inherited from its parent."""
+    """End this process after its exit handlers: those that calls have registered, and those that
+    were registered before the package was loaded, such as coverage's. Modules are not torn down,
+    as at the end of a script, which takes long.
+    """
+    atexit._run_exitfuncs()
+    _exit(status)
+
+
+def _exit(status: int) -> NoReturn:
     flush_output()
     os._exit(status)
 
 
 def exit_forked(error: BaseException | None) -> NoReturn:
-    """End a process that user code forked, as it would have ended at the end of a script."""
+    """End a process that user code forked, as it would have ended at the end of a script, but
+    without exit handlers: those that it inherited are its parent's.
+    """
     status = int(error is not None)
     try:
         if not isinstance(error, SystemExit):
@@ -104,7 +115,7 @@ def exit_forked(error: BaseException | None) -> NoReturn:
         else:
             sys.stderr.write(f"{error.code}\n")
     finally:  # even if user code broke any of these: the process must not go on as a runner
-        exit_process(status)
+        _exit(status)
 
 
 def flush_output() -> None:

@@ -19,7 +19,8 @@ The runner writes:
 - `START`: when that call began, in nanoseconds of the monotonic clock (0: no call with a time limit
   is in progress).
 - `DATA`: the bytes of data that the process had when it was new.
-- `BACKGROUND`: whether calls have left threads, processes or semaphores, which take time to end.
+- `BACKGROUND`: whether calls have left threads, processes, semaphores or exit handlers, which take
+  time to end.
 - `CALL_STEP`: which of several calls that are made as one is in progress, from 1; 0 for none.
 - `LISTENS`: the last run of which a call has asked whether it must stop.
 

@@ -319,19 +319,26 @@ tell(theirs=theirs == {first}, ours=len(ours), seen=first in ours)
 
 
 @pytest.mark.promise
-def test_exit_handlers_that_calls_register_are_not_called(script: MakeScript) -> None:
+def test_exit_handlers_that_calls_register_are_called_when_their_process_ends(
+    script: MakeScript,
+) -> None:
     done = script(
         BOTH
         + """
 import atexit
 def register(word):
     atexit.register(os.write, 1, word)
-ended(fork.Process, register, b"theirs")
-ended(Job, register, b"ours")
-gridengine.map(register, [b"ours"], scheduler=ProcessScheduler(1))
+ended(fork.Process, register, b"their process ")
+with ProcessScheduler(1) as scheduler:
+    gridengine.map(register, [b"second of a map ", b"first of a map "], scheduler=scheduler)
+os.write(1, b"closed ")
+ended(Job, register, b"job")
+os.write(1, b"joined ")
 """
     ).run()
-    assert (done.stdout, done.stderr) == ("theirs" if sys.version_info >= (3, 13) else "", "")
+    theirs = "their process " if sys.version_info >= (3, 13) else ""
+    assert done.stdout == f"{theirs}first of a map second of a map closed joined job"
+    assert done.stderr == ""
 
 
 # ---------------------------------------------------------------- arguments and results

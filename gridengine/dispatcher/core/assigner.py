@@ -171,10 +171,10 @@ def begin_run(
     runs = one.runs
     if not runs:
         one.runs = (number,)
-    elif type(runs) is dict:
+    elif isinstance(runs, dict):
         runs[number] = None
     else:
-        one.runs = added(runs, number)
+        one.runs = dict.fromkeys((*runs, number))
     if state.story is not None:
         state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     return run

@@ -43,7 +43,10 @@ def without(many: Collection[T], one: T) -> Collection[T]:
     if isinstance(many, dict):
         many.pop(one, None)
         return many
-    return tuple(other for other in many if other is not one and other != one)
+    if not isinstance(many, tuple) or one not in many:
+        return many
+    place = many.index(one)
+    return many[:place] + many[place + 1 :]
 
 
 @record
@@ -173,6 +176,8 @@ class AwaitedResult(Struct, eq=False, gc=False):
 class OpenTask(Struct, eq=False, gc=False):
     """A task with unsettled calls.
 
+    runs: the numbers of its runs. One number is in a tuple, since a table takes several times the
+        memory; several are in a table, where each is found at once.
     missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
         queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
         call needs.
@@ -193,14 +198,14 @@ class OpenTask(Struct, eq=False, gc=False):
     pace: Pace
     task: Task
     unsettled: int
+    order: int = 0
+    since: float = 0.0
     missing: int = 0
-    runs: Collection[int] = ()
+    runs: tuple[()] | tuple[int] | dict[int, None] = ()
     inputs: tuple[AwaitedResult, ...] = ()
     again: tuple[Demand, int] | None = None
     kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     needs: tuple[RemoteObject, ...] = ()
-    order: int = 0
-    since: float = 0.0
     unwanted: tuple[Unwanted, ...] = ()
     attempts: dict[int, list[Attempt]] | None = None
     settled: list[tuple[int, int]] | None = None

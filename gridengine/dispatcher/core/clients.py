@@ -118,16 +118,11 @@ def _open(
         submitter = _submitter_of(state, task, function, parent, detached)
     books.open_tasks(submitter, function, 1, task.count, task.first)
     state.last_order += 1
-    state.open_tasks[task.id] = one = OpenTask(
-        function,
-        submitter,
-        submitter.pace,
-        task,
-        task.count,
-        since=state.now,
-        order=state.last_order,
-        needs=needs,
-    )
+    order, calls = state.last_order, task.count
+    one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
+    if needs:
+        one.needs = needs
+    state.open_tasks[task.id] = one
     if parent is not None and not detached:
         one.parent = parent.number
         if parent.children is None:

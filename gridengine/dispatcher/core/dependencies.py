@@ -79,8 +79,8 @@ def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
 
 
 def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
-    """Return the result of a reference that a call is to make. If the reference was released
-    before, nobody else knows it.
+    """Return the record of a result that a call has still to make. If the reference has been
+    released already, the record is a new one that the core does not store.
     """
     awaited = state.awaited.get(reference)
     if awaited is None:

@@ -1,6 +1,4 @@
-"""What goes into the core (each an `Event`) and comes out of it (each an `Effect`): plain frozen
-data.
-"""
+"""Events, which go into the core, and effects, which come out of it: plain frozen data."""
 
 from __future__ import annotations
 
@@ -77,25 +75,26 @@ class RestoredWorker(Struct, frozen=True):
 
 
 class Restored(EventBase, frozen=True):
-    """What a dispatcher before this one has left; handled before any worker connects.
+    """The state that an earlier process of this dispatcher has left; handled before any worker
+    connects.
 
-    It may come in two events around those that submit its tasks again (`submitted` being another
-    way to do that): `launched` and `workers` first, lest others are launched; `settled` and `runs`
-    behind them.
+    It may come in two events, around the events that submit its tasks again (in the place of
+    `submitted`): first `launched` and `workers`, so that no other workers are launched; then
+    `settled` and `runs`.
 
-    submitted: tasks that have calls which are not settled, as they were handed in.
-    settled: of such tasks the calls that are, as ranges from one to before another, in order, by
-        the number of the task.
-    runs: what workers were assigned and not known to have ended, in any order; where calls were
-        assigned more than once, the highest number counts. Of calls that may run only once each
-        assignment must be among them: others are assigned at once.
-    workers: those that were connected, and not lost since.
-    launched: the workers that the scheduler has started and was not seen to have ended.
+    submitted: tasks with unsettled calls, as they were handed in.
+    settled: the settled calls of such tasks, by the number of the task: ranges from one call to
+        before another, in order.
+    runs: the runs of workers that are not known to have ended, in any order. Where a call was
+        assigned more than once, the highest number counts. Of calls that may run only once, each
+        assignment must be listed: calls that are not listed are assigned at once.
+    workers: the workers that were connected, and not lost since.
+    launched: the workers that the scheduler has started and that were not seen to end.
 
-    A worker of `runs` that is not among `workers` has ended with that dispatcher, as those of its
-    own process do. Calls of other `runs` are assigned to nobody else until their worker is back, is
-    reported dead by the scheduler, or has been silent for its lease: then as with every worker that
-    is lost.
+    A worker of `runs` that is not among `workers` has ended with that process, as the workers of
+    its own machine do. Calls of other `runs` are assigned to nobody else until their worker is
+    back, is reported dead by the scheduler, or has been silent for its lease. Then the worker is
+    lost as any other worker is.
     """
 
     submitted: Sequence[Submitted] = ()
@@ -129,7 +128,7 @@ class Scaled(EventBase, frozen=True):
 
 
 class Launched(EventBase, frozen=True):
-    """The scheduler has started workers; `asked` says for what, in its own words."""
+    """The scheduler has started workers. `asked`: for which resources, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
@@ -151,8 +150,8 @@ class Polled(EventBase, frozen=True):
 
 
 class Explained(EventBase, frozen=True):
-    """What a queued worker waits for, by the batch system; or which addresses do not answer a
-    `running` one, by itself.
+    """Why a queued worker waits, in the words of the batch system. Or, with `running`: which
+    addresses do not answer a running worker, in its own words.
     """
 
     handle: Handle
@@ -181,7 +180,7 @@ class Closing(EventBase, frozen=True):
 
 
 class Draining(EventBase, frozen=True):
-    """No call may begin but those that running calls need. `Drained` tells when none runs."""
+    """No call may begin, except calls that running calls need. `Drained` says when none runs."""
 
 
 class Send(EffectBase, frozen=True, gc=False):
@@ -193,9 +192,7 @@ class Send(EffectBase, frozen=True, gc=False):
 
 
 class Grant(EffectBase, frozen=True):
-    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
-    booked.
-    """
+    """Tell a worker the resources of an allocation. `takes`: how many of its cores are booked."""
 
     worker: bytes
     allocation: int
@@ -204,7 +201,7 @@ class Grant(EffectBase, frozen=True):
 
 
 class Launch(EffectBase, frozen=True):
-    """Ask the scheduler for workers; `label`: what their calls are called."""
+    """Ask the scheduler for workers. `label`: the name of the calls that they are for."""
 
     count: int
     demand: Demand = ANY
@@ -239,8 +236,8 @@ class ResultFetched(EffectBase, frozen=True):
 
 
 class Explain(EffectBase, frozen=True):
-    """Tell the user what these queued workers wait for, or what keeps the first `running` one from
-    connecting.
+    """Tell the user why these queued workers wait or, with `running`, why the first one has not
+    connected.
     """
 
     handles: Sequence[Handle]
@@ -259,7 +256,7 @@ class Warn(EffectBase, frozen=True):
 
 
 class Inform(EffectBase, frozen=True):
-    """Tell who reads the log how the run goes."""
+    """Write a line about the run to the log."""
 
     text: str
 

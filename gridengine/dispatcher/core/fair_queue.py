@@ -63,15 +63,8 @@ class TaskBundle(Struct, eq=False):
         place, payloads = self.opened, self.alike.payloads
         task = self.alike.at(place)
         payloads[place] = b""
-        one = OpenTask(
-            self.function,
-            self.submitter,
-            self.pace,
-            task,
-            1,
-            order=self.order + place,
-            since=self.since,
-        )
+        order, since = self.order + place, self.since
+        one = OpenTask(self.function, self.submitter, self.pace, task, 1, order, since)
         self.opened = place + 1
         self.table.note_opened(self, one)
         return Span(one, 0, 1, task.demand)

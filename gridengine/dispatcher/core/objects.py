@@ -314,9 +314,8 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         books.add_submitter(state, submitter)
     books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
-    one = OpenTask(
-        function, submitter, maker.pace, task, 1, needs=needs, order=maker.order, since=maker.since
-    )
+    one = OpenTask(function, submitter, maker.pace, task, 1, maker.order, maker.since)
+    one.needs = needs
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
     state.open_tasks[task.id] = one
     gone, inputs = [], []

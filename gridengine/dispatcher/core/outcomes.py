@@ -20,7 +20,6 @@ from gridengine.dispatcher.core.calls import (
     OpenTask,
     Span,
     shown_calls,
-    without,
 )
 from gridengine.dispatcher.core.events import ResultStays, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -184,12 +183,10 @@ def end_run(state: CoreState, run: Run) -> None:
     worker = group.worker
     del state.runs[number], worker.runs[number]
     runs = one.runs
-    if len(runs) == 1:
-        one.runs = ()
-    elif type(runs) is dict:  # of a task with many calls: one step less for each run
+    if isinstance(runs, dict) and len(runs) > 1:
         del runs[number]
     else:
-        one.runs = without(runs, number)
+        one.runs = ()
     if run.late:
         group.late -= 1
     if run.children:

@@ -50,15 +50,19 @@ class Function(Struct, frozen=True):
 class Task(Struct, frozen=True, gc=False):
     """The unit of submission: `count` calls of a function, pickled as one list.
 
-    `form` says what the list holds (`payload.SINGLE`, `STAR`, `FULL`). `retries`: how often a call
-    that its surroundings killed runs again. `timeout`: the seconds that each call may take. A
-    `watched` task has its output kept, its start told and its pushed values forwarded, and its
-    process has its `name`; a `controlled` one gets a controller. `first`: the index of its first
-    call among all that the user asked for, or `UNNUMBERED`. `escalate_memory`: the factor by which
-    memory grows when a call ran out of it. `needs`: shared objects that the calls refer to.
-    `submitter`: whose turn it uses; a client's have its number above `NUMBER_BITS`, and jobs share
-    one. `after`: references of results that its one call needs. `kept`: (index, reference) of calls
-    whose results others need. Of one client's calls those of a higher `priority` begin first.
+    form: what the list holds (`payload.SINGLE`, `STAR`, `FULL`).
+    retries: how often a call runs again that ended without its own fault.
+    timeout: the seconds that each call may take.
+    watched: its output is kept, its start is told, its pushed values are forwarded, and its process
+        has its `name`. controlled: it gets a controller.
+    first: the index of its first call among all calls of the submission, or `UNNUMBERED`.
+    escalate_memory: the factor by which memory grows when a call ran out of memory.
+    needs: the shared objects that the calls refer to.
+    submitter: the number of its submitter, with the client's number above `NUMBER_BITS`; all jobs
+        have one submitter.
+    after: the references of results that its one call needs. kept: (index, reference) of the calls
+        whose results other calls need.
+    priority: of one client's calls, those of a higher priority begin first.
     """
 
     id: int
@@ -152,15 +156,17 @@ class EffectBase(Struct, frozen=True):
 
 
 class CallsFinished(EffectBase, frozen=True, gc=False):
-    """The outcome of calls, `start` to before `stop`, of a task. Each call is settled exactly once.
+    """The outcome of calls of a task, `start` to before `stop`. Each call is settled exactly once.
 
-    `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
-    if it is None, `error` says why. `exitcode` is as that of a `multiprocessing.Process`. `last`:
-    no call of the task is left. `recalled`: they were taken back before they began, or, with a
-    `path`, a call that they need was cancelled. `seconds`: how long they took together, None if
-    unknown. `path`: of a call that did not run because an input failed, the name of the call that
-    failed first, and the functions through which its failure came, up to this one; of many the
-    first and the last.
+    payload: the pickled list of values or, with `raised`, the pickled exception of the one call. If
+        it is None, `error` says why.
+    exitcode: as that of a `multiprocessing.Process`. last: no call of the task is left.
+    recalled: the calls were taken back before they began or, with a `path`, a call that they need
+        was cancelled.
+    seconds: how long they took together; None if unknown.
+    path: of a call that did not run because an input failed: the name of the call that failed
+        first, then the functions through which the failure came, up to this one. Of a long path,
+        the first and the last names.
     """
 
     task: int

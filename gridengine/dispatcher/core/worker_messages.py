@@ -306,4 +306,4 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     messages.Fetched: dependencies.fetched,
     messages.Goodbye: worker_lifecycle.goodbye,
 }
-"""By the type of a message: what handles it."""
+"""The handler of each type of message."""

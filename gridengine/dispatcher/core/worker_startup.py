@@ -37,7 +37,7 @@ from gridengine.resources.demand import decode_demand
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
-"""In place of what a worker said that has ended with its dispatcher."""
+"""In the place of the `Hello` of a worker that has ended with its dispatcher."""
 TOLD_SECONDS = 1.0
 """A worker's calls are told of its end again when it has changed by more."""
 

@@ -184,8 +184,8 @@ class ClientListener:
         return self._server.pending or (journal is not None and journal.file.pending)
 
     def restore(self) -> Iterator[Event]:
-        """Yield the events that the core handles first: the state that the journal has of an
-        earlier process.
+        """Yield the events that the core handles first: the state that an earlier
+        process left in the journal.
         """
         journal = self._table.journal
         if journal is None:

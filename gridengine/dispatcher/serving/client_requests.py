@@ -67,8 +67,10 @@ by the blocks of `2 ** _BLOCK_BITS` numbers that its tasks fall into; few reques
 
 
 class _Row(Struct, eq=False):
-    """A row of the file, and how many others hold it, its maker included. `holds` are the rows and
-    names that go when the row goes, if nothing else holds them.
+    """A row of the journal, with a count of references.
+
+    held: how many rows and open requests refer to it; the request that created it is one.
+    holds: the rows and names that it refers to. They go with it unless others refer to them too.
     """
 
     id: int

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import ClientLeft, Event, SubmittedAlike
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
@@ -25,7 +26,6 @@ from gridengine.dispatcher.core.tasks import (
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.serving.client_process import (
     ClientsOutput,
     Key,

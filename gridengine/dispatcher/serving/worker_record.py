@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher.core.events import RestoredRun, RestoredWorker
-from gridengine.dispatcher.links import LastingLink
+from gridengine.dispatcher.worker_links import LastingLink
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Assign, Hello, Message
 

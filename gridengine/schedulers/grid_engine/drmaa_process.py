@@ -180,7 +180,7 @@ class DrmaaServer:
         self._kept: set[str] = set()
 
     def hello(self) -> Json:
-        """Return the name of this session, and the library's names."""
+        """Return the name of this DRMAA session, and the DRMAA library's own name and system."""
         return {"contact": str(self._session.contact), **library_names(self._session)}
 
     def adopt(

@@ -17,8 +17,8 @@ from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received
 from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskMessage
-from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 from gridengine.wire.messages import TaskBegan

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.dispatcher.links import LocalWorkers
+from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.local import FORK_SERVER

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls.encoding import MOST_BYTES, MOST_TASKS, RequestEncoder, take_joinable
+from gridengine.calls.translation import MOST_BYTES, MOST_TASKS, RequestEncoder, take_joinable
 from gridengine.dispatcher.core.tasks import Function, Submitted, Task
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ClientForget, Submit

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from gridengine.calls.encoding import MOST_FUNCTIONS
 from gridengine.calls.nested import NestedDispatcher
+from gridengine.calls.translation import MOST_FUNCTIONS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
 from gridengine.errors import Cancelled, ConfigurationError, NestingError
 from gridengine.resources import Capacity, Cores

@@ -14,7 +14,7 @@ from gridengine.calls import remote
 from gridengine.cli import dispatcher
 from gridengine.cli.dispatcher import show, show_all, words
 from gridengine.cli.main import main
-from gridengine.client import left_calls
+from gridengine.client import outliving_calls
 from gridengine.dispatcher.standalone import background, dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions, State
 from gridengine.settings.values import Settings, settings
@@ -178,7 +178,7 @@ def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None
     kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
     monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
-    monkeypatch.setattr(left_calls, "runs_at", lambda folder: kept)
+    monkeypatch.setattr(outliving_calls, "runs_at", lambda folder: kept)
     folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
     assert dispatcher.stop(folder, now=False) == (
         "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "

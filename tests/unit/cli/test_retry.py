@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.api import named_runs
 from gridengine.cli.main import main
-from gridengine.client import left_calls
+from gridengine.client import outliving_calls
 
 
 class Run:
@@ -70,7 +70,7 @@ def test_where_there_is_nothing_to_be_done_nothing_is_asked(
 
 def test_that_a_dispatcher_makes_calls_too_is_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
-    monkeypatch.setattr(left_calls, "dispatchers_with", lambda name, path: folders)
+    monkeypatch.setattr(outliving_calls, "dispatchers_with", lambda name, path: folders)
     refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
     assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
     assert "the dispatcher night" not in refused.stderr

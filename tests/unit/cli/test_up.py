@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridengine.cli import workers
-from gridengine.cli.workers import ExtraWorkers, run_all
+from gridengine.cli import up_worker_drain
+from gridengine.cli.up_worker_drain import ExtraWorkers, run_all
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO
 from gridengine.resources.demand import ANY, Demand
@@ -65,7 +65,7 @@ class ScriptedLauncher(Launcher):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "settings", lambda: Settings(poll_seconds=0.0))
+    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(poll_seconds=0.0))
 
 
 def test_each_change_of_a_worker_is_said_once() -> None:
@@ -116,10 +116,10 @@ def test_a_refusal_is_the_error() -> None:
 def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
     slots: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "usable_cores", lambda: 6)
+    monkeypatch.setattr(up_worker_drain, "usable_cores", lambda: 6)
     monkeypatch.setattr(Connection, "load", lambda path: SimpleNamespace(slots=slots))
-    assert workers.default_count(ProcessScheduler(1), tmp_path) == count
-    assert workers.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
+    assert up_worker_drain.default_count(ProcessScheduler(1), tmp_path) == count
+    assert up_worker_drain.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
-    for module in (workers, runs_on_disk):
+    for module in (up_worker_drain, runs_on_disk):
         monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setattr(
         worker_main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
@@ -151,7 +151,7 @@ def save(folder: Path, *addresses: str, scheduler: str = "") -> None:
 
 
 def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path]) -> None:
-    assert workers.connection_files([], print) == [runs[0] / "connection.json"]
+    assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
 def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
@@ -161,7 +161,7 @@ def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over
     later.mkdir()
     save(later, "tcp://10.0.0.7:4711")
     lines: list[str] = []
-    found = workers.connection_files([str(one) for one in (*runs, later)], lines.append)
+    found = up_worker_drain.connection_files([str(one) for one in (*runs, later)], lines.append)
     assert found == [runs[0] / "connection.json", later / "connection.json"]
     assert lines == [
         f"left out: {runs[1]} has no connection.json: that run has ended",
@@ -175,7 +175,7 @@ def test_workers_of_several_runs_are_waited_for_together() -> None:
     first = ScriptedLauncher([1], {"7": [RUNNING, ENDED]})
     second = ScriptedLauncher([0, 1], {"8": [RUNNING, FAILED]})
     groups = [ExtraWorkers(launcher, ANY, lines.append) for launcher in (first, second)]
-    workers.run_all([(workers, 1) for workers in groups])
+    up_worker_drain.run_all([(workers, 1) for workers in groups])
     assert lines.index("worker 7 running") < lines.index("worker 8 running")
     assert lines[-2:] == ["worker 8 failed: killed by SIGKILL", "  its log: /runs/a.log"]
     assert [workers.failed for workers in groups] == [0, 1]
@@ -183,21 +183,21 @@ def test_workers_of_several_runs_are_waited_for_together() -> None:
 
 def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="that run has ended"):
-        workers.connection_files([str(runs[1])], print)
+        up_worker_drain.connection_files([str(runs[1])], print)
 
 
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="no run of those named is under way"):
-        workers.connection_files([str(one) for one in runs[1:]], print)
+        up_worker_drain.connection_files([str(one) for one in runs[1:]], print)
 
 
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (workers, runs_on_disk):
+    for module in (up_worker_drain, runs_on_disk):
         monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
     with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
-        workers.connection_files([], print)
+        up_worker_drain.connection_files([], print)
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
 
 
@@ -212,7 +212,7 @@ def test_a_run_that_may_not_be_looked_at_is_left_out(
         return look(path)
 
     monkeypatch.setattr(connection_file, "open_regular", open_regular)
-    assert workers.connection_files([], print) == [runs[0] / "connection.json"]
+    assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
 def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
@@ -221,12 +221,12 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
     def launcher(*_: object) -> Launcher:
         raise SchedulerUnavailable("no session opens")
 
-    monkeypatch.setattr(workers, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
     file = tmp_path / "connection.json"
     with (
         pytest.raises(SchedulerUnavailable, match="no session opens"),
-        workers.extra_workers(SlurmScheduler(), file, ZERO, print),
+        up_worker_drain.extra_workers(SlurmScheduler(), file, ZERO, print),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -239,5 +239,5 @@ def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
     tmp_path: Path, kept: str, found: str | None
 ) -> None:
     save(tmp_path, scheduler=kept)
-    assert workers.scheduler_of(tmp_path / "connection.json") == found
-    assert workers.scheduler_of(tmp_path / "none.json") is None
+    assert up_worker_drain.scheduler_of(tmp_path / "connection.json") == found
+    assert up_worker_drain.scheduler_of(tmp_path / "none.json") is None

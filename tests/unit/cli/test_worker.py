@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import workers
+from gridengine.cli import up_worker_drain
 from gridengine.cli.main import main
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
 from gridengine.resources.base import ZERO, Resource
@@ -31,9 +31,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     def run_all(groups: Any) -> None:
         found.extend((count, workers.resources) for workers, count in groups)
 
-    monkeypatch.setattr(workers, "default_count", lambda scheduler, file: 8)
-    monkeypatch.setattr(workers, "extra_workers", extra_workers)
-    monkeypatch.setattr(workers, "run_all", run_all)
+    monkeypatch.setattr(up_worker_drain, "default_count", lambda scheduler, file: 8)
+    monkeypatch.setattr(up_worker_drain, "extra_workers", extra_workers)
+    monkeypatch.setattr(up_worker_drain, "run_all", run_all)
     return found
 
 
@@ -102,7 +102,7 @@ def test_where_calls_do_not_share_workers_none_is_started_that_says_what_it_hold
 ) -> None:
     options = StartOptions(scheduler, resources=resources)
     (tmp_path / "options.json").write_bytes(msgspec.json.encode(options))
-    monkeypatch.setattr(workers, "worker_file", lambda name: tmp_path / "worker.json")
+    monkeypatch.setattr(up_worker_drain, "worker_file", lambda name: tmp_path / "worker.json")
     result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
     assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
     assert ("leave out --cores" in result.output) is bool(exit_code)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.links import LocalLog
+from gridengine.dispatcher.worker_links import LocalLog
 from gridengine.errors import ConfigurationError
 from gridengine.settings.schema import Settings
 

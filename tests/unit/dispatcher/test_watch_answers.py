@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import Event
-from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request

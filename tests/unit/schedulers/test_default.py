@@ -106,6 +106,28 @@ def test_this_machine_is_told_in_the_log_alone(
 
 
 @pytest.mark.usefixtures("slurm_here")
+def test_within_a_block_calls_that_name_no_scheduler_run_on_the_block_s() -> None:
+    before, meant = default_scheduler(), gridengine.InlineScheduler()
+    with default.default_in_block(meant, "inline"):
+        assert default.current_scheduler() is meant
+        assert isinstance(default.make_scheduler(None, 4), gridengine.InlineScheduler)
+    assert default_scheduler() is before
+    assert default.default_entry()[0].name == "slurm"
+    assert not meant._closed
+
+
+@pytest.mark.usefixtures("slurm_here")
+def test_a_block_has_named_schedulers_of_its_own_and_closes_them() -> None:
+    before = named_scheduler("processes")
+    with default.default_in_block(gridengine.InlineScheduler(), "inline"):
+        own = named_scheduler("processes")
+        assert own is not before
+    assert own._closed
+    assert not before._closed
+    assert named_scheduler("processes") is before
+
+
+@pytest.mark.usefixtures("slurm_here")
 def test_a_scheduler_that_a_with_block_closes_and_no_call_uses_is_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -213,6 +215,42 @@ def test_a_worker_has_the_environment_but_for_what_would_be_imported_from_elsewh
     assert "PYTHONINSPECT" not in made
     assert made["PYTHONPATH"].split(":")[0] == "/a"
     assert given["PYTHONINSPECT"] == "1"
+
+
+class Coverage:
+    """In the place of coverage.py as it measures this process."""
+
+    def __init__(self, patch: Sequence[str], concurrency: Sequence[str]) -> None:
+        self.Coverage = self
+        self.config = self
+        self.patch, self.concurrency, self.parallel = patch, concurrency, False
+
+    def current(self) -> Coverage:
+        return self
+
+    def serialize(self) -> str:
+        return f"parallel={self.parallel}"
+
+
+@pytest.mark.parametrize(
+    ("patch", "concurrency", "passed_on"),
+    [
+        ([], ["thread"], None),
+        (["_exit"], [], "parallel=True"),
+        ([], ["thread", "multiprocessing"], "parallel=True"),
+        (["_exit", "subprocess"], [], None),  # coverage.py has set the variable itself
+    ],
+)
+def test_a_worker_is_measured_where_coverage_is_to_measure_forked_processes(
+    monkeypatch: pytest.MonkeyPatch,
+    patch: list[str],
+    concurrency: list[str],
+    passed_on: str | None,
+) -> None:
+    measuring = Coverage(patch, concurrency)
+    monkeypatch.setitem(sys.modules, "coverage", measuring)
+    assert worker_environment({}).get("COVERAGE_PROCESS_CONFIG") == passed_on
+    assert measuring.parallel is False
 
 
 pytestmark = pytest.mark.usefixtures("here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import multiprocessing.process
 import sys
 import threading
@@ -59,10 +60,20 @@ def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
 def test_what_multiprocessing_gives_back_at_the_end_takes_time_but_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)
     util = SimpleNamespace(_finalizer_registry={})
     monkeypatch.setitem(sys.modules, "multiprocessing.util", util)
     assert not multiprocessing_state.is_left()
     util._finalizer_registry[0, 1] = "the end of a semaphore"
+    assert multiprocessing_state.is_left()
+    assert not multiprocessing_state.is_running()
+
+
+def test_exit_handlers_take_time_but_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "multiprocessing.util", None)
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)
+    assert not multiprocessing_state.is_left()
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 1)
     assert multiprocessing_state.is_left()
     assert not multiprocessing_state.is_running()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from gridengine.wire.messages import Assignment
 from gridengine.worker.process_setup import (
     Controller,
     exit_forked,
+    exit_process,
     flush_output,
     set_path_and_directory,
     with_controller,
@@ -68,6 +70,19 @@ def test_a_forked_process_ends_whatever_user_code_has_made_of_its_hooks(
         exit_forked(ValueError())
     with pytest.raises(Ended):
         exit_forked(SystemExit("no"))
+
+
+def test_a_process_calls_its_exit_handlers_and_one_that_was_forked_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: called.append("handlers"))
+    with pytest.raises(Ended, match="0"):
+        exit_forked(None)
+    assert called == []
+    with pytest.raises(Ended, match="1"):
+        exit_process(1)
+    assert called == ["handlers"]
 
 
 def test_one_stream_that_is_closed_keeps_nothing_of_the_other_back(

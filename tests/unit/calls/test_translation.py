@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gridengine.calls.encoding import finished_calls, function_item, shared_item, task_item
+from gridengine.calls.translation import finished_calls, function_item, shared_item, task_item
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.serving.client_process import FailureNumbers
 from gridengine.errors import WorkerCrashed

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from gridengine.calls.outstanding import Left
-from gridengine.client import left_calls
-from gridengine.client import left_calls as module
-from gridengine.client.left_calls import (
+from gridengine.client import outliving_calls
+from gridengine.client import outliving_calls as module
+from gridengine.client.outliving_calls import (
     MOST_LEFT,
     dispatchers_with,
     flush_handed,
@@ -257,7 +257,7 @@ def test_what_those_have_that_run_is_taken(
         asked.append(client.path)
         return True
 
-    monkeypatch.setattr(left_calls, "take_what_has_ended", take)
+    monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
     assert take_by_now("night", path, None)
     client = RemoteScheduler(Path("/copied/client.json"))
     assert take_by_now("night", path, client)
@@ -270,6 +270,6 @@ def test_one_that_does_not_answer_is_told_of_and_nothing_is_waited_for(
     def take(name: str, path: Path, client: RemoteScheduler) -> bool:
         raise DispatcherGone("it is silent")
 
-    monkeypatch.setattr(left_calls, "take_what_has_ended", take)
+    monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
     assert not take_by_now("night", path, None)
     assert "the dispatcher sweeps does not tell of the run 'night': it is silent" in caplog.text

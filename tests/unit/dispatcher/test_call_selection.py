@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher import named_calls as module
-from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher import call_selection as module
+from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.journal import run_file
 from gridengine.wire.messages import NUMBER_BITS, ClientHello
 from tests.support.journaled_client import HELLO

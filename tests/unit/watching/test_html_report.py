@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Ended, Identity
 from gridengine.status.rows import Status
-from gridengine.watching.report import MOST_ROWS, Bar, page, timeline_of
+from gridengine.watching.html_report import MOST_ROWS, Bar, page, timeline_of
 from tests.support.core_play import Play
 
 WHO = Identity("<b>.py", "run", 4242, "login1", "/b.py", "/", 0.0, "Slurm", "1.2", "3.11")
