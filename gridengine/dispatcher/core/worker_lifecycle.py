@@ -174,7 +174,7 @@ def drain(state: CoreState, event: DrainHosts) -> None:
     """Have the workers on these hosts leave when their calls have ended."""
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
-            if worker.batches:
+            if worker.batches and not worker.hello.functions:
                 state.effects.append(Send(worker.id, LeaveBy()))
             drain_worker(state, worker)
     state.agenda.scale = True

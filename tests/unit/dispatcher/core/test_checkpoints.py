@@ -7,6 +7,7 @@ import pytest
 from gridengine.dispatcher.core.events import DrainHosts, Launched
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import OutOfMemory, TimeoutError
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import (
     INTERRUPTED,
@@ -202,6 +203,15 @@ def test_calls_on_a_host_that_is_drained_are_told_to_stop() -> None:
     play.running()
     play.play(DrainHosts(frozenset({"node-w"})))
     assert play.sent(LeaveBy) == [LeaveBy(None)]
+
+
+def test_a_worker_of_another_language_is_told_nothing() -> None:
+    play = Play(keeps_others=True)
+    play.hello(functions=["square"], version="", python="")
+    play.submit(demand=Demand(function="square"))
+    assert play.assigned() != []
+    play.play(DrainHosts(frozenset({"node-w"})))
+    assert play.sent(LeaveBy) == []
 
 
 def test_a_call_that_stops_there_is_charged_nothing_though_it_saved_nothing() -> None:
