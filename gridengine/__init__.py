@@ -104,7 +104,17 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         current_scheduler as current_scheduler,
     )
     from gridengine.serialize.shared_objects import Shared as Shared
-    from gridengine.worker.call_context import GVAR as GVAR, current_job as current_job
+    from gridengine.worker.call_context import (
+        GVAR as GVAR,
+        Interrupted as Interrupted,
+        current_job as current_job,
+    )
+    from gridengine.worker.checkpoints import (
+        MustStop as MustStop,
+        checkpoint as checkpoint,
+        save as save,
+        saved as saved,
+    )
 
 _MODULES = {
     name: module
@@ -132,7 +142,8 @@ _MODULES = {
         "LSFScheduler OARScheduler PBSScheduler ProcessScheduler SlurmScheduler best_available "
         "current_scheduler",
         "serialize.shared_objects": "Shared",
-        "worker.call_context": "GVAR current_job",
+        "worker.call_context": "GVAR Interrupted current_job",
+        "worker.checkpoints": "MustStop checkpoint save saved",
     }.items()
     for name in names.split()
 }

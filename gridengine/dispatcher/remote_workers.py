@@ -18,7 +18,7 @@ from gridengine.serialize.shared_memory import ResultBlocks, in_own_block
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output
+from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, Saved
 from gridengine.wire.server import Server
 from gridengine.worker.output import JobsOutput
 from gridengine.worker.process_resources import memory_here
@@ -107,7 +107,7 @@ class RemoteWorkers:
                 continue
             if isinstance(message, Beat | Measured):
                 self._server.beat(peer)
-            if isinstance(message, Fetched):
+            if isinstance(message, Fetched | Saved):
                 yield peer, message, self._blocks.take_in(buffers, in_own_block)
                 continue
             yield peer, message, buffers

@@ -262,6 +262,7 @@ def _connection(
         output_bytes=settings.output_bytes,
         log_bytes=settings.log_bytes,
         kept_bytes=settings.kept_bytes,
+        checkpoint_seconds=settings.checkpoint_seconds,
         server_key=server.keys.public,
         worker_public=server.keys.peer_public,
         worker_secret=server.keys.peer_secret,

@@ -123,6 +123,7 @@ class Settings(Struct, frozen=True):
     retention: Number = 30.0
     max_nesting: WholeNumber = 100
     grace_seconds: Number = 5.0
+    checkpoint_seconds: Number = 20.0
     poll_seconds: Number = 2.0
     command_timeout: Number = 20.0
     check: Switch = False

@@ -62,6 +62,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_secret: str
     log_bytes: int = 10_000_000
     kept_bytes: int = 0
+    checkpoint_seconds: float = 20.0
     returns: bool = False
     resources: list[tuple[str, list[Any]]] = []
     scheduler: str = ""

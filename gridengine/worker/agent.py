@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
@@ -32,6 +33,7 @@ from gridengine.wire.messages import (
     Forget,
     Hello,
     Keep,
+    LeaveBy,
     Message,
     OutputTaken,
     Recall,
@@ -319,6 +321,23 @@ class Agent:
         if returned:
             self._send(Returned(returned), ())
 
+    def _leave_by(self, message: LeaveBy, buffers: Payload) -> None:
+        self.leave_by(message.seconds, now=message.seconds is None)
+
+    def leave_by(self, seconds: float | None, *, now: bool) -> None:
+        """Tell calls in how many seconds this worker leaves (None: not known), and with `now` that
+        they are to stop.
+        """
+        until = 0
+        if seconds is not None:
+            until = max(1, time.monotonic_ns() + int(seconds * 1e9))
+        self.pool.leave_by(until, now=now)
+
+    @property
+    def listens(self) -> bool:
+        """Whether a call in progress has asked whether it must stop."""
+        return any(runner.status.listens for runner in self.pool.runners.values())
+
     def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
         if self._relay is not None:
             self._relay.taken(message.run, message.size)
@@ -358,6 +377,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,
+    LeaveBy: Agent._leave_by,
     OutputTaken: Agent._output_taken,
     **dict.fromkeys(
         get_args(ToClient),

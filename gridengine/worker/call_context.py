@@ -22,7 +22,7 @@ from gridengine.worker.status_block import RUN
 if TYPE_CHECKING:
     from gridengine.serialize.payload import Payload
     from gridengine.wire.channel import Channel
-    from gridengine.wire.messages import Allocate
+    from gridengine.wire.messages import Allocate, Message
 
 
 def in_trio() -> bool:
@@ -76,6 +76,13 @@ _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None
 
 class ProcessSpent(BaseException):
     """This process has made as many calls as it may."""
+
+
+class Interrupted(BaseException):
+    """Raise this in a call that `checkpoint()` has told to stop, once its state is saved: the call
+    runs again elsewhere, which counts as no retry. No `Exception`, so that no `except Exception` of
+    the call takes it for a failure.
+    """
 
 
 class Variables:
@@ -196,17 +203,31 @@ Empty in most processes, which then pay nothing for it.
 """
 
 
+class CallStates:
+    """The states that the calls of the present run have saved, by index; `tell` sends the
+    agent a message. `told`: the call, as (run, index), that was told to stop last. `asked`: the
+    call that asked last, the worker's end as it knew it, and when it first asked, in nanoseconds.
+    """
+
+    def __init__(self, tell: Callable[[Message, Payload], None]) -> None:
+        self.saved: dict[int, Payload] = {}
+        self.tell = tell
+        self.told = (0, 0)
+        self.asked = (0, 0, 0, 0)
+
+
 class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call.
+    allocation in the midst of a call. `states` has what the present calls have saved.
     """
 
     number: int
     pid: int
     words: memoryview
     allocate: Callable[[Allocate, Payload], None]
+    states: CallStates
 
     @property
     def run(self) -> int:
@@ -239,9 +260,14 @@ def _here() -> _Here:
     return _Here()
 
 
-def prepare(number: int, words: memoryview, allocate: Callable[[Allocate, Payload], None]) -> None:
-    """Enable calls of this process to submit nested calls."""
-    _here().process = CallingProcess(number, os.getpid(), words, allocate)
+def prepare(
+    number: int,
+    words: memoryview,
+    allocate: Callable[[Allocate, Payload], None],
+    states: CallStates,
+) -> None:
+    """Enable calls of this process to submit nested calls, and to save their states."""
+    _here().process = CallingProcess(number, os.getpid(), words, allocate, states)
 
 
 def calling_process() -> CallingProcess | None:

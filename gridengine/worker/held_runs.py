@@ -35,6 +35,7 @@ from gridengine.wire.messages import (
     Pushed,
     Results,
     Returned,
+    Saved,
     Shortened,
     Started,
 )
@@ -144,5 +145,7 @@ class HeldRuns:
         )
 
 
-_SENT_AGAIN = frozenset((Results, Crashed, Returned, Shortened, Started, Pushed, Output, Goodbye))
+_SENT_AGAIN = frozenset(
+    (Results, Saved, Crashed, Returned, Shortened, Started, Pushed, Output, Goodbye)
+)
 """The messages that are sent again: all except those of nested calls, which are ended."""

@@ -321,7 +321,12 @@ def _load(define: Define, payload: Payload) -> Loaded:
             from gridengine.worker.coroutines import synchronous
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
-        return pickling.load_function(_fetch(define, payload))
+        function, retry_on = pickling.load_function(_fetch(define, payload))
+        if method := checkpoint_method(function):
+            from gridengine.worker.checkpoints import Resumed  # here: few need it
+
+            function = Resumed(function, method)
+        return function, retry_on
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         told = rebuilding_error(error)
@@ -329,6 +334,17 @@ def _load(define: Define, payload: Payload) -> Loaded:
         if told is error:
             raise
         raise told from None
+
+
+def checkpoint_method(function: Any) -> str:
+    """Return the name of the method by which an object makes its next attempt, as submitit names
+    it; empty if it has none. A class that has one is no such object: its call makes one.
+    """
+    kind = type(function)
+    if kind is types.FunctionType or isinstance(function, type):
+        return ""
+    names = ("checkpoint", "__submitit_checkpoint__")
+    return next((name for name in names if callable(getattr(kind, name, None))), "")
 
 
 def _list_folders_anew() -> None:

@@ -36,6 +36,7 @@ from gridengine.wire.messages import (
     Assign,
     Goodbye,
     Hello,
+    Leaving,
     Message,
     Refuse,
     Rejoin,
@@ -169,6 +170,10 @@ class Worker:
         """Why to leave; empty while the worker goes on."""
         self.status = 0
         self.abandoned = False
+        self._terminated = False
+        """Whether a signal has asked to leave while calls ask whether they must stop."""
+        self._wait_until = math.inf
+        """Until when these calls have time to stop, once they were told."""
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status. Signal handlers write to
@@ -176,7 +181,7 @@ class Worker:
         """
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in _ENDING:
-            signal.signal(number, lambda number, frame: self._leave(TERMINATED))
+            signal.signal(number, lambda number, frame: self._terminate())
         unblock()
         # Some batch systems announce a suspension by SIGUSR1.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -248,10 +253,37 @@ class Worker:
         """
         if self._held is not None:
             self._held.settle()
+        if self._terminated:
+            self._wait_for_calls(now)
         wait = max(
-            0.001, min(self._client.tick(now), self._agent.tick(now), self.check_connection(now))
+            0.001,
+            min(
+                self._client.tick(now),
+                self._agent.tick(now),
+                self.check_connection(now),
+                self._wait_until - now,
+            ),
         )
         return 0 if self.reason else wait
+
+    def _terminate(self) -> None:
+        """Leave since a signal asks for it: at once, or when the calls that ask whether they must
+        stop have done so. Runs in the signal's handler: the loop tells the calls.
+        """
+        if self._agent.listens:
+            self._terminated = True
+        else:
+            self._leave(TERMINATED)
+
+    def _wait_for_calls(self, now: float) -> None:
+        """Tell calls to stop, the first time; leave when all have, or their time is over."""
+        if self._wait_until == math.inf:
+            seconds = self._connection.checkpoint_seconds
+            self._wait_until = now + seconds
+            self._agent.leave_by(seconds, now=True)
+            self._client.send(Leaving())
+        if not self._agent.listens or now >= self._wait_until:
+            self._leave(TERMINATED)
 
     def handle(self, message: Message, buffers: Payload = ()) -> None:
         """Act on a message of the dispatcher.

@@ -29,6 +29,7 @@ from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
+    INTERRUPTED,
     NO_INPUT,
     OUT_OF_MEMORY,
     RAISED,
@@ -48,7 +49,14 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import call_context, multiprocessing_state
-from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
+from gridengine.worker.call_context import (
+    GVAR,
+    CallStates,
+    CurrentJob,
+    Interrupted,
+    ProcessSpent,
+    process_name,
+)
 from gridengine.worker.environment import KEPT, Site
 from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
 from gridengine.worker.loaded_functions import (
@@ -99,7 +107,7 @@ READ_ONLY = (
     "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
 )
 
-INTERRUPTED = (
+STRAY_SIGNAL = (
     "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
     "start fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u)"
 )
@@ -118,7 +126,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    call_context.prepare(descriptors.number, words, runner.reallocate)
+    call_context.prepare(descriptors.number, words, runner.reallocate, runner.states)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -161,6 +169,7 @@ class Runner:
         """The run that began last."""
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
+        self.states = CallStates(self._result_buffer.tell)
         self._held = 0
         """How many `Cancel` messages this runner has read."""
         self._finished = False
@@ -217,6 +226,14 @@ class Runner:
         if GVAR.process_job is not None:
             GVAR.process_job.resources = self._resources.get()
         self.functions.environment.give(self._resources.variables)
+
+    def _take_saved(self, assignment: Assignment, payload: Payload) -> Payload:
+        """Take the states that earlier attempts have saved; return the rest of the payload."""
+        offset = own = len(payload) - sum(buffers for _, buffers in assignment.saved)
+        for index, buffers in assignment.saved:
+            self.states.saved[index] = payload[offset : offset + buffers]
+            offset += buffers
+        return payload[:own]
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
         self._queue.extend(portions(message.assignments, buffers))
@@ -319,7 +336,10 @@ class Runner:
         self._assignment = assignment
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
+        self.states.saved = {}
         try:
+            if assignment.saved:
+                payload = self._take_saved(assignment, payload)
             if assignment.inputs:
                 passed_on = self._result_buffer.passed_on
                 payload = self.functions.register_inputs(assignment, payload, passed_on)
@@ -491,12 +511,31 @@ class Runner:
             raise EOFError
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
+        if isinstance(error, Interrupted):
+            self._add_interrupted(index, assignment)
+            return
         if type(error) is ValueError and str(error).endswith("read-only"):
             note_on(error, [READ_ONLY])
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)
         self._result_buffer.add_raised(index, payload, status)
+
+    def _add_interrupted(self, index: int, assignment: Assignment) -> None:
+        """Say that a call has stopped and is to run again. The exception that goes along is its
+        outcome if nothing says so: it was not told to stop, or saved nothing in a worker's life.
+        """
+        name = self.functions.name_of(assignment.function)
+        what = call_words(name, assignment.first, index, assignment.name)
+        told = self.states.told == (assignment.run, index)
+        if told:
+            text = f"{what} has saved no state before its worker had to leave"
+            hint = "gridengine.save(state) before you raise Interrupted; or ask for more walltime"
+        else:
+            text = f"{what} raised Interrupted, and was not told to stop"
+            hint = "raise it only after gridengine.checkpoint() has returned something"
+        payload = self._result_buffer.form.dump_exception(CallError(text, hint=hint))
+        self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)
 
     def _dump_raised(
         self, index: int, error: BaseException, assignment: Assignment, told: str = ""
@@ -508,7 +547,9 @@ class Runner:
             return self._result_buffer.form.dump_exception(error, told)
         name = self.functions.name_of(assignment.function)
         what = call_words(name, assignment.first, index, assignment.name)
-        instead = CallError(f"{what} raised KeyboardInterrupt in its own process", hint=INTERRUPTED)
+        instead = CallError(
+            f"{what} raised KeyboardInterrupt in its own process", hint=STRAY_SIGNAL
+        )
         return self._result_buffer.form.dump_exception(instead, told, origin=error)
 
     def _fail_for_memory(

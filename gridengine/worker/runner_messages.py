@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Returned,
+    Saved,
     Shortened,
     Started,
     input_name,
@@ -212,6 +214,16 @@ class RunnerMessages:
                 self._send(message, ())
             self._pool.go_on(runner)
 
+    def _handle_saved(self, runner: RunnerHandle, message: Saved, buffers: Payload) -> None:
+        """Pass on the state that a call has saved. If the dispatcher is this process, it stays in
+        the runner's block, or in a file, as large results do.
+        """
+        if message.run not in runner.given:
+            raise ProtocolError(f"a runner saves for run {message.run}, which it does not have")
+        with contextlib.suppress(OSError):  # no room for blocks: the memory itself is passed on
+            self._result_blocks.keep(buffers)
+        self._send(message, buffers)
+
     def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
         disown(buffers)
         self._send(message, buffers)
@@ -362,6 +374,7 @@ HANDLERS: dict[type, Callable[[RunnerMessages, RunnerHandle, Any, Payload], None
     Crashed: RunnerMessages._handle_crashed,
     Returned: RunnerMessages._handle_returned,
     Shortened: RunnerMessages._handle_shortened,
+    Saved: RunnerMessages._handle_saved,
     Started: RunnerMessages._pass_on,
     Pushed: RunnerMessages._pass_on,
 }

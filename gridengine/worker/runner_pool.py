@@ -130,6 +130,8 @@ class RunnerPool:
         self._less_at = 0.0
         self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
         """Called with each runner that has ended."""
+        self._leaves = (0, False)
+        """What runners are told of the worker's end, as by `leave_by`."""
         self._last_id = 0
         self._ticked = math.inf
         self.broken = ""
@@ -318,6 +320,8 @@ class RunnerPool:
         except OSError as error:
             self.stop_growing(error.errno or 0)
             return None
+        stop_by, now = self._leaves
+        runner.status.leave_by(stop_by, now=now)
         self.runners[runner.id] = runner
         self._poller.register(runner.channel.fileno(), partial(self._on_readable, runner))
         for output in runner.outputs:
@@ -477,6 +481,15 @@ class RunnerPool:
     def unregister(self, runner: RunnerHandle) -> None:
         """Stop reading a runner's channel."""
         self._poller.unregister(runner.channel.fileno())
+
+    def leave_by(self, stop_by: int, *, now: bool) -> None:
+        """Tell calls, present and future ones, when the worker leaves, and with `now` that they are
+        to stop. What was told once stays, unless the time changes.
+        """
+        known, told = self._leaves
+        self._leaves = stop_by or known, now or told
+        for runner in self.runners.values():
+            runner.status.leave_by(self._leaves[0], now=self._leaves[1])
 
     def give_up(self, why: str) -> None:
         """Run nothing any more, because the fork server is gone."""

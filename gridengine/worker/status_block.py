@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
-CALL_STEP = 11
+CALL_STEP, LISTENS, STOP_BY, STOP_NOW = range(11, 15)
 """The words, by writer.
 
 The runner writes:
@@ -22,6 +22,7 @@ The runner writes:
 - `BACKGROUND`: whether calls have left threads, processes, semaphores or exit handlers, which take
   time to end.
 - `CALL_STEP`: which of several calls that are made as one is in progress, from 1; 0 for none.
+- `LISTENS`: the last run of which a call has asked whether it must stop.
 
 The agent writes:
 
@@ -31,8 +32,11 @@ The agent writes:
   each runner, so one range suffices. It only grows while the runner has yet to reach a run in it,
   and is lifted when the runner has skipped all of them.
 - `LATE`: the `START` of the call that was found to be over its time limit.
+- `STOP_BY`: when the worker leaves, in nanoseconds of the monotonic clock; 0 when that is not
+  known.
+- `STOP_NOW`: whether calls are to save their state and stop, however much time is left.
 """
-WORDS_SIZE = 12 * 8
+WORDS_SIZE = 15 * 8
 
 
 def map_words(fd: int) -> memoryview:
@@ -79,6 +83,17 @@ class RunnerStatus:
     def background(self) -> bool:
         """Whether calls have left something that the runner ends, or waits for, before it ends."""
         return bool(self.words[BACKGROUND])
+
+    @property
+    def listens(self) -> bool:
+        """Whether the run in progress has asked whether it must stop."""
+        return bool(self.words[RUN]) and self.words[LISTENS] == self.words[RUN]
+
+    def leave_by(self, stop_by: int, *, now: bool) -> None:
+        """Tell calls when the worker leaves, in nanoseconds of the monotonic clock (0: not known),
+        and whether to stop now.
+        """
+        self.words[STOP_BY], self.words[STOP_NOW] = stop_by, now
 
     def hold(self) -> None:
         """Make the runner read a `Cancel` message before it begins another run, or another call

@@ -239,7 +239,7 @@ def test_a_huge_announced_length_costs_nothing(before: bytes, announced: int, ma
 
 GOOD = messages.Result(run=1, start=4, stop=5, status=messages.VALUES, seconds=0.5, buffers=2)
 WRONG = {
-    "a status that is none": {"status": 4},
+    "a status that is none": {"status": 5},
     "a negative status": {"status": -1},
     "a negative duration": {"seconds": -0.1},
     "an endless duration": {"seconds": float("inf")},

@@ -7,7 +7,7 @@ comes here once, for this and all other workers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.dispatcher.core import books, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
@@ -23,7 +23,7 @@ from gridengine.dispatcher.core.model import (
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
-from gridengine.serialize.payload import Buffer
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.status.watch_events import STARTED
 from gridengine.wire.messages import Assign, Assignment, Input
 
@@ -114,6 +114,9 @@ def _begin_run(
     for shared in one.needs:
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
+    saved: Sequence[tuple[int, int]] = ()
+    if state.saved and task.id in state.saved:
+        saved = _add_saved(state.saved[task.id], span, payload)
     state.last_run = number = state.last_run + 1
     run = begin_run(state, number, span, group, batch, state.now)
     if state.log.events is not None:
@@ -139,7 +142,20 @@ def _begin_run(
         not task.retries,
         () if made is None else one.kept_within(span.start, span.stop),
         inputs,
+        saved,
     )
+
+
+def _add_saved(
+    states: Mapping[int, Payload], span: Span, payload: list[Buffer]
+) -> list[tuple[int, int]]:
+    """Add the states that these calls have saved to a payload; return the number of buffers of
+    each.
+    """
+    saved = [(index, states[index]) for index in sorted(states) if span.start <= index < span.stop]
+    for _, state in saved:
+        payload += state
+    return [(index, len(state)) for index, state in saved]
 
 
 def begin_run(

@@ -86,6 +86,7 @@ class _Check:
             self.holds(self.state.queues[queue.demand] is queue, "a run's queue is forgotten")
             held[run.span.open_task.task.id].append((run.done, run.span.stop, "assigned"))
         runs = grouped(self.runs, lambda run: run.span.open_task.task.id)
+        self.holds(self.state.saved.keys() <= held.keys(), "a state of a task that has ended")
         for one in self.tasks:
             its = held[one.task.id]
             if one.missing and not one.runs:

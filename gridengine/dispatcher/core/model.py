@@ -98,7 +98,8 @@ class Run(Struct):
 
     `since`: when it was assigned or began. `touched`: when its last result came, or it was
     recalled. `late`: it takes longer than expected. `limit`: the seconds that each of its calls may
-    take, or None. `children`: the tasks that end with it.
+    take, or None. `children`: the tasks that end with it. `saved`: its last call that has saved its
+    state in this run, -1 for none.
     """
 
     number: int
@@ -112,6 +113,12 @@ class Run(Struct):
     recalled: bool = False
     late: bool = False
     children: dict[int, None] | None = None
+    saved: int = -1
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the call in progress has saved its state since it began."""
+        return self.saved >= self.done
 
     @property
     def worker(self) -> Worker:
@@ -140,7 +147,8 @@ class Worker:
     ended. resuming: the runs that ask for their slots back, with their runners; withheld: until
     these have slots, nothing else gets one. floor: its free slots are for calls deeper than this.
 
-    When and why it leaves: leave_at: a little before its walltime is over. fruitless: how often in
+    When and why it leaves: leave_at: a little before its walltime is over; told_leave_at: as its
+    calls were told last. fruitless: how often in
     a row it gave all calls back. exit_reason: its own words, until the batch system says how it
     ended. blamed_runs: the runs that may be to blame for its end; knows_begun: whether it said
     which runs had begun.
@@ -159,6 +167,7 @@ class Worker:
     functions: set[bytes] = field(default_factory=set)
     since: float = 0.0
     leave_at: float = math.inf
+    told_leave_at: float = math.inf
     batches: int = 0
     calls: int = 0
     taken: int = 0

@@ -375,6 +375,8 @@ def settle(
     books.count_outcomes(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
+    if state.saved:
+        _drop_saved(state, span)
     if state.story is not None:
         state.story.move(span, "settled")
     if one.kept and payload is not None:
@@ -412,6 +414,16 @@ def settle(
         one.add_settled(start, stop)
     elif one.needs or one.parent or not one.function.open:
         _let_go(state, one)
+
+
+def _drop_saved(state: CoreState, span: Span) -> None:
+    """Drop the states that these calls have saved."""
+    task = span.open_task.task.id
+    if (states := state.saved.get(task)) is not None:
+        for index in [index for index in states if span.start <= index < span.stop]:
+            del states[index]
+        if not states:
+            del state.saved[task]
 
 
 def _note_ended(state: CoreState, kind: str, span: Span, finished: CallsFinished) -> None:

@@ -20,6 +20,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
+from gridengine.serialize.payload import Payload
 from gridengine.status.figures import CallSample, FunctionCounts
 from gridengine.status.run_log import RunLog
 from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
@@ -111,6 +112,8 @@ class CoreState:
         self.runs: dict[int, Run] = {}
         self.last_run = self.last_allocation = self.policy.epoch << NUMBER_BITS
         """Processes that are the same dispatcher, one after the other, use different numbers."""
+        self.saved: dict[int, dict[int, Payload]] = {}
+        """The states that calls in progress have saved, by task and index."""
         self.last_order = self.last_remade = self.last_batch = 0
         self.generation = 0
         """The latest generation of the caller's modules that a task was submitted with."""

@@ -8,7 +8,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, objects, outcomes
+from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
@@ -18,7 +18,7 @@ from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import Report, WorkerStatus
 from gridengine.serialize.payload import Payload
 from gridengine.status.watch_events import IDLE, LEAVING, SILENT
-from gridengine.wire.messages import TERMINATED, Goodbye, Stop
+from gridengine.wire.messages import TERMINATED, Goodbye, LeaveBy, Leaving, Stop
 
 GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
@@ -174,8 +174,37 @@ def drain(state: CoreState, event: DrainHosts) -> None:
     """Have the workers on these hosts leave when their calls have ended."""
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
+            if worker.batches and not worker.hello.functions:
+                state.effects.append(Send(worker.id, LeaveBy()))
             drain_worker(state, worker)
     state.agenda.scale = True
+
+
+def leaving(state: CoreState, worker: Worker, message: Leaving, buffers: Payload) -> None:
+    """Assign nothing more to a worker that waits for its calls to save their states."""
+    if worker.phase in (READY, Phase.SILENT) and not worker.draining:
+        drain_worker(state, worker)
+        clients.recall(state, worker, worker.spare())
+        state.agenda.scale = True
+
+
+def interrupted(state: CoreState, run: Run, span: Span, payload: Payload) -> None:
+    """Run a call again that has stopped because its worker is to leave, uncharged. The worker gets
+    nothing more, since its next calls would stop at once.
+
+    A call that had nearly all of the worker's life and has saved nothing fails: no worker would do.
+    """
+    worker = run.worker
+    if (
+        span.open_task.cancelled_by(span.start)
+        or run.saved == span.start
+        or worker.is_leaving
+        or not _had_whole_life(worker, run, state)
+    ):
+        outcomes.requeue(state, span)
+    else:
+        outcomes.settle(state, span, payload, raised=True, exitcode=1)
+    leaving(state, worker, Leaving(), ())
 
 
 def drain_worker(state: CoreState, worker: Worker) -> None:
@@ -197,7 +226,7 @@ def _relieve(state: CoreState, worker: Worker) -> None:
             continue
         outcomes.end_run(state, run)
         span = run.rest
-        if not _had_whole_life(worker, run, state.now) or span.open_task.cancelled_by(span.start):
+        if not _had_whole_life(worker, run, state) or span.open_task.cancelled_by(span.start):
             outcomes.requeue(state, span)
             continue
         outcomes.requeue(state, replace(span, start=span.start + 1))
@@ -209,11 +238,12 @@ def _relieve(state: CoreState, worker: Worker) -> None:
     state.agenda.scale = True
 
 
-def _had_whole_life(worker: Worker, run: Run, now: float) -> bool:
-    """Return whether the call in progress had nearly all of its worker's life, so that another
-    worker would not do either.
+def _had_whole_life(worker: Worker, run: Run, state: CoreState) -> bool:
+    """Return whether the call in progress had nearly all of its worker's life and has saved
+    nothing, so that another worker would not do either.
     """
-    return now - run.touched > WHOLE_LIFE * (now - worker.since)
+    now = state.now
+    return not run.has_saved and now - run.touched > WHOLE_LIFE * (now - worker.since)
 
 
 def _asked_for(state: CoreState, worker: Worker) -> bool:
@@ -327,14 +357,20 @@ def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     if state.now >= worker.leave_at and not retries:
         error = outcomes.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         outcomes.settle_failed(state, span, error, -signal.SIGKILL)
-    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state.now):
+    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state):
         outcomes.requeue(state, span)  # the worker had used its time up, not the call
+    elif run.has_saved and retries and blamed is not None and not _lacked_memory(report):
+        outcomes.requeue(state, span)  # the worker was told to end, and the call loses little
     else:
         _retry_lost(state, worker, span, reason)
 
 
 def _is_cut_short(report: Report | None) -> bool:
     return report is not None and report.fault is TimeoutError
+
+
+def _lacked_memory(report: Report | None) -> bool:
+    return report is not None and report.fault is OutOfMemory
 
 
 def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> None:

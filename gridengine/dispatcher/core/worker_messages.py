@@ -79,6 +79,9 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
         outcomes.record_attempt(state, run, result.start, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
         span = replace(span, start=result.start, stop=result.stop)
+    if result.status == messages.INTERRUPTED:
+        worker_lifecycle.interrupted(state, run, span, payload)
+        return
     if raised and _is_retried(state, span, result):
         outcomes.retry(state, span, out_of_memory=result.status == messages.OUT_OF_MEMORY)
         return
@@ -226,6 +229,19 @@ def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: 
         state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
 
 
+def saved(state: CoreState, worker: Worker, message: messages.Saved, buffers: Payload) -> None:
+    """Keep the state of a call in progress for its next attempt."""
+    run, index = worker.runs.get(message.run), message.index
+    if run is None:
+        return
+    if not run.done <= index < run.span.stop:
+        _breach(state, worker, f"call {index} of run {message.run} cannot save its state")
+        return
+    run.saved = index
+    task = run.span.open_task.task.id
+    state.saved.setdefault(task, {})[index] = outcomes.unwritable(buffers)
+
+
 def measured(
     state: CoreState, worker: Worker, message: messages.Measured, buffers: Payload
 ) -> None:
@@ -272,6 +288,7 @@ _OUTCOMES = {
     messages.RAISED: "it raised an exception",
     messages.RETRYABLE: "it raised an exception of those to be retried",
     messages.OUT_OF_MEMORY: "it ran out of memory",
+    messages.INTERRUPTED: "it stopped, since its worker was to leave",
 }
 
 HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
@@ -279,6 +296,8 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     messages.Crashed: crashed,
     messages.Returned: returned,
     messages.Shortened: shortened,
+    messages.Saved: saved,
+    messages.Leaving: worker_lifecycle.leaving,
     messages.Started: started,
     messages.Pushed: pushed,
     messages.Measured: measured,

@@ -38,6 +38,8 @@ from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 """In the place of the `Hello` of a worker that has ended with its dispatcher."""
+TOLD_SECONDS = 1.0
+"""A worker's calls are told of its end again when it has changed by more."""
 
 
 def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
@@ -184,6 +186,10 @@ def limit_stay(state: CoreState, worker: Worker) -> None:
     else:
         stay = state.policy.stay(worker.provisioner.demand.resources)
         worker.leave_at = state.now + stay - elapsed
+    if worker.leave_at < math.inf and abs(worker.leave_at - worker.told_leave_at) > TOLD_SECONDS:
+        worker.told_leave_at = worker.leave_at
+        left = worker.leave_at - state.now
+        state.effects.append(events.Send(worker.id, messages.LeaveBy(left)))
 
 
 def _open(state: CoreState, worker: Worker) -> None:

@@ -85,8 +85,11 @@ from gridengine.wire.messages.worker import (
     HeldRun as HeldRun,
     Hello as Hello,
     Input as Input,
+    INTERRUPTED as INTERRUPTED,
     Keep as Keep,
     large_inputs as large_inputs,
+    LeaveBy as LeaveBy,
+    Leaving as Leaving,
     LoggedRecord as LoggedRecord,
     Measured as Measured,
     MEMORY as MEMORY,
@@ -105,6 +108,7 @@ from gridengine.wire.messages.worker import (
     RETRYABLE as RETRYABLE,
     Returned as Returned,
     RunnerFigures as RunnerFigures,
+    Saved as Saved,
     Shortened as Shortened,
     Started as Started,
     Stop as Stop,
@@ -145,6 +149,9 @@ Message: TypeAlias = (
     | Crashed
     | Returned
     | Shortened
+    | Saved
+    | Leaving
+    | LeaveBy
     | Goodbye
     | FromClient
     | ToClient

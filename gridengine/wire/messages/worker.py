@@ -150,7 +150,7 @@ class Output(MessageBase, frozen=True):
     buffers: ClassVar[int] = 1
 
 
-VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
+VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY, INTERRUPTED = range(5)
 
 
 class Result(Item, frozen=True):
@@ -158,17 +158,18 @@ class Result(Item, frozen=True):
 
     `status` is `VALUES` (the buffers are the pickled list of return values) or, for one call,
     `RAISED` (the pickled exception), `RETRYABLE` (a pickled exception that the caller wants
-    retried) or `OUT_OF_MEMORY` (a pickled exception for lack of memory). `seconds` is how long
-    these calls took together. With `output`, the last two buffers are the call's standard output
-    and error. `peak_memory` is the runner's highest memory use meanwhile, in bytes; 0 when not
-    measured. A large value that other calls need may stay at the worker: then there are no buffers,
-    and `held` is its reference and its size in bytes.
+    retried), `OUT_OF_MEMORY` (a pickled exception for lack of memory) or `INTERRUPTED` (the call
+    has stopped for its worker's end; a pickled exception, if it cannot run again). `seconds` is how
+    long these calls took together. With `output`, the last two buffers are the call's standard
+    output and error. `peak_memory` is the runner's highest memory use meanwhile, in bytes; 0 when
+    not measured. A large value that other calls need may stay at the worker: then there are no
+    buffers, and `held` is its reference and its size in bytes.
     """
 
     run: int
     start: int
     stop: int
-    status: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    status: Annotated[int, msgspec.Meta(ge=0, le=4)]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     buffers: Count = 1
     output: bool = False
@@ -236,6 +237,22 @@ class Returned(MessageBase, frozen=True):
         if len(set(self.runs)) < len(self.runs):
             raise ProtocolError("a run is given back twice")
         return 0
+
+
+class Saved(MessageBase, frozen=True):
+    """A call in progress has saved its state: the pickled object, with which its next attempt
+    begins. It takes the place of an earlier one.
+    """
+
+    run: int
+    index: Count
+    buffers: Count = 1
+
+
+class Leaving(MessageBase, frozen=True):
+    """The worker was told to end and waits a moment for its calls to save their states: assign it
+    nothing more.
+    """
 
 
 class Shortened(MessageBase, frozen=True):
@@ -366,6 +383,8 @@ class Assignment(Item, frozen=True):
       value is pickled on its own, and so that any process can load it.
     - `inputs` are the results of other calls that these calls refer to; `buffers` counts theirs
       too.
+    - `saved` lists the calls of which earlier attempts have saved a state, each with the number of
+      its buffers. These are the last ones, and `buffers` counts them too.
     """
 
     run: int
@@ -385,6 +404,7 @@ class Assignment(Item, frozen=True):
     once: bool = False
     kept: Sequence[tuple[int, int]] = ()
     inputs: Sequence[Input] = ()
+    saved: Sequence[tuple[Count, Count]] = ()
 
 
 def large_inputs(assignment: Assignment) -> list[bytes]:
@@ -419,6 +439,14 @@ class Recall(MessageBase, frozen=True):
     """
 
     runs: list[int]
+
+
+class LeaveBy(MessageBase, frozen=True):
+    """The worker's calls have this many seconds from now on, and can ask for it. None: they are to
+    stop as soon as they have saved their state, and may go on if they save none.
+    """
+
+    seconds: Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)] | None = None
 
 
 class Stop(MessageBase, frozen=True):

@@ -17,6 +17,7 @@ from gridengine.resources.base import ZERO
 from gridengine.worker import call_context
 from gridengine.worker.call_context import (
     GVAR,
+    CallStates,
     CurrentJob,
     ProcessSpent,
     Variables,
@@ -128,7 +129,7 @@ def test_trio_is_told_from_asyncio_and_from_none() -> None:
 @pytest.fixture
 def words() -> Iterator[memoryview]:
     words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
-    call_context.prepare(7, words, lambda message, buffers: None)
+    call_context.prepare(7, words, lambda message, buffers: None, CallStates(lambda *saved: None))
     yield words
     call_context._here().process = None
 

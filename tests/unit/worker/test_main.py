@@ -14,7 +14,17 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.messages import Assign, Goodbye, Message, Refuse, Rejoin, Stop, Welcome
+from gridengine.wire.messages import (
+    TERMINATED,
+    Assign,
+    Goodbye,
+    Leaving,
+    Message,
+    Refuse,
+    Rejoin,
+    Stop,
+    Welcome,
+)
 from gridengine.worker.environment import BEGAN
 from gridengine.worker.main import REFUSED, Worker, end_job, holding, is_listening, main
 from tests.support.manual_clock import ManualClock
@@ -278,3 +288,52 @@ def test_what_is_assigned_is_noted_before_it_is_begun() -> None:
     worker.handle(Assign([]))
     assert noted == [[]]
     assert agent.handled == [Assign([])]
+
+
+# ------------------------------------------------------------------ calls that save their state
+
+
+class AskingAgent(IdleAgent):
+    """Has a call that asks whether it must stop, until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.listens = True
+        self.told: list[float | None] = []
+
+    def leave_by(self, seconds: float | None, *, now: bool) -> None:
+        assert now
+        self.told.append(seconds)
+
+
+def asking() -> tuple[Worker, SilentClient, AskingAgent]:
+    client, agent = SilentClient(-1), AskingAgent()
+    return Worker(connection(), client, agent), client, agent  # type: ignore[arg-type]
+
+
+def test_a_signal_ends_a_worker_whose_calls_do_not_ask_at_once() -> None:
+    worker, _, agent = asking()
+    agent.listens = False
+    worker._terminate()
+    assert (worker.reason, agent.told) == (TERMINATED, [])
+
+
+def test_a_worker_that_a_signal_ends_waits_for_its_calls_to_stop_and_takes_no_others() -> None:
+    worker, client, agent = asking()
+    worker._terminate()
+    assert 0 < worker._next(1000.0) <= 20.0
+    assert (worker.reason, agent.told, client.sent) == ("", [20.0], [Leaving()])
+    agent.listens = False
+    assert worker._next(1001.0) == 0
+    assert worker.reason == TERMINATED
+    assert len(client.sent) == 1
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    worker, _, _ = asking()
+    worker._terminate()
+    assert worker._next(1000.0)
+    assert worker._next(1019.0) <= 1.0
+    assert worker.reason == ""
+    assert worker._next(1020.0) == 0
+    assert worker.reason == TERMINATED

@@ -11,7 +11,10 @@ from gridengine.worker.status_block import (
     BARRED_TO,
     CUT,
     CUT_RUN,
+    LISTENS,
     RUN,
+    STOP_BY,
+    STOP_NOW,
     WORDS_SIZE,
     RunnerStatus,
     map_words,
@@ -66,3 +69,18 @@ def test_a_run_is_cut_once(status: RunnerStatus) -> None:
     assert (status.words[CUT_RUN], status.words[CUT]) == (4, 10)
     status.cut(5, 30)
     assert (status.words[CUT_RUN], status.words[CUT]) == (5, 30)
+
+
+def test_a_run_that_has_asked_whether_it_must_stop_is_known_until_it_ends(
+    status: RunnerStatus,
+) -> None:
+    assert not status.listens
+    status.words[RUN] = status.words[LISTENS] = 7
+    assert status.listens
+    status.words[RUN] = 8
+    assert not status.listens
+
+
+def test_calls_are_told_when_the_worker_leaves(status: RunnerStatus) -> None:
+    status.leave_by(123, now=True)
+    assert (status.words[STOP_BY], status.words[STOP_NOW]) == (123, 1)
