@@ -186,7 +186,7 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
 
 
 def ours_of(medians: dict[str, float]) -> float | None:
-    """Return this package's own figure: of the peers that are ours, that of the first."""
+    """Return our figure; where several peers are ours, the first one's."""
     peers = (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
     return next((medians[peer] for peer in peers if peer in medians), None)
 
@@ -249,8 +249,8 @@ def show(text: str) -> None:
 
 
 def write(tables: Sequence[Table]) -> None:
-    """Put what was wanted and what came into the table of `README.md`. Lines of measures that were
-    not taken now stay as they are.
+    """Update the table of `README.md` with the wants and figures of these rows. The lines of all
+    other measures stay.
     """
     before, _, rest = README.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)

@@ -134,12 +134,16 @@ class Program:
                 # What it leaves running in the background may hold the pipes open.
                 Thread(target=_end_group_after, args=(process.pid,), daemon=True).start()
                 out, err = process.communicate(self._input)
-            tail = _tail(err) or _tail(out) or _tail_of_file(ways[1]) or _tail_of_file(ways[0])
+            failed = self._check and process.returncode
+            # While the files are open.
+            tail = failed and (
+                _tail(err) or _tail(out) or _tail_of_file(ways[1]) or _tail_of_file(ways[0])
+            )
         done: subprocess.CompletedProcess[Any] = subprocess.CompletedProcess(
             argv, process.returncode, *map(self._returned, (out, err))
         )
-        if self._check and process.returncode:
-            raise ProgramFailed(process.returncode, argv, done.stdout, done.stderr, tail)
+        if failed:
+            raise ProgramFailed(process.returncode, argv, done.stdout, done.stderr, tail or "")
         return done
 
     def _returned(self, output: bytes | None) -> str | bytes | None:
@@ -328,7 +332,7 @@ def started(
     folder: str | None,
     env: Mapping[str, str],
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Provide a program that runs; at the end of the block kill what is left of its group.
+    """Start a program for the length of a block, then kill the rest of its process group.
 
     Raises:
         FileNotFoundError: there is no such program; a note says where it was looked for.
@@ -363,14 +367,14 @@ def started(
                 os.killpg(process.pid, signal.SIGKILL)
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # what is unsent is for nobody
+                    with contextlib.suppress(BrokenPipeError):  # nobody reads the unsent rest
                         pipe.close()
             process.wait()
 
 
 def _end_group_after(pid: int) -> None:
-    """Wait for the end of a program, and kill what is left of its group. The program is not reaped
-    here, so that nobody else can have its process id meanwhile.
+    """Wait until a program ends, then kill the rest of its process group. The program stays
+    unreaped meanwhile, so that no other process gets its id.
     """
     with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it is reaped already
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
