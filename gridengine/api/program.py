@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from gridengine.api.map import starmap
 from gridengine.arguments import flag, whole
+from gridengine.client.keywords import CallAndRunKeywords, takes
 from gridengine.errors import ConfigurationError, exit_words
 
 if TYPE_CHECKING:
@@ -135,15 +136,14 @@ class Program:
                 Thread(target=_end_group_after, args=(process.pid,), daemon=True).start()
                 out, err = process.communicate(self._input)
             failed = self._check and process.returncode
-            # While the files are open.
-            tail = failed and (
-                _tail(err) or _tail(out) or _tail_of_file(ways[1]) or _tail_of_file(ways[0])
-            )
+            tail = ""
+            if failed:  # looked up here, while the files are open
+                tail = _tail(err) or _tail(out) or _tail_of_file(ways[1]) or _tail_of_file(ways[0])
         done: subprocess.CompletedProcess[Any] = subprocess.CompletedProcess(
             argv, process.returncode, *map(self._returned, (out, err))
         )
         if failed:
-            raise ProgramFailed(process.returncode, argv, done.stdout, done.stderr, tail or "")
+            raise ProgramFailed(process.returncode, argv, done.stdout, done.stderr, tail)
         return done
 
     def _returned(self, output: bytes | None) -> str | bytes | None:
@@ -166,6 +166,7 @@ class Program:
             yield folder
 
 
+@takes(CallAndRunKeywords)
 def run_program(
     argv: Sequence[str | os.PathLike[str]],
     *,
@@ -178,7 +179,7 @@ def run_program(
     text: bool = True,
     check: bool = True,
     scheduler: SchedulerSpec = None,
-    **keywords: Any,
+    **keywords: Unpack[CallAndRunKeywords],
 ) -> subprocess.CompletedProcess[Any]:
     """Run a program on a worker, and return a `subprocess.CompletedProcess`.
 

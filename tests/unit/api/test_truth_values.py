@@ -77,7 +77,7 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
     "Program": (lambda **options: gridengine.Program(["ls"], **options), ["text", "check"]),
     "run_program": (
         lambda **options: gridengine.run_program(["ls"], scheduler=FakeScheduler(), **options),
-        ["text", "check"],
+        ["text", "check", "forward_logging"],
     ),
     "Job": (job, ["daemon", "mutable", "forward_logging"]),
     "Client.disconnect": (lambda **options: client().disconnect(**options), ["detach"]),
