@@ -424,6 +424,7 @@ class SubmitterProgress:
         self._lock = threading.Lock()
         self._bar: ProgressBar | None = None
         self._number = 0
+        self._closed = False
         self.tally = self._batcher.tally = Tally(
             lambda: _watcher_of(os.getpid()).watch(self),
             self.close,
@@ -433,6 +434,8 @@ class SubmitterProgress:
     def look(self) -> bool:
         """Update the bar; return whether calls are open."""
         with self._lock:
+            if self._closed:  # the thread may come late: a second bar would be made
+                return False
             with self._batcher.lock:
                 tally = self.tally
                 number, is_open = tally.number, tally.is_open
@@ -458,6 +461,7 @@ class SubmitterProgress:
         """Draw a last time, and close the bar."""
         self.look()
         with self._lock:
+            self._closed = True
             self._end_bar()
 
     def _end_bar(self) -> None:

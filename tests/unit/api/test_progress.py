@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -476,6 +477,19 @@ def test_all_calls_of_an_executor_are_counted(bars: list[Bar]) -> None:
             assert future.result() == 1
         [bar] = bars
         assert (bar.total, bar.n, bar.told, bar.closed) == (15, 15, {"failed": 2}, 1)
+
+
+def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[Bar]) -> None:
+    with InlineScheduler() as scheduler:
+        with Executor(scheduler=scheduler, progress=Bar) as executor:
+            executor.submit(abs, -1)
+            shown: Any = executor._submitter.batcher.tally
+        watched = progress._watcher_of(os.getpid())._watched
+        [late] = [one for one in watched if one.tally is shown]
+        assert not late.look()
+        late.close()  # draws what is due
+    [bar] = bars
+    assert bar.closed == 1
 
 
 def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[Bar]) -> None:
