@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import select
 import socket
 from collections.abc import Callable, Sequence
 
@@ -16,12 +17,13 @@ import zmq
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockSocket, connect
+from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
+from gridengine.wire.local_connection import LocalConnection, connect
 from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
-from gridengine.wire.session import Session
+from gridengine.wire.session import Frames, Session
 from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 
 log = logging.getLogger("gridengine")
@@ -73,14 +75,18 @@ class DispatcherConnection:
             self._context.term()
             raise
         self._polled = self._dealer(connection)
-        self._send_frames = self._polled.send
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._server_key = connection.server_key
         self._identity = worker_id or secrets.token_bytes(16)
-        self._has_blocks = connection.role == "client"
-        self._blocks: BlockSocket | None = None
-        self._connect_blocks()
+        self._watched: select.epoll | None = None
+        """Polls for the sockets of a client; None for a worker."""
+        self._local: LocalConnection | None = None
+        if connection.role == "client":
+            self._watched = select.epoll()
+            self._watched.register(self.fd, select.EPOLLIN)
+            self.fd = self._watched.fileno()
+        self._connect_locally()
         self.socket.setsockopt(zmq.IDENTITY, self._identity)
         self.socket.connect(self._address)
 
@@ -91,14 +97,25 @@ class DispatcherConnection:
         polled.socket.curve_publickey, polled.socket.curve_secretkey = keys
         return polled
 
-    def _connect_blocks(self) -> None:
-        """Connect for large buffers, if the dispatcher is here. Before each first message, by which
-        the dispatcher notices it.
+    def _connect_locally(self) -> None:
+        """Begin a local connection, if this is a client and its dispatcher is here. Before each
+        first message, by which the dispatcher notices it.
         """
-        if self._blocks is not None:
-            self._blocks.close()
-        if self._has_blocks:
-            self._blocks = connect(self._server_key, self._identity)
+        if self._watched is not None:
+            if self._local is not None:
+                self._local.close()
+            self._local = connect(self._server_key, self._identity, self._watched)
+
+    def _open_local(self) -> LocalConnection | None:
+        """Return the local connection; None unless it is open."""
+        return self._local if self._local is not None and self._local.is_open else None
+
+    def _send_frames(self, frames: Frames) -> None:
+        local = self._open_local()
+        if local is None:
+            self._polled.send(frames)
+        else:
+            local.send(frames)
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -140,28 +157,41 @@ class DispatcherConnection:
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
-        put = None if self._blocks is None else self._blocks.put
+        local = self._open_local()
+        put = None if local is None else local.put
         for frames in self._session.number(encode(message, buffers, put)):
             self._send_frames(frames)
 
-    def receive(self) -> list[tuple[Message, list[Buffer]]]:
+    def receive(self) -> Received:
         """Return all messages that have arrived.
 
         Raises:
             ProtocolError: the dispatcher sent frames that are no message.
         """
-        messages: list[tuple[Message, list[Buffer]]] = []
+        messages: Received = []
+        local = self._local
+        if local is not None and not local.has_ended():
+            for envelope in local.receive():
+                self._take(envelope, messages)
+            if local.has_ended():
+                self.acknowledge()  # the dispatcher sees by that what it must send again, by TCP
+            elif messages:
+                return messages
         while frames := self._polled.receive():
-            self.received_at = self._clock.monotonic()
-            content, answers = self._session.receive(buffers_of(frames))
-            for answer in answers:
-                self._send_frames(answer)
-            if content is not None:
-                take = None if self._blocks is None else self._blocks.take
-                message, buffers = decode(content, take)
-                if not isinstance(message, Beat):
-                    messages.append((message, buffers))
+            self._take(buffers_of(frames), messages)
         return messages
+
+    def _take(self, envelope: Sequence[Buffer], messages: Received) -> None:
+        """Add the message that an envelope completes, if it does."""
+        self.received_at = self._clock.monotonic()
+        content, answers = self._session.receive(envelope)
+        for answer in answers:
+            self._send_frames(answer)
+        if content is not None:
+            take = None if self._local is None else self._local.take
+            message, buffers = decode(content, take)
+            if not isinstance(message, Beat):
+                messages.append((message, buffers))
 
     def rejoin(self, message: Rejoin) -> bool:
         """Introduce this end to a dispatcher of another epoch. Return False when that dispatcher
@@ -185,7 +215,7 @@ class DispatcherConnection:
     def begin_again(self) -> None:
         """Begin a new, empty session."""
         self._session = Session(PIECE)
-        self._connect_blocks()
+        self._connect_locally()
 
     def send_again(self) -> None:
         """Send all unacknowledged messages of this session again; the receiver drops duplicates."""
@@ -221,6 +251,8 @@ class DispatcherConnection:
             return
         for address in addresses:
             if not why_unreachable(address, _LOOK_SECONDS):
+                if self._local is not None:
+                    self._local.end()
                 self.socket.disconnect(self._address)
                 self._address = address
                 self.socket.connect(address)
@@ -237,14 +269,18 @@ class DispatcherConnection:
         try:
             return self._deliver(patience_seconds)
         finally:
-            if self._blocks is not None:
-                self._blocks.close()
+            if self._local is not None:
+                self._local.close()
+            if self._watched is not None:
+                self._watched.close()
             self.socket.close(linger=0)
             self._context.term()
 
     def _deliver(self, patience: float) -> bool:
         self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # answers acknowledge what arrived
         begun = looked = self._clock.monotonic()
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
         while self._session.unacknowledged:
             now = self._clock.monotonic()
             silence = now - max(begun, self.received_at)
@@ -254,7 +290,8 @@ class DispatcherConnection:
                 if self.introduce is None and why_unreachable(self._address, _LOOK_SECONDS):
                     return False
                 looked = now
-            self.socket.poll(math.ceil(1000 * min(self.tick(now), patience - silence)))
+            timeout = math.ceil(1000 * min(self.tick(now), patience - silence))
+            poller.poll(0 if self.pending else timeout)
             for message, _ in self.receive():
                 if isinstance(message, Welcome | ClientWelcome):
                     # A worker that waits here may be accepted by a new process meanwhile, which

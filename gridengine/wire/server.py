@@ -23,10 +23,10 @@ import zmq
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockListener, BlockSocket
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
+from gridengine.wire.local_connection import LocalClients, LocalConnection
 from gridengine.wire.messages import (
     VERSION,
     Beat,
@@ -107,14 +107,14 @@ class Server:
         self.watchers: set[bytes] = set()
         """The peers that connected with the watchers' key and may only look."""
         self.keys = keys or new_keys()
-        self._listener: BlockListener | None = None
-        self._blocks: dict[bytes, BlockSocket] = {}
-        """Where large buffers of clients on this machine go, by peer."""
+        self._local: LocalClients | None = None
+        """The clients on this machine; None if the peers are workers."""
         try:
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
             if greeting is ClientHello:  # after the port: an earlier process had both
-                self._listener = BlockListener(self.keys.public)
+                self._local = LocalClients(self.keys.public, self.fd)
+                self.fd = self._local.fd
         except BaseException:
             self.close()
             raise
@@ -188,8 +188,8 @@ class Server:
         """
         session = self._sessions.get(peer)
         if session is not None:
-            blocks = self._blocks.get(peer)
-            put = None if blocks is None else blocks.put
+            local = self._local_to(peer)
+            put = None if local is None else local.put
             for frames in session.number(encode(message, buffers, put)):
                 self._send_frames(peer, frames)
 
@@ -211,7 +211,7 @@ class Server:
         """Drop a peer's session; if the peer comes back it is refused."""
         self._sessions.pop(peer, None)
         self.watchers.discard(peer)
-        self._close_blocks(peer)
+        self._close_local(peer)
 
     def hold_acknowledgements(self) -> None:
         """Acknowledge from now on only what is passed to `acknowledge`."""
@@ -240,13 +240,9 @@ class Server:
         of it is yielded. An incomplete first message that does not go on is forgotten too.
         """
         self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
-        for _ in range(most):
-            frames = self._polled.receive()
-            if not frames:
-                return
-            sender, raw = frames[0].bytes, frames[1:]
+        for sender, frames, raw in self._arrived(most):
             try:
-                taken = self._decode(sender, raw)
+                taken = self._decode(sender, frames, raw)
             except MessageTooLong as error:
                 taken = self._disconnect(sender, error)
             except ProtocolError as error:
@@ -257,16 +253,32 @@ class Server:
             if taken is not None:
                 yield sender, *taken
 
-    def _decode(self, peer: bytes, raw: Sequence[zmq.Frame]) -> tuple[Message, list[Buffer]] | None:
-        session, frames = self._sessions.get(peer), buffers_of(raw)
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[zmq.Frame]]]:
+        """Yield envelopes, each with its sender and, if it has come by ZeroMQ, as ZeroMQ has it."""
+        if self._local is not None:
+            ready = self._local.poll()
+            for peer, envelope in self._local.receive(ready, most):
+                yield peer, envelope, ()
+            if self._polled.fd not in ready and not self._polled.pending:
+                return
+        for _ in range(most):
+            raw = self._polled.receive()
+            if not raw:
+                return
+            yield raw[0].bytes, buffers_of(raw[1:]), raw
+
+    def _decode(
+        self, peer: bytes, frames: Sequence[Buffer], raw: Sequence[zmq.Frame]
+    ) -> tuple[Message, list[Buffer]] | None:
+        session = self._sessions.get(peer)
         if session is None:
             greeting = self._receive_hello(peer, frames)
             if greeting is not None and self._may_only_look(raw):
                 self.watchers.add(peer)
             return greeting
         content, answers = session.receive(frames)
-        blocks = self._blocks.get(peer)
-        take = None if blocks is None else blocks.take
+        local = None if self._local is None else self._local.get(peer)
+        take = None if local is None else local.take
         message = decode(content, take) if content is not None else (Beat(), [])
         if self._holds and content is not None and session.received > session.told:
             self._receipts[peer] = session.received
@@ -284,7 +296,7 @@ class Server:
         wait for them.
         """
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
-        self._close_blocks(peer)
+        self._close_local(peer)
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
@@ -309,7 +321,8 @@ class Server:
             answer = self._refusal(content or ())
         else:
             if isinstance(message, self._greeting):
-                self._accept_blocks()
+                if self._local is not None:
+                    self._local.greeted(peer)
                 self._sessions[peer] = session
                 session.holds = self._holds
                 if self._holds:
@@ -327,15 +340,14 @@ class Server:
         self._send_frames(peer, Session(PIECE).unnumbered(answer))
         return None
 
-    def _accept_blocks(self) -> None:
-        """Take in the sockets for large buffers of clients, which connect before they greet."""
-        for peer, blocks in self._listener.accept() if self._listener is not None else ():
-            self._close_blocks(peer)
-            self._blocks[peer] = blocks
+    def _local_to(self, peer: bytes) -> LocalConnection | None:
+        """Return the local connection of a client; None unless it is open."""
+        local = None if self._local is None else self._local.get(peer)
+        return local if local is not None and local.is_open else None
 
-    def _close_blocks(self, peer: bytes) -> None:
-        if (blocks := self._blocks.pop(peer, None)) is not None:
-            blocks.close()
+    def _close_local(self, peer: bytes) -> None:
+        if self._local is not None:
+            self._local.forget(peer)
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
         """Return the answer to a first message that is no greeting."""
@@ -351,16 +363,18 @@ class Server:
             del self._greetings[peer]
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
-        self._polled.send([peer, *frames])
+        local = self._local_to(peer)
+        if local is None:
+            self._polled.send([peer, *frames])
+        else:
+            local.send(frames)
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, and give messages that are under way a moment. May be called twice."""
         if self._authenticator is not None and self._authenticator.is_alive():
             self._authenticator.stop()
-        if self._listener is not None:
-            self._listener.close()
-        for peer in list(self._blocks):
-            self._close_blocks(peer)
+        if self._local is not None:
+            self._local.close()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import zmq
 
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ClientConnection
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import NUMBER
+from gridengine.wire.local_connection import LocalConnection
 from gridengine.wire.messages import Beat, ClientHello, Goodbye, Message, Pushed, Refuse
 from gridengine.wire.server import Server
 from tests.support.cable import Cable
-from tests.support.pollers import poller_of
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 20
 HELLO = ClientHello(1, "1", 1, "3.11", "here", 1)
 SIZE = 3_000_000
 
@@ -45,8 +45,9 @@ class Ends:
             client_secret=keys.peer_secret,
         )
         self.server, self.client = server, DispatcherConnection(connection)
-        self.poller = poller_of(server)
-        self.poller.register(self.client.socket, zmq.POLLIN)
+        self.poller = select.poll()
+        for fd in (server.fd, self.client.fd):
+            self.poller.register(fd, select.POLLIN)
         self.of_client: list[tuple[bytes, Message, list[Buffer]]] = []
         self.of_server: list[tuple[Message, list[Buffer]]] = []
 
@@ -54,7 +55,8 @@ class Ends:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not done():
             assert time.monotonic() < deadline, "it never came"
-            self.poller.poll(1000 * self.client.tick(time.monotonic()))
+            timeout = 1000 * self.client.tick(time.monotonic())
+            self.poller.poll(0 if self.server.pending or self.client.pending else timeout)
             for peer, message, buffers in self.server.receive():
                 if isinstance(message, Beat):
                     self.server.beat(peer)
@@ -63,9 +65,18 @@ class Ends:
             self.of_server += self.client.receive()
 
     def greet(self) -> bytes:
+        """Have the client be known, and wait until its local connection is open, if it has one."""
         self.client.send(HELLO)
         self.until(lambda: self.of_client)
-        return self.of_client.pop()[0]
+        [(peer, _, _)] = self.of_client
+        self.of_client.clear()
+        if self.client._local is not None:
+            self.until(lambda: self.local(peer) is not None)
+        return peer
+
+    def local(self, peer: bytes) -> LocalConnection | None:
+        """Return the server's end of the client's local connection, once it is open."""
+        return self.server._local_to(peer)
 
 
 @pytest.fixture
@@ -126,9 +137,8 @@ def test_messages_that_are_sent_again_find_their_buffers(server: Server) -> None
 
 
 def test_buffers_travel_in_the_session_where_nobody_listens(server: Server) -> None:
-    listener, server._listener = server._listener, None
-    assert listener is not None
-    listener.close()
+    assert server._local is not None
+    server._local._listener.close()
     ends = Ends(server)
     peer = ends.greet()
     ends.client.send(Pushed(1), [large("c")])
@@ -145,7 +155,7 @@ def test_a_client_whose_buffer_does_not_come_is_refused(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends.greet()
-    monkeypatch.setattr(ends.client._blocks, "put", lambda buffer: NUMBER.pack(7))
+    monkeypatch.setattr(ends.client._local, "put", lambda buffer: NUMBER.pack(7))
     ends.client.send(Pushed(1), [large("c")])
     ends.until(lambda: ends.of_client and ends.of_server)
     [[_, goodbye, _]], [[refused, _]] = ends.of_client, ends.of_server
@@ -156,7 +166,7 @@ def test_a_client_whose_buffer_does_not_come_is_refused(
 
 def test_a_dispatcher_has_no_such_socket_for_workers() -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as server:
-        assert server._listener is None
+        assert server._local is None
         ends = Ends(server)
-        assert ends.client._blocks is None
+        assert ends.client._local is None
         ends.client.close(0)
