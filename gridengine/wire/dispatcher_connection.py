@@ -124,8 +124,8 @@ class DispatcherConnection:
 
     @property
     def pending(self) -> bool:
-        """Whether a message can be received now."""
-        return self._polled.pending
+        """Whether a message has come by ZeroMQ and can be received now."""
+        return not self._polled.is_quiet and self._polled.pending
 
     def _first_to_answer(self, connection: Connection | ClientConnection) -> str:
         """Return the first address that completes the CURVE handshake. A socket of its own probes
@@ -158,9 +158,9 @@ class DispatcherConnection:
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
         local = self._open_local()
-        put = None if local is None else local.put
+        put, send = (None, self._polled.send) if local is None else (local.put, local.send)
         for frames in self._session.number(encode(message, buffers, put)):
-            self._send_frames(frames)
+            send(frames)
 
     def receive(self) -> Received:
         """Return all messages that have arrived.

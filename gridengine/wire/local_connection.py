@@ -40,7 +40,7 @@ import select
 import socket
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
@@ -60,6 +60,8 @@ MOST_WAITING = 128
 _MOST_READY = 16
 """How many connections are looked at in turn; the kernel gives those first that waited longest."""
 _NONCE, _DIGEST = 16, 32
+_FIRST = _DIGEST + _NONCE
+"""The sizes of a nonce, a digest and the first packet in bytes."""
 _READ_PACKETS = 64
 
 
@@ -79,6 +81,8 @@ class LocalConnection(ABC):
         self._is_jammed = False
         """Whether envelopes wait for room in the socket."""
         self._has_ended = False
+        self.is_open = False
+        """Whether envelopes can be sent."""
         watched.register(sock, select.EPOLLIN)
 
     def fileno(self) -> int:
@@ -88,14 +92,9 @@ class LocalConnection(ABC):
         """Whether nothing more is received. Envelopes that were under way may be lost."""
         return self._has_ended
 
-    @property
-    def is_open(self) -> bool:
-        """Whether envelopes can be sent."""
-        return self._blocks is not None and not self._has_ended
-
     def put(self, buffer: Buffer) -> bytes:
         """See `BlockSocket.put`."""
-        return b"" if self._blocks is None or self._has_ended else self._blocks.put(buffer)
+        return self._blocks.put(buffer) if self.is_open and self._blocks is not None else b""
 
     def take(self, number: bytes, size: int) -> memoryview:
         """See `BlockSocket.take`. Works after the end, too."""
@@ -143,6 +142,8 @@ class LocalConnection(ABC):
         except OSError as error:
             log.debug("a local connection was not opened: %s", error)
             self.end()
+        else:
+            self.is_open = True
 
     @abstractmethod
     def _prove(self) -> BlockSocket:
@@ -155,7 +156,7 @@ class LocalConnection(ABC):
     def end(self) -> None:
         """Send and receive no more envelopes. Blocks that have arrived can still be taken."""
         if not self._has_ended:
-            self._has_ended = True
+            self._has_ended, self.is_open = True, False
             self._watched.unregister(self._socket)
             self._packets.close()
 
@@ -243,12 +244,10 @@ class LocalClients:
         packet; empty before that has arrived.
         """
         self._connections: dict[bytes, DispatcherEnd] = {}
+        self.get = self._connections.get
+        """Returns a client's connection, open or not; None if it has none."""
         self._peers: dict[int, bytes] = {}
         """The clients of connections that have not ended, by descriptor."""
-
-    def get(self, peer: bytes) -> LocalConnection | None:
-        """Return a client's connection, open or not; None if it has none."""
-        return self._connections.get(peer)
 
     def greeted(self, peer: bytes) -> None:
         """Begin to open the connection of a client that has greeted, if it has one. It connects
@@ -280,7 +279,7 @@ class LocalClients:
         """Read the first packet of a connection if it is there, and drop other users' processes."""
         try:
             sock.setblocking(False)
-            if is_own(sock) and len(first := sock.recv(_DIGEST + _NONCE)) == _DIGEST + _NONCE:
+            if is_own(sock) and len(first := sock.recv(_FIRST + 1)) == _FIRST:
                 self._waiting[sock] = first
                 return
         except BlockingIOError:
@@ -293,11 +292,13 @@ class LocalClients:
         del self._waiting[sock]
         sock.close()
 
-    def poll(self) -> list[int]:
+    def poll(self) -> dict[int, int]:
         """Return descriptors that poll as readable, among them perhaps `beside`."""
-        return [fd for fd, _ in self._watched.poll(0, _MOST_READY)]
+        return dict(self._watched.poll(0, _MOST_READY))
 
-    def receive(self, ready: Sequence[int], most: int) -> Iterator[tuple[bytes, Sequence[Buffer]]]:
+    def receive(
+        self, ready: Collection[int], most: int
+    ) -> Iterator[tuple[bytes, Sequence[Buffer]]]:
         """Yield at most `most` envelopes of the connections that poll as readable, each with its
         client. A connection that breaks the protocol is ended.
         """

@@ -18,7 +18,7 @@ import contextlib
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
@@ -62,9 +62,11 @@ class PacketSocket:
 
     def send(self, frames: Frames) -> bool:
         """Send an envelope, or queue it. Return whether nothing is queued."""
-        is_idle = not self._unsent and not self._packets
-        self._unsent.append(frames)
-        return is_idle and self.flush()
+        if self._packets or self._unsent:
+            self._unsent.append(frames)
+            return False
+        self._packets += _packets(frames)
+        return self.flush()
 
     def flush(self) -> bool:
         """Send what is queued, as much as the socket takes now; return whether nothing is left.
@@ -75,7 +77,7 @@ class PacketSocket:
         try:
             while packets or unsent:
                 if not packets:
-                    packets.extend(_packets(unsent.popleft()))
+                    packets += _packets(unsent.popleft())
                 self._socket.sendmsg(packets[0], (), _SEND)
                 packets.popleft()
         except BlockingIOError:
@@ -136,18 +138,16 @@ class PacketSocket:
         self._socket.close()
 
 
-def _packets(frames: Frames) -> Iterator[Sequence[Buffer]]:
-    """Yield the packets of an envelope."""
-    sizes = [len(frame) for frame in frames]
+def _packets(frames: Frames) -> list[Sequence[Buffer]]:
+    """Return the packets of an envelope."""
+    sizes = list(map(len, frames))
     count = len(sizes)
     total = _SIZE * count + sum(sizes)
     header = struct.pack(f"=II{count}I", count, total, *sizes)
     if total + _HEADER.size <= MOST_PACKET and count <= _MOST_PARTS:
-        yield header, *frames
-        return
+        return [(header, *frames)]
     whole = memoryview(b"".join((header, *frames)))
-    for start in range(0, len(whole), MOST_PACKET):
-        yield (whole[start : start + MOST_PACKET],)
+    return [(whole[start : start + MOST_PACKET],) for start in range(0, len(whole), MOST_PACKET)]
 
 
 def _frames(envelope: Buffer) -> list[Buffer]:

@@ -179,8 +179,8 @@ class Server:
 
     @property
     def pending(self) -> bool:
-        """Whether a message can be received now."""
-        return self._polled.pending
+        """Whether a message has come by ZeroMQ and can be received now."""
+        return not self._polled.is_quiet and self._polled.pending
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a peer a message, and keep it until the peer acknowledges it. Nothing is sent to a
@@ -189,9 +189,12 @@ class Server:
         session = self._sessions.get(peer)
         if session is not None:
             local = self._local_to(peer)
-            put = None if local is None else local.put
-            for frames in session.number(encode(message, buffers, put)):
-                self._send_frames(peer, frames)
+            if local is None:
+                for frames in session.number(encode(message, buffers)):
+                    self._polled.send([peer, *frames])
+            else:
+                for frames in session.number(encode(message, buffers, local.put)):
+                    local.send(frames)
 
     def beat(self, peer: bytes) -> None:
         """Send a peer a sign of life."""
@@ -239,7 +242,8 @@ class Server:
         `Beat`: it is a sign of life. A peer whose message is too long is forgotten, and a `Goodbye`
         of it is yielded. An incomplete first message that does not go on is forgotten too.
         """
-        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
+        if self._greetings:
+            self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
         for sender, frames, raw in self._arrived(most):
             try:
                 taken = self._decode(sender, frames, raw)
@@ -255,11 +259,11 @@ class Server:
 
     def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[zmq.Frame]]]:
         """Yield envelopes, each with its sender and, if it has come by ZeroMQ, as ZeroMQ has it."""
-        if self._local is not None:
+        if self._local is not None and most:
             ready = self._local.poll()
             for peer, envelope in self._local.receive(ready, most):
                 yield peer, envelope, ()
-            if self._polled.fd not in ready and not self._polled.pending:
+            if self._polled.fd not in ready and not self.pending:
                 return
         for _ in range(most):
             raw = self._polled.receive()
@@ -357,8 +361,6 @@ class Server:
 
     def _drop_greetings(self, before: float) -> None:
         """Forget peers whose first message is incomplete and got no piece since `before`."""
-        if not self._greetings:
-            return
         for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
             del self._greetings[peer]
 

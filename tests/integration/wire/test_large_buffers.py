@@ -3,80 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from gridengine.serialize.payload import Buffer
-from gridengine.wire.connection_file import ClientConnection
-from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import NUMBER
-from gridengine.wire.local_connection import LocalConnection
-from gridengine.wire.messages import Beat, ClientHello, Goodbye, Message, Pushed, Refuse
+from gridengine.wire.messages import ClientHello, Goodbye, Pushed, Refuse
 from gridengine.wire.server import Server
 from tests.support.cable import Cable
+from tests.support.client_ends import Ends
 
-PATIENCE_SECONDS = 20
-HELLO = ClientHello(1, "1", 1, "3.11", "here", 1)
 SIZE = 3_000_000
 
 
 def large(letter: str) -> bytes:
     return letter.encode() * SIZE
-
-
-class Ends:
-    """A server of clients, and one client: both in one thread."""
-
-    def __init__(self, server: Server, address: str = "") -> None:
-        keys = server.keys
-        connection = ClientConnection(
-            name="night",
-            addresses=(address or server.addresses[0],),
-            version="1",
-            host="here",
-            pid=1,
-            beat_seconds=0.2,
-            server_key=keys.public,
-            client_public=keys.peer_public,
-            client_secret=keys.peer_secret,
-        )
-        self.server, self.client = server, DispatcherConnection(connection)
-        self.poller = select.poll()
-        for fd in (server.fd, self.client.fd):
-            self.poller.register(fd, select.POLLIN)
-        self.of_client: list[tuple[bytes, Message, list[Buffer]]] = []
-        self.of_server: list[tuple[Message, list[Buffer]]] = []
-
-    def until(self, done: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not done():
-            assert time.monotonic() < deadline, "it never came"
-            timeout = 1000 * self.client.tick(time.monotonic())
-            self.poller.poll(0 if self.server.pending or self.client.pending else timeout)
-            for peer, message, buffers in self.server.receive():
-                if isinstance(message, Beat):
-                    self.server.beat(peer)
-                else:
-                    self.of_client.append((peer, message, buffers))
-            self.of_server += self.client.receive()
-
-    def greet(self) -> bytes:
-        """Have the client be known, and wait until its local connection is open, if it has one."""
-        self.client.send(HELLO)
-        self.until(lambda: self.of_client)
-        [(peer, _, _)] = self.of_client
-        self.of_client.clear()
-        if self.client._local is not None:
-            self.until(lambda: self.local(peer) is not None)
-        return peer
-
-    def local(self, peer: bytes) -> LocalConnection | None:
-        """Return the server's end of the client's local connection, once it is open."""
-        return self.server._local_to(peer)
 
 
 @pytest.fixture
@@ -120,7 +61,7 @@ def test_they_do_so_again_after_the_session_has_begun_again(ends: Ends) -> None:
     swap(ends, ends.greet())
 
 
-def test_messages_that_are_sent_again_find_their_buffers(server: Server) -> None:
+def test_they_do_so_while_tcp_breaks_again_and_again(server: Server) -> None:
     with contextlib.closing(Cable(int(server.addresses[0].rpartition(":")[2]))) as cable:
         ends = Ends(server, cable.address)
         peer = ends.greet()
