@@ -244,7 +244,7 @@ class Server:
         """
         if self._greetings:
             self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
-        for sender, frames, raw in self._arrived(most):
+        for sender, frames, raw in self._arrived(most) if most else ():
             try:
                 taken = self._decode(sender, frames, raw)
             except MessageTooLong as error:
@@ -259,7 +259,7 @@ class Server:
 
     def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[zmq.Frame]]]:
         """Yield envelopes, each with its sender and, if it has come by ZeroMQ, as ZeroMQ has it."""
-        if self._local is not None and most:
+        if self._local is not None:
             ready = self._local.poll()
             for peer, envelope in self._local.receive(ready, most):
                 yield peer, envelope, ()
