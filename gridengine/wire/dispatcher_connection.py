@@ -21,7 +21,7 @@ from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.local_connection import LocalConnection, connect
+from gridengine.wire.local_connection import IDENTITY_BYTES, LocalConnection, connect
 from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import Frames, Session
 from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
@@ -78,7 +78,7 @@ class DispatcherConnection:
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._server_key = connection.server_key
-        self._identity = worker_id or secrets.token_bytes(16)
+        self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
         self._watched: select.epoll | None = None
         """Polls for the sockets of a client; None for a worker."""
         self._local: LocalConnection | None = None

@@ -60,8 +60,9 @@ MOST_WAITING = 128
 _MOST_READY = 16
 """How many connections are looked at in turn; the kernel gives those first that waited longest."""
 _NONCE, _DIGEST = 16, 32
+IDENTITY_BYTES = 16
 _FIRST = _DIGEST + _NONCE
-"""The sizes of a nonce, a digest and the first packet in bytes."""
+"""The sizes of a nonce, a digest, a client's identity and the first packet in bytes."""
 _READ_PACKETS = 64
 
 
@@ -251,10 +252,12 @@ class LocalClients:
 
     def greeted(self, peer: bytes) -> None:
         """Begin to open the connection of a client that has greeted, if it has one. It connects
-        before it greets.
+        before it greets. An identity of another length may be a word that others can guess.
         """
         self.forget(peer)
         self._accept()
+        if len(peer) != IDENTITY_BYTES:
+            return
         name = _digest(b"name", peer)
         found = [sock for sock, first in self._waiting.items() if first[:_DIGEST] == name]
         for sock in found[:-1]:

@@ -109,13 +109,19 @@ def test_clients_have_connections_of_their_own(machine: Machine) -> None:
 def test_nothing_is_open_before_the_client_has_greeted(machine: Machine) -> None:
     ours = machine.connect()
     assert ours is not None
-    machine.clients.greeted(b"another client's 16")
+    machine.clients.greeted(b"2" * 16)
     assert ours.receive() == machine.read() == []
     assert not ours.is_open
     assert ours.put(bytes(SIZE)) == b""
     machine.clients.greeted(WHO)
     ours.receive()
     assert ours.is_open
+
+
+def test_an_identity_that_may_be_a_word_gets_no_connection(machine: Machine) -> None:
+    assert machine.connect(b"me") is not None
+    machine.clients.greeted(b"me")
+    assert machine.clients.get(b"me") is None
 
 
 def test_a_client_finds_no_dispatcher_of_another_key(machine: Machine) -> None:
