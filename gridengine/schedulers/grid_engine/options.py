@@ -125,7 +125,7 @@ class GridEngineWords(BatchWords):
         self._environment = environment
         self._own_environment = ""
         self._site = GridEngineSite()
-        self._slots = 1
+        self._slots = self._asked_slots = 1
         self._ranks = 0
 
     def for_request(self, own: Sequence[str], demand: Demand, site: GridEngineSite) -> Self:
@@ -135,8 +135,8 @@ class GridEngineWords(BatchWords):
         asked = demand.resources
         cores, ranks = asked.get(Cores), asked.get(Ranks)
         made._ranks = 0 if ranks is None else ranks.ranks
-        asked_slots = (made._ranks or 1) * (1 if cores is None else cores.N)
-        made._slots = slots_of(made._own_environment) or asked_slots
+        made._asked_slots = (made._ranks or 1) * (1 if cores is None else cores.N)
+        made._slots = slots_of(made._own_environment) or made._asked_slots
         return made
 
     # Options.
@@ -178,7 +178,7 @@ class GridEngineWords(BatchWords):
         """Return the parallel environment for this many slots, unless the scheduler has one, or
         `ranks` requests it.
         """
-        if self._ranks or self._has_environment(f"Cores({count})", count) or count == 1:
+        if self._ranks or self._has_environment(f"Cores({count})") or count == 1:
             return []
         return [f"-pe {self._site.parallel_environment or self._environment()} {count}"]
 
@@ -192,7 +192,7 @@ class GridEngineWords(BatchWords):
                 "of a parallel environment decides",
                 hint=f"ask for Ranks({ranks.ranks}), in an environment whose rule spreads them so",
             )
-        if self._has_environment(repr(ranks), self._slots):
+        if self._has_environment(repr(ranks)):
             return []
         if not self._site.mpi_environment:
             raise ConfigurationError(
@@ -203,14 +203,14 @@ class GridEngineWords(BatchWords):
             )
         return [f"-pe {self._site.mpi_environment} {self._slots}"]
 
-    def _has_environment(self, asked: str, count: int) -> bool:
+    def _has_environment(self, asked: str) -> bool:
         """Return whether the scheduler has a parallel environment.
 
         Raises:
             ConfigurationError: it has another number of slots than is `asked` for.
         """
         own = self._own_environment
-        if own and own.split()[1:] not in ([str(count)], [OPEN]):
+        if own and own.split()[1:] not in ([str(self._asked_slots)], [OPEN]):
             raise ConfigurationError(
                 f"{asked} of a call and -pe {own} of the scheduler say different numbers of slots",
                 hint="say it in one of the two places",
