@@ -11,7 +11,14 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, Memory, Nodes, Ranks, Resource
 from gridengine.worker import ranks
 from gridengine.worker.call_context import GVAR, CurrentJob
-from gridengine.worker.ranks import RankAllocation, RankHost, allocation, expanded, launcher_of
+from gridengine.worker.ranks import (
+    RankAllocation,
+    RankHost,
+    allocation,
+    expanded,
+    launcher_of,
+    spans_nodes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +109,16 @@ def test_a_call_that_asked_for_no_ranks_has_no_launcher(given: Resource) -> None
         assert launcher_of(["./solve"]) == []
         with pytest.raises(ConfigurationError, match="for calls that ask for ranks"):
             allocation()
+
+
+@pytest.mark.parametrize(
+    ("given", "may_be"), [(Nodes(2), True), (Ranks(2) & Cores(2, [0, 1]), False), (ZERO, False)]
+)
+def test_ranks_may_be_on_several_nodes_unless_their_cores_have_numbers(
+    given: Resource, may_be: bool
+) -> None:
+    with GVAR.running(CurrentJob(7, 1, given, lambda: 0)):
+        assert spans_nodes() is may_be
 
 
 def test_a_program_that_starts_ranks_itself_is_not_started_as_ranks() -> None:
