@@ -116,8 +116,9 @@ class Tunnel:
             self._close_link()
             path, target = socket_path(self._folder.name), self._target
             forward = f"{path}:{target}" if target else ""
+            self._socket = path
             self._link = link = Link(self._far, self._folder.name, words, forward=forward)
-            self._socket, words, facts = path, (), link.facts
+            words, facts = (), link.facts
             self._target = facts.target
             if facts.target == target:
                 check_forwarded(path, target, self._far.ssh)
@@ -156,8 +157,9 @@ class Tunnel:
             if status == DIED:
                 start = f"gridengine dispatcher start {name} --ssh {host}"
                 return f"dispatcher {name} was killed; `{start}` goes on with its calls"
-            if status != MOVED:
-                tell(f"the link to {host} is broken, and is opened again; calls go on meanwhile")
+            again = f"dispatcher {name} was started again; the link to it is opened again"
+            broken = f"the link to {host} is broken, and is opened again; calls go on meanwhile"
+            tell(again if status == MOVED else broken)
             self._open_again(tell)
         raise AssertionError("the tunnel is not open")
 
