@@ -14,7 +14,7 @@ import click
 
 from gridengine.cli.completion import dispatcher_names
 from gridengine.cli.console import Command
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine, is_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 WORDS = "gridengine.cli.tunnel.words"
@@ -39,22 +39,23 @@ def tunnel_options(command: F) -> F:
 
 
 class StartCommand(Command):
-    """A start that passes its arguments on, unread, to the machine that `--ssh` names: an image or
-    a scheduler that is there may not be here.
+    """A start that passes its arguments on, unread, to the machine that `--ssh` names, or to which
+    the name's tunnel leads: an image or a scheduler that is there may not be here.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        if SSH.removeprefix("--") not in given or set(HELP) & set(args):
-            return super().parse_args(ctx, args)
-        own, words = divided(args)
-        ctx.meta[WORDS] = words
         name = given.get("name")
+        name = name if isinstance(name, str) else ""
+        known = is_name(name) and DispatcherFolder.of(name).tunnel_file.exists()
+        if set(HELP) & set(args) or not (known or SSH.removeprefix("--") in given):
+            return super().parse_args(ctx, args)
+        own, ctx.meta[WORDS] = divided(args)
         return super().parse_args(ctx, [*own, *([name] if name else [])])
 
     def invoke(self, ctx: click.Context) -> Any:
         ssh, python = ctx.params.pop("ssh"), ctx.params.pop("remote_python")
-        if ssh is not None:
+        if WORDS in ctx.meta:
             return stay(ctx.params["name"], ssh, python, ctx.meta[WORDS])
         if python is not None:
             raise click.UsageError(f"{PYTHON} is for a start with {SSH}", ctx)
@@ -115,7 +116,7 @@ def stay(name: str, ssh: str | None, python: str | None, words: tuple[str, ...] 
             opened = True
             if not words:  # else the far machine has said so
                 click.echo(f"dispatcher {name} runs: {facts.holder}")
-            click.echo(f'in a script here: gridengine.Client("{name}")')
+                click.echo(f'in a script: gridengine.Client("{name}")')
             click.echo(
                 f"the tunnel to {far.ssh} stays open with this command; Ctrl-C closes it, and the "
                 "dispatcher goes on"
