@@ -226,9 +226,7 @@ def dispatcher_command() -> None:
 dispatcher_command.add_command(connect_command)
 
 
-@dispatcher_command.command(
-    "start", cls=StartCommand, short_help="Start a dispatcher in the background."
-)
+@dispatcher_command.command("start", cls=StartCommand, short_help="Start a dispatcher.")
 @click.argument("name", shell_complete=dispatcher_names)
 @tunnel_options
 @dispatcher_options

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             return 1
         facts = facts_of(folder)
     except GridEngineError as error:
-        tell(Answer(__version__, PYTHON, error=error.message))
+        tell(Answer(__version__, PYTHON, error=error.message, hint=error.hint or ""))
         return 1
     tell(Answer(__version__, PYTHON, facts=facts))
     return attend(folder, facts)
@@ -72,9 +72,10 @@ def folder_of(name: str) -> DispatcherFolder:
     folder = DispatcherFolder.of(name)
     if folder.tunnel_file.exists():
         raise ConfigurationError(
-            f"{folder.path} is on a file system that both machines have, where a dispatcher of "
-            "either machine is found by its name without a tunnel; to use a tunnel, set "
-            "GRIDENGINE_RUN_DIRECTORY to a folder of this machine alone"
+            f"{folder.path} is on a file system that both machines have: a dispatcher of either "
+            "is found there by its name, without a tunnel",
+            hint="start it there by hand, without --ssh; or, to use a tunnel all the same, set "
+            "GRIDENGINE_RUN_DIRECTORY on this machine to a folder that is here alone",
         )
     return folder
 
@@ -102,11 +103,13 @@ def facts_of(folder: DispatcherFolder) -> Facts:
     end = time.monotonic() + START_SECONDS
     while folder.state() is State.RUNNING and not folder.client_file.exists():
         if time.monotonic() > end:
-            raise ConfigurationError(f"the dispatcher {folder.name!r} has no address yet")
+            raise ConfigurationError(
+                f"the dispatcher {folder.name!r} has no address yet", hint="try it again"
+            )
         threading.Event().wait(LOOK_SECONDS)
     holder = folder.holder()
     if folder.state() is not State.RUNNING or holder is None:
-        raise folder.not_running()
+        raise ConfigurationError(f"the dispatcher {folder.name!r} does not run")
     return Facts(
         target_of(folder, holder),
         folder.run_id(),
@@ -131,7 +134,10 @@ def target_of(folder: DispatcherFolder, holder: Holder) -> str:
     for address in addresses:
         if not why_unreachable(address, ANSWER_SECONDS):
             return address.removeprefix("tcp://")
-    raise ConfigurationError(f"the dispatcher {folder.name!r}, {holder}, does not answer")
+    raise ConfigurationError(
+        f"the dispatcher {folder.name!r}, {holder}, does not answer",
+        hint="see that no firewall is between that machine and this one",
+    )
 
 
 def attend(folder: DispatcherFolder, facts: Facts) -> int:

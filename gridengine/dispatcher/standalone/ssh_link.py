@@ -78,13 +78,14 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The far end's answer. Without `facts`, `error` says why; when that is empty too, the far end
-    has written the reason to its standard error.
+    """The far end's answer. Without `facts`, `error` says why, and `hint` what to try, if not a
+    start; when `error` is empty too, the far end has written the reason to its standard error.
     """
 
     version: str
     python: str
     error: str = ""
+    hint: str = ""
     facts: Facts | None = None
 
 
@@ -166,8 +167,8 @@ class Link:
         if answer.facts is not None:
             return answer.facts
         if answer.error:
-            start = f"gridengine dispatcher start {name} --ssh {host}"
-            raise ConfigurationError(f"at {host}: {answer.error}", hint=f"start it: {start}")
+            start = f"start it: gridengine dispatcher start {name} --ssh {host}"
+            raise ConfigurationError(f"at {host}: {answer.error}", hint=answer.hint or start)
         assert started
         raise ConfigurationError(
             f"{host} did not start the dispatcher {name!r}; it says why above",

@@ -75,8 +75,8 @@ class Tunnel:
         far: where the tunnel leads.
 
     Raises:
-        ConfigurationError: another process keeps this tunnel, or a dispatcher of this machine has
-            the name.
+        ConfigurationError: another process keeps this tunnel, a dispatcher of this machine has the
+            name, or there is no place for a socket.
     """
 
     def __init__(self, folder: DispatcherFolder, far: FarMachine) -> None:
@@ -87,7 +87,7 @@ class Tunnel:
                 f"a dispatcher of this machine is called {folder.name!r}",
                 hint=f"choose another name; or, if that one is not needed, remove {folder.path}",
             )
-        socket_path(folder.name)  # raises before anything is started elsewhere
+        sockets = socket_path(folder.name).parent  # raises before anything is started elsewhere
         folder.make()
         lock = LockFile.take(folder.lock)
         if lock is None:
@@ -95,6 +95,8 @@ class Tunnel:
                 f"another process keeps the tunnel to {folder.name!r} open",
                 hint="use it, or end it",
             )
+        for left in sockets.glob(f"{folder.name}-??????.tunnel"):  # by a process that was killed
+            left.unlink()
         self._lock = lock
         self._link: Link | None = None
         self._socket: Path | None = None

@@ -13,7 +13,11 @@ from gridengine.cli import tunnel
 from gridengine.cli.main import main
 from gridengine.cli.tunnel import divided
 from gridengine.dispatcher.standalone import dispatcher_folder
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine
+from gridengine.dispatcher.standalone.dispatcher_folder import (
+    DispatcherFolder,
+    FarMachine,
+    StartOptions,
+)
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import replace_private, to_json
 
@@ -61,6 +65,26 @@ def test_a_name_that_has_a_tunnel_is_started_where_that_leads(stayed: Stayed) ->
     assert tunnel.far_machine(folder, None, None) == FarMachine("login", "py")
     assert tunnel.far_machine(folder, "login", "other") == FarMachine("login", "other")
     assert tunnel.far_machine(folder, "else", None) == FarMachine("else", "python3")
+
+
+@pytest.mark.usefixtures("stayed")
+def test_what_is_behind_a_closed_tunnel_is_not_said_to_have_ended() -> None:
+    folder = DispatcherFolder.of("sweeps")
+    folder.make()
+    for file, facts in (
+        (folder.tunnel_file, FarMachine("login")),
+        (folder.options_file, StartOptions("slurm")),
+    ):
+        replace_private(file, to_json(facts))
+    status = run("status", "sweeps")
+    assert status.exit_code == 4
+    assert "disconnected" in status.output
+    for words in (("stop", "sweeps"), ("stop", "sweeps", "--now")):
+        result = run(*words)
+        assert result.exit_code == 1
+        assert "open it: gridengine dispatcher connect sweeps" in result.output
+    result = run("restart", "sweeps")
+    assert "ssh login python3 -m gridengine dispatcher restart sweeps" in result.output
 
 
 @pytest.mark.usefixtures("stayed")

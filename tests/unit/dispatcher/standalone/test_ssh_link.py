@@ -94,6 +94,10 @@ def test_the_answer_may_stand_between_lines_of_the_shell(monkeypatch: pytest.Mon
             Answer(__version__, PYTHON, error="it does not run"),
             *(1, ConfigurationError, "at me@login: it does not run.*start sweeps --ssh me@login"),
         ),
+        (
+            Answer(__version__, PYTHON, error="it is shared", hint="start it by hand"),
+            *(1, ConfigurationError, "at me@login: it is shared.*try: start it by hand"),
+        ),
         (Answer(__version__, PYTHON), 1, ConfigurationError, "did not start.*connect sweeps"),
     ],
 )

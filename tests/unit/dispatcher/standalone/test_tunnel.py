@@ -148,6 +148,17 @@ def test_a_tunnel_that_was_never_open_leaves_nothing(
     assert not folder.path.exists()
 
 
+def test_sockets_of_a_tunnel_that_was_killed_are_removed_and_no_others(
+    folder: DispatcherFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "watch").mkdir(mode=0o700)
+    left, other = (tmp_path / "watch" / f"sweeps-{end}.tunnel" for end in ("1a2b3c", "b-1a2b3c"))
+    left.touch()
+    other.touch()
+    with Tunnel(folder, FAR):
+        assert (left.exists(), other.exists()) == (False, True)
+
+
 def test_one_process_keeps_a_tunnel_open(folder: DispatcherFolder) -> None:
     with (
         Tunnel(folder, FAR),
