@@ -82,6 +82,8 @@ class LoginNode:
             "UsePAM": "no",
             "PasswordAuthentication": "no",
             "KbdInteractiveAuthentication": "no",
+            "AllowTcpForwarding": "local",  # a tunnel needs no more
+            "AllowStreamLocalForwarding": "no",
             "SetEnv": " ".join(f"{name}={value}" for name, value in known.items()),
             **options,
         }
