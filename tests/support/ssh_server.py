@@ -17,7 +17,7 @@ import psutil
 
 from tests.support.clusters import user_environment
 from tests.support.dispatchers import Shell
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 
 SSHD = "/usr/sbin/sshd"
 HOST = "login"
@@ -125,8 +125,8 @@ class LoginNode:
 
     def close(self) -> None:
         """End all of it."""
-        for process in [*self.links(), *psutil.Process(self.sshd.pid).children(recursive=True)]:
-            process.kill()
+        sshd = psutil.Process(self.sshd.pid)
+        kill_all(lambda: [*self.links(), *sshd.children(recursive=True)])
         self.sshd.kill()
         self.sshd.wait()
         for shell in (self.laptop, self.shell):
