@@ -125,6 +125,9 @@ def stay(name: str, ssh: str | None, python: str | None, words: tuple[str, ...] 
     except KeyboardInterrupt:
         if opened:
             click.echo(f"\n{left_words(name, far)}", err=True)
+        elif words:
+            again = f"gridengine dispatcher connect {name} --ssh {far.ssh}"
+            click.echo(f"\nif the dispatcher was started before that: {again}", err=True)
         raise
 
 
@@ -133,7 +136,7 @@ def left_words(name: str, far: FarMachine) -> str:
     return (
         f"the tunnel is closed, and the dispatcher {name} goes on at {far.ssh}\n"
         f"  come back: gridengine dispatcher connect {name}\n"
-        f"  end it: {far.command('dispatcher', 'stop', name)}"
+        f"  end it: {far.command('gridengine', 'dispatcher', 'stop', name)}"
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -57,8 +58,10 @@ class FarMachine(msgspec.Struct, frozen=True):
     python: str = "python3"
 
     def command(self, *words: str) -> str:
-        """Return what a user types here to run a `gridengine` command there."""
-        return f"ssh {self.ssh} {self.python} -m gridengine {' '.join(words)}"
+        """Return what a user types here to run a module of these words there. The Python is quoted,
+        since this machine's shell would put another home in the place of `~`.
+        """
+        return f"ssh {self.ssh} {shlex.quote(' '.join([self.python, '-m', *words]))}"
 
 
 class StartOptions(msgspec.Struct, frozen=True):
@@ -295,7 +298,7 @@ class DispatcherFolder(NamedTuple):
         if far is not None:
             raise ConfigurationError(
                 f"the dispatcher {self.name!r} is reached by a tunnel to {far.ssh}",
-                hint=f"do it there: {far.command(*words)}",
+                hint=f"do it there: {far.command('gridengine', *words)}",
             )
 
     def taken(self, holder: Holder | None) -> ConfigurationError:

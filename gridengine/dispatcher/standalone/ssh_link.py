@@ -150,7 +150,7 @@ class Link:
         other = "name the Python there that has gridengine: --remote-python '~/env/bin/python'"
         if status in CANNOT_RUN:
             return ConfigurationError(f"{host} cannot run {python}", hint=other)
-        install = f"ssh {host} {python} -m pip install gridengine=={__version__}"
+        install = self._far.command("pip", "install", f"gridengine=={__version__}")
         return ConfigurationError(
             f"{python} at {host} cannot run gridengine {__version__}; it says why above",
             hint=f"{other}; or install it: {install}",

@@ -84,7 +84,7 @@ def test_what_is_behind_a_closed_tunnel_is_not_said_to_have_ended() -> None:
         assert result.exit_code == 1
         assert "open it: gridengine dispatcher connect sweeps" in result.output
     result = run("restart", "sweeps")
-    assert "ssh login python3 -m gridengine dispatcher restart sweeps" in result.output
+    assert "ssh login 'python3 -m gridengine dispatcher restart sweeps" in result.output
 
 
 @pytest.mark.usefixtures("stayed")

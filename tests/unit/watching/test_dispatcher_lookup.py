@@ -304,7 +304,7 @@ def test_of_one_that_a_tunnel_reaches_it_is_told_what_opens_it_and_what_is_done_
     folder = DispatcherFolder(world.main)
     replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))
     (world.main / "worker.json").unlink()
-    with pytest.raises(ConfigurationError, match="me@login python3 -m gridengine worker main"):
+    with pytest.raises(ConfigurationError, match="me@login 'python3 -m gridengine worker main"):
         worker_file("main")
     folder.lock.unlink()  # else it is held
     folder.client_file.unlink()

@@ -191,7 +191,7 @@ def test_what_cannot_be_done_through_a_tunnel_is_told_with_what_to_type(
     linked(monkeypatch, FACTS, FACTS)
     with Tunnel(folder, FAR) as opened:
         opened.open()
-        words = "ssh me@login python3 -m gridengine dispatcher restart sweeps"
+        words = "ssh me@login 'python3 -m gridengine dispatcher restart sweeps"
         with pytest.raises(ConfigurationError, match=words):
             folder.check_here("dispatcher", "restart", "sweeps")
     error = folder.not_running()
