@@ -161,7 +161,7 @@ def _add_saved(
 def begin_run(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
 ) -> Run:
-    """Note a run that a worker has or is about to be given."""
+    """Record a run that a worker has or is about to be given."""
     one, worker, hard = span.open_task, group.worker, group.queue.hard
     limit = one.task.timeout
     if hard is not None:
@@ -185,9 +185,11 @@ TRANSFER_RATE = 50e6
 
 
 def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
-    """Return the calls of a batch whose inputs this worker has, can be sent, or makes before them.
-    The others wait, in no queue, until their inputs are here, or the worker that has them has room;
-    or their inputs have failed.
+    """Return the calls of a batch that this worker can be given.
+
+    Such a call has no inputs; or the worker has its inputs, can be sent them, or makes them earlier
+    in this batch. Each other call is in no queue until its inputs are here, or until the worker
+    that has them has room. A call with a failed input is settled.
     """
     found: list[Span] = []
     coming: set[AwaitedResult] = set()

@@ -115,8 +115,8 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
 
 
 def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
-    """Return the error of a call that used up its worker's time; `asked_for`: the script set the
-    limit.
+    """Return the error of a call that used up its worker's time. With `asked_for` the script set
+    the limit.
     """
     seconds = worker.leave_at - began
     text = (
@@ -135,7 +135,7 @@ def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> T
 
 
 def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
-    """Return the error of calls whose resources' own methods raised."""
+    """Return the error of calls whose resources raised an exception in one of their own methods."""
     if isinstance(cause, GridEngineError):
         return cause
     error = ConfigurationError(
@@ -146,7 +146,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 
 
 def name_of(span: Span, index: int) -> str:
-    """Return how people call a call."""
+    """Return the name of a call for messages, such as `simulate[7]`."""
     one = span.open_task
     return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
@@ -450,8 +450,8 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
 
 
 def unwritable(payload: Payload) -> Payload:
-    """Return the payload with read-only buffers, since several users load it. Small buffers are
-    copied: they may lie in a larger message.
+    """Return the payload with read-only buffers, since several calls load it. Small buffers are
+    copied: otherwise each could keep a larger message in memory.
     """
     return [
         buffer

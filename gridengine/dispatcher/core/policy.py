@@ -148,12 +148,14 @@ def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
 
 
 def booked(request: Resource) -> Resource:
-    """Return what is booked for a request: one core if it names none."""
+    """Return the resources that are booked for a request: those of the request, with one core if it
+    names none.
+    """
     return request if request.get(Cores) is not None else request & Cores(1)
 
 
 def lasting(held: Resource, seconds: float) -> Resource:
-    """Return the resources, held for this many seconds, at least a millisecond."""
+    """Return the resources with a walltime of this many seconds, at least a millisecond."""
     if math.isinf(seconds):
         return held
     return without_time(held) & WTime(max(seconds, 1e-3))
@@ -167,7 +169,7 @@ def without_time(resources: Resource) -> Resource:
 
 
 def asked_only(given: Resource, asked: Resource) -> Resource:
-    """Return of given resources the kinds that were asked for."""
+    """Return the given resources of those kinds that were asked for."""
     return functools.reduce(
         operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
     )

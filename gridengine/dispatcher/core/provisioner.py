@@ -1,4 +1,6 @@
-"""How many workers of one demand are needed, and what became of the requested workers."""
+"""Decides how many workers of one demand are needed, and follows the requested workers until they
+connect or end.
+"""
 
 from __future__ import annotations
 
@@ -120,8 +122,8 @@ class Provisioner(Struct, eq=False):
         return early
 
     def hold_back(self, now: float) -> None:
-        """Wait before the next request, twice as long each time until a worker connects. What fails
-        together counts once.
+        """Delay the next request, twice as long each time until a worker connects. Failures during
+        such a delay count once.
         """
         if now >= self.ask_again_at:
             self.ask_again_at = now + self.backoff
@@ -156,7 +158,7 @@ class Provisioner(Struct, eq=False):
         return None
 
     def knows(self, one: LaunchedWorker) -> bool:
-        """Return whether a launched worker is still counted on."""
+        """Return whether a launched worker is still expected or connected."""
         return self.launched.get(key_of(one.handle)) is one
 
     def drop(self, one: LaunchedWorker) -> None:
@@ -166,7 +168,9 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many workers there are, or are requested, that have calls or take some."""
+        """How many workers are there or requested, without those that people started and those that
+        are suspended and take no calls.
+        """
         size = self.workers + len(self.expected) + self.requested
         if self.by_hand or self.suspended:
             size -= len(self.by_hand) + sum(self.suspended.values())
@@ -174,14 +178,16 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size_for_others(self) -> int:
-        """How many there are, or are requested, without the suspended ones."""
+        """How many workers are there or requested, without the suspended ones."""
         if not self.elastic:
             return 0
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
     def is_spent(self, now: float) -> bool:
-        """Return whether there are no workers, and nothing to remember of them."""
+        """Return whether the provisioner has no workers, requests or delays; then it may be
+        forgotten.
+        """
         return (
             not (self.size or self.launched or self.suspended or self.by_hand)
             and now >= self.ask_again_at
@@ -245,8 +251,8 @@ class Provisioner(Struct, eq=False):
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Have this worker stopped if it still connects. The oldest are forgotten: they will
-        not.
+        """Have a worker stopped if it still connects. Only the latest are remembered: older ones
+        will not connect.
         """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > MOST_WITHDRAWN:
@@ -358,7 +364,7 @@ class Provisioner(Struct, eq=False):
         return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
 
     def look_into(self, now: float) -> list[Effect]:
-        """While no worker has connected, ask now and then why the first running one has not."""
+        """Ask now and then why the first running worker has not connected, while no worker has."""
         one = next((one for one in self.expected.values() if one.running_since is not None), None)
         if self.workers or one is None or one.running_since is None or self.unanswered:
             return []
@@ -369,9 +375,9 @@ class Provisioner(Struct, eq=False):
         return [Explain((one.handle,), seconds, running=True)]
 
     def explained(self, handle: Handle, words: str, now: float, *, running: bool = False) -> None:
-        """Note why a queued worker waits, in the words of the batch system, or why a `running` one
-        does not connect, in its own. The batch system is asked again about a worker without a
-        reason, before calls have waited too long.
+        """Note why a queued worker waits, in the words of the batch system; or, with `running`, why
+        a worker does not connect, in its own words. Without words from the batch system, ask again
+        before calls have waited too long.
         """
         if key_of(handle) not in self.expected:
             return

@@ -65,9 +65,11 @@ def scaled(state: CoreState, event: Scaled) -> None:
 
 
 def keep_bounds(state: CoreState) -> None:
-    """Have as many workers leave as there are above `max_workers`. Of each demand, workers that
-    have not connected leave first, then idle workers, then busy ones when their calls have ended;
-    the last to come leaves first. If there are too few workers, those that were to leave stay.
+    """Have workers leave until no more than `max_workers` stay; if there are too few, let workers
+    stay that were about to leave.
+
+    Of each demand, workers that have not connected leave first, then idle workers, then busy ones
+    when their calls have ended. The latest workers leave first.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -90,8 +92,8 @@ def keep_bounds(state: CoreState) -> None:
 
 
 def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
-    """Return how many of these workers stay and are not suspended, and how many are still to
-    come.
+    """Return how many workers will stay: those that are expected, and those of these workers that
+    neither leave nor are suspended.
     """
     return len(one.expected) + sum(
         not (worker.is_leaving or worker.id in suspended) for worker in workers
@@ -109,8 +111,9 @@ def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], exces
 
 
 def make_room(state: CoreState) -> None:
-    """Have one worker leave for calls of a client that has no share of the workers, where demands
-    have workers of their own and there may be no more. One at a time: another may be idle by then.
+    """Have one worker leave so that a client without a share of the workers gets one. This matters
+    where each demand has workers of its own, and `max_workers` allows no more. Only one leaves at a
+    time, since another may become idle meanwhile.
     """
     if state.yielding in state.workers or not _lacks_room(state):
         return
@@ -157,7 +160,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
 
 
 def _retain(state: CoreState, worker: Worker) -> None:
-    """Have a worker stay that was to leave."""
+    """Let a worker stay that was about to leave."""
     worker.draining = False
     del state.retiring[worker.id]
     if worker.phase is READY:

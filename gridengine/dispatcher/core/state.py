@@ -186,7 +186,7 @@ class CoreState:
         self.log = RunLog()
 
     def say(self, lines: Iterable[str]) -> None:
-        """Have the log say these lines."""
+        """Add these lines to the log."""
         self.effects += map(Inform, lines)
 
     @property
@@ -244,7 +244,9 @@ class CoreState:
         return sum(queue.calls for queue in self.queues.values())
 
     def counts_of(self, name: str) -> FunctionCounts:
-        """Return the counts for a function name; very many names share the last."""
+        """Return the counts for a function name. When there are too many names, the others share
+        one entry.
+        """
         counts = self.functions.get(name)
         if counts is None:
             name = name if len(self.functions) < MOST_FUNCTIONS else OTHER_FUNCTIONS
@@ -268,7 +270,9 @@ class CoreState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to look after: no task, and no worker here or requested."""
+        """Whether the core has nothing to look after: no task, and no worker that is connected or
+        requested.
+        """
         return not (
             self.has_tasks
             or self.workers
@@ -299,7 +303,9 @@ class CoreState:
         return needed
 
     def is_held(self, demand: Demand) -> bool:
-        """Return whether a worker that is here or may be started can hold a call of this demand."""
+        """Return whether a worker that is connected, or that may be launched, can hold a call of
+        this demand.
+        """
         if self.policy.max_workers and self._fitting(demand):
             return True
         staying = (one for one in self.workers.values() if not one.is_leaving)
@@ -307,8 +313,8 @@ class CoreState:
         return any(one is None or holds(one, demand.request) for one in held)
 
     def missing_worker(self, demand: Demand) -> str | None:
-        """Return the command that starts a worker for calls of this demand, empty if there is none;
-        None if a worker holds them or comes by itself.
+        """Return the command by which somebody must start a worker for calls of this demand; empty
+        if no command does. None if such a worker is there or is launched by the scheduler.
         """
         if not self.policy.keeps_others or self.is_held(demand):
             return None
@@ -412,7 +418,7 @@ class CoreState:
         return limited(self.policy, self.times, demand)
 
     def learn_seconds(self, queue: TaskQueue, seconds: float) -> None:
-        """Learn how long a call took: the limits of its group follow from it."""
+        """Record how long a call took. The time limits of its group may change with it."""
         time = queue.demand.resources.get(WTime)
         if time is None or time.group is None:
             return

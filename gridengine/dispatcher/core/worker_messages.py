@@ -115,7 +115,9 @@ def _is_retried(state: CoreState, span: Span, result: messages.Result) -> bool:
 
 
 def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:
-    """A runner died or was ended in a call, or a run was skipped that was to be ended."""
+    """Handle a crash: a runner died or was ended during a call, or the agent skipped a run that was
+    to be ended.
+    """
     run, index = worker.runs.get(message.run), message.index
     if run is None:
         return

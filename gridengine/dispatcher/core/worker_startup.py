@@ -118,8 +118,8 @@ def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
 
 
 def is_by_hand(state: CoreState, worker: Worker) -> bool:
-    """Return whether no scheduler started this worker, where such workers may come. A scheduler's
-    worker whose launch is not known yet may look the same.
+    """Return whether people, not a scheduler, started this worker; only where such workers may
+    come. A scheduler's worker whose launch is not known yet may look the same.
     """
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
@@ -302,7 +302,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
 
 
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:
-    """Have only these calls of these tasks wait."""
+    """Take the calls of these tasks out of the queues, but for the ranges that are to wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         ranges = waiting.get(span.open_task.task.id)
@@ -316,7 +316,7 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection
 def _begin(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
 ) -> None:
-    """Note that a worker has a run."""
+    """Record a run that a worker brings from the earlier process, and count it."""
     assigner.begin_run(state, number, span, group, batch, since)
     if batch.runs:
         books.count_running(group, span.open_task, span.calls)
@@ -393,7 +393,9 @@ def _is_part(item: messages.HeldRun, run: Run) -> bool:
 
 
 def _leave_out(state: CoreState, run: Run, span: Span) -> None:
-    """Run calls again, where allowed, that the worker says it has answered."""
+    """Run calls again, where allowed, whose results the worker says it has sent and the core does
+    not have.
+    """
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
@@ -431,6 +433,6 @@ def _end(state: CoreState, worker: Worker, runs: Sequence[int], number: int) -> 
 
 
 def drop(state: CoreState, worker: Worker, held: messages.Held) -> None:
-    """Have a worker that is as good as a new one end all that it has."""
+    """Have a worker end all its runs and allocations: from here on it is treated as a new one."""
     _end_others(state, worker, held)
     allocator.end_allocations(state, worker, held.allocations)
