@@ -263,8 +263,8 @@ class DispatcherThread:
         return least, most
 
     def drain(self, then: Callable[[], object]) -> None:
-        """Let no more calls begin, except those that running calls need. Call `then` in the I/O
-        thread, perhaps more than once, when no call runs.
+        """Let no more calls begin, except those that running calls need. Once no call runs, the I/O
+        thread calls `then`, perhaps more than once.
         """
         self._performer.drained = then
         self._post(Draining())
@@ -315,7 +315,7 @@ class DispatcherThread:
         self._post(ResultAsked(reference))
 
     def _let_go(self, references: Sequence[int]) -> None:
-        """Note that nobody has these results any more."""
+        """Note that the caller has released these results."""
         self._post(ClientForget(0, references=references))
 
     def _in_thread(self, make: Callable[[], Any]) -> Any:

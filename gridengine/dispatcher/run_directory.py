@@ -159,7 +159,7 @@ def _may_go(folder: Path, least: float, now: float) -> bool:
 
 def was_killed(folder: Path) -> bool:
     """Return whether a run was killed before it could remove its files: its process ran on this
-    machine, and is gone. For other machines nobody can know.
+    machine, and is gone. Always False for runs of other machines, whose processes are not visible.
     """
     match = RUN_NAME.fullmatch(folder.name)
     if match is None or match[2] != _host() or Path("/proc", match[3]).exists():

@@ -31,7 +31,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
         `graph`: the calls that need each other's results.
         `follow`: the status again and again, each time with the events since. It replaces an
             earlier `follow` of the same connection.
-    most: how many workers, runs and failures, or calls or nodes, the answer may have, each.
+    most: the answer may list this many workers, runs, failures, calls and nodes, each.
     interval: the seconds between two answers to `follow`.
     run: the named run, or the client, to whose calls `cancel` is limited; empty is all.
     """

@@ -60,7 +60,7 @@ class Pair:
 
 
 class Variable:
-    """A context variable, whose value travels where it has one beside its default."""
+    """A context variable. Its value travels if one is set; the variable's default does not."""
 
     def __init__(self, variable: ContextVar[Any]) -> None:
         self.variable = variable
@@ -157,7 +157,7 @@ PRINTING: Mapping[str, Any] = MappingProxyType(
 
 def present_numpy() -> tuple[Entry, ...]:
     """Return NumPy's error state and print options, if NumPy is loaded and they differ from its
-    defaults. A function in them that cannot travel is left out, as a warning's category is.
+    defaults. A function in them that cannot be pickled is left out.
     """
     parts = parts_of(sys.modules["numpy"])
     if "geterr" not in parts or "get_printoptions" not in parts:
@@ -210,8 +210,8 @@ def _held() -> _Held:
 
 
 def restore(entries: Iterable[Entry]) -> None:
-    """Set a caller's state in this runner, and undo what an earlier caller has carried beside it.
-    Calls that its calls submit carry the same.
+    """Set a caller's state in this runner, and undo the state that an earlier caller carried.
+    Nested calls carry the same state on.
 
     Raises:
         Exception: a value cannot be loaded, or `set` raises it; a note names the state.

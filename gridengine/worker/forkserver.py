@@ -129,8 +129,8 @@ def _numbered(folder: str) -> list[int]:
 
 
 def end_children() -> None:
-    """End all children of this process, and theirs once they are orphans, until none is left that
-    this process may end.
+    """End all children of this process, and all their descendants, which become its children as
+    orphans. Return when none is left that this process may end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     orphans = OrphanReaper()

@@ -190,7 +190,7 @@ class Worker:
         return status
 
     def serve(self, wake: socket.socket, woken: socket.socket) -> int:
-        """Do as `work`, in any thread, without touching signals."""
+        """Work as `work` does, but in any thread and without signal handlers."""
         try:
             with self._clock.waking(partial(_wake, woken)):
                 self._client.send(_hello(self._connection))
@@ -267,8 +267,8 @@ class Worker:
         return 0 if self.reason else wait
 
     def _terminate(self) -> None:
-        """Leave since a signal asks for it: at once, or when the calls that ask whether they must
-        stop have done so. Runs in the signal's handler: the loop tells the calls.
+        """Leave because a signal asks for it: at once, or when the calls that use checkpoints have
+        stopped. Runs in the signal's handler: the loop tells the calls.
         """
         if self._agent.listens:
             self._terminated = True

@@ -233,8 +233,8 @@ class Relay(Struct, eq=False):
             self._send(Output(run, stream), [data])
 
     def begin_again(self, under_way: Mapping[int, int]) -> None:
-        """Set how many bytes of each run are under way to a new dispatcher; of other runs
-        none are.
+        """Set how many bytes of each run are under way to a new dispatcher; for runs that are not
+        listed, none.
         """
         self._under_way = dict(under_way)
 

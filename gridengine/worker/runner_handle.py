@@ -1,7 +1,5 @@
-"""Queues of batches that wait for a runner.
-
-The agent's side of one runner: its channel, its output, its status block, and the runs that it
-was given.
+"""The agent's side of one runner (`RunnerHandle`): its channel, its output, its status block, and
+the runs that it was given. And queues of batches that wait for a runner (`BatchQueue`).
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class BatchQueue(deque[Batch]):
     """
 
     def take_out(self, runs: Set[int]) -> list[int]:
-        """Take out these runs; return those that were in the queue."""
+        """Remove these runs from the queue; return the ones that were in it."""
         taken = [run for batch in self for run in take_out(batch, runs)]
         if taken:
             left = [batch for batch in self if batch]
@@ -47,7 +45,7 @@ class BatchQueue(deque[Batch]):
 
 
 def take_out(batch: Batch, runs: Set[int]) -> list[int]:
-    """Take these runs out of a batch; return those that were in it."""
+    """Remove these runs from a batch; return the ones that were in it."""
     taken = [assignment.run for assignment, _ in batch if assignment.run in runs]
     if taken:
         left = [work for work in batch if work[0].run not in runs]

@@ -483,8 +483,8 @@ class RunnerPool:
         self._poller.unregister(runner.channel.fileno())
 
     def leave_by(self, stop_by: int, *, now: bool) -> None:
-        """Tell calls, present and future ones, when the worker leaves, and with `now` that they are
-        to stop. What was told once stays, unless the time changes.
+        """Tell calls, present and future ones, when the worker leaves; with `now`, tell them to
+        stop. A later call may change the time, but cannot take either back.
         """
         known, told = self._leaves
         self._leaves = stop_by or known, now or told

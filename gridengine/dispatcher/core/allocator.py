@@ -189,7 +189,8 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
             return False
         order, depth = books.place_of(state, first), queue.asked_depth
         state.packer.add(number, request, first.since, order=order, depth=depth)
-    # a kind may be a user's own, here as below: what it raises is the error of its calls alone
+    # A kind of resource may be a user's own, here and below: an exception that it raises fails only
+    # the calls that request it.
     except BaseException as error:
         _fail(state, queue, error)
         return False
@@ -264,7 +265,8 @@ def _add_slot(state: CoreState, placed: Placed[int, bytes]) -> None:
     queue.relist(group)
     fill(state, queue)
     if group.batches == before < group.slots and queue.calls:
-        # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
+        # The group may not be assigned anything, for whatever reason. Without this the packer would
+        # allocate it again and again.
         release(state, group)
         pause_worker(state, worker)
     if queue.calls:
@@ -298,7 +300,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
     while group.slots > max(group.batches, 0):
         try:
             state.packer.remove(group.packed.pop())
-        except BaseException as error:  # its books may be wrong from here on, all others are right
+        except BaseException as error:  # what it knows of this worker may be wrong from here on
             what = safe_repr(queue.demand.resources)
             text = (
                 f"resources={what} of {worker.hello.host} could not be taken back: "

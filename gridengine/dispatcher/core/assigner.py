@@ -28,7 +28,7 @@ from gridengine.status.watch_events import STARTED
 from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000
-"""How many runs of one queue an event assigns at most: some ten milliseconds' work."""
+"""One event assigns at most this many runs of a queue: some ten milliseconds' work."""
 
 
 def fill(state: CoreState, queue: TaskQueue) -> None:
@@ -181,7 +181,7 @@ def begin_run(
 
 
 TRANSFER_RATE = 50e6
-"""How many bytes per second are taken to come from one worker to another."""
+"""The assumed speed, in bytes per second, at which a result travels from worker to worker."""
 
 
 def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
@@ -195,7 +195,7 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Spa
     coming: set[AwaitedResult] = set()
     for span in spans:
         one = span.open_task
-        if one.missing:  # it follows those that make what it needs
+        if one.missing:  # it follows the calls that make its inputs
             fits = all(needed.data is not None or needed in coming for needed in one.inputs)
         else:
             fits = not one.inputs or _has_inputs(state, span, worker)

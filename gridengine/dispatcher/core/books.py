@@ -91,7 +91,7 @@ def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | Non
         if client.left and state.clients.get(client.number) is client:
             del state.clients[client.number]
         if client.left or state.active_clients == 1:
-            # A client that alone is left asks for slots in the order in which its calls came.
+            # The only client that is left requests slots in the order in which its calls came.
             state.first_turn = turn_of(state.packer.furthest) + 1
             state.agenda.reorder = True
 
@@ -119,7 +119,7 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
     one.function.counts.running += calls
     worker.batches += 1
     worker.provisioner.idle.discard(worker.id)
-    client, load = submitter.client, batch.load  # as `count_slot`: a call more would be felt
+    client, load = submitter.client, batch.load  # `count_slot`, inlined to save time
     group.batches += 1
     submitter.batches += 1
     submitter.load += load
@@ -208,9 +208,9 @@ def note_suspended(worker: Worker) -> None:
 
 
 SHARE_TURNS = 1000
-"""By so many turns who has a share of the workers asks later than who has none."""
+"""A client that has all the workers comes this many turns after a client that has none."""
 TURN_SHIFT = 120
-"""Above an order (40 bits), a priority (34), and a depth."""
+"""A turn is above these bits of a packing priority: an order (40), a priority (34), and a depth."""
 
 
 def turn_of(place: int) -> int:

@@ -24,10 +24,10 @@ from gridengine.wire.records import field, record
 
 T = TypeVar("T")
 Ranges: TypeAlias = Sequence[tuple[int, int]]
-"""Calls of a task, each range from one to before another."""
+"""Calls of a task, as ranges `start` to before `stop`."""
 
 FEW = 8
-"""Up to so many things stand in a tuple: a table takes several times the memory, and the time."""
+"""Up to this many items are in a tuple: a dictionary takes several times the memory and time."""
 
 
 def added(many: Collection[T], one: T) -> Collection[T]:
@@ -330,8 +330,8 @@ def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
 
 
 SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
-"""Of how many bytes pickled calls are at most that are kept to be shown, and how many of the first
-of a pickled exception are.
+"""Pickled calls of up to `SHOWN_BYTES` are kept to be shown; of a pickled exception the first
+`EXCEPTION_BYTES` are.
 """
 
 

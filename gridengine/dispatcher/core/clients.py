@@ -206,9 +206,9 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
 
 LATE_SECONDS = 0.05
 SHARE_SECONDS = 0.05
-"""How often calls are recalled at most for submitters that have no share of the workers yet."""
+"""Calls are recalled at most this often for submitters without a share of the workers."""
 MOST_SEARCHED = 200
-"""How many runs are searched for workers that have too much."""
+"""At most this many runs are searched for workers that have more than they need."""
 
 
 def cancel_requested(state: CoreState, event: ClientCancel) -> None:

@@ -28,7 +28,7 @@ from gridengine.wire.messages import (
 )
 
 MOST_NAMED = 6
-"""How many of the calls are named by which a failure has come: the first and the last."""
+"""A failure names at most this many of the calls through which it came: the first and the last."""
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
@@ -205,7 +205,7 @@ def _keep_away(
     """
     reference, worker = payload.reference, state.workers.get(payload.worker)
     if one.task.count == 1:
-        one.kept = None  # it may be known as its maker: no circle
+        one.kept = None  # the result may refer to its maker: this avoids a reference cycle
     if reference not in state.awaited:
         state.released_early.discard(reference)
         if not one.remade:
@@ -241,7 +241,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     awaited.data = data
     payload = data.payload
     if type(payload) is PayloadAtWorker:
-        awaited.data = ResultData(())  # it goes when the caller has it no more
+        awaited.data = ResultData(())  # it goes when the caller has released it
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
             objects.bring(state, awaited)
@@ -266,11 +266,11 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
         if not one.unsettled:
             continue
         one.missing -= 1
-        if one.runs:  # it follows who made this, or comes back
+        if one.runs:  # it is in a batch behind the maker, or its worker gives it back
             continue
         if failed:
             outcomes.settle_failed_input(state, one, awaited)
-        elif not one.missing:  # before others: what its inputs take is free the sooner
+        elif not one.missing:  # before others: the memory of its inputs is free sooner
             span = one.only_span()
             demand = span.demand
             if state.story is not None:
@@ -296,7 +296,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
         return
     del state.away[name]
     if worker.phase is Phase.STOPPING:
-        worker.stopping_since = state.now  # it is getting on: what is left has its own time
+        worker.stopping_since = state.now  # it makes progress: the rest has the whole time again
     payload = outcomes.unwritable(buffers)
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None

@@ -262,4 +262,4 @@ class Inform(EffectBase, frozen=True):
 
 
 Event: TypeAlias = EventBase | Request
-"""Something that the core is told."""
+"""A fact that goes into the core."""

@@ -20,7 +20,7 @@ from gridengine.dispatcher.core.tasks import AlikeTasks
 from gridengine.errors import UNNUMBERED
 
 _GROUP_BITS = 10
-"""Bundles are found by the numbers of their tasks, without so many of the last bits."""
+"""Bundles are found by the numbers of their tasks without this many of the last bits."""
 
 
 class TaskBundle(Struct, eq=False):
@@ -138,7 +138,7 @@ def _groups(numbers: range) -> Iterable[int]:
 
 
 MOST_COMPARED = 16
-"""How many of the submitters that have waited longest are compared by their shares: a turn costs
+"""The shares of this many submitters are compared, those that have waited longest: a turn costs
 the same however many wait.
 """
 MOST_CLIENTS = 64
@@ -146,13 +146,13 @@ MOST_CLIENTS = 64
 
 
 Spans: TypeAlias = deque[Span | TaskBundle]
-"""Those of one submitter."""
+"""The waiting spans and bundles of one submitter."""
 Waiting = OrderedDict[Submitter, Spans]
-"""The spans of each submitter. Ordered: in a plain dictionary it takes longer to find the first,
-the more were before it.
+"""The spans of each submitter. Ordered: a plain dictionary takes longer to find its first item, the
+more items before it were removed.
 """
 Level: TypeAlias = tuple[int, int]
-"""Inside of how many others calls are, and their priority, both negated: the least is first."""
+"""The nesting depth of calls and their priority, both negated: the smallest level is first."""
 PLAIN: Level = (0, 0)
 
 
@@ -167,7 +167,7 @@ class _Levels(dict[Level, Waiting]):
     def __init__(self) -> None:
         super().__init__()
         self._order: list[Level] = []
-        """A heap of all levels, and of some that are no more."""
+        """A heap of all levels; it may also have levels that were removed."""
 
     def make(self, level: Level) -> Waiting:
         """Return a new level."""

@@ -18,7 +18,7 @@ from gridengine.dispatcher.core.state import CoreState
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Held: TypeAlias = tuple[int, int, CallState]
-"""Calls of a task, from one to before another, and their state by the place that they are in."""
+"""Calls of a task, `start` to before `stop`, and the state that follows from their place."""
 
 
 def check(state: CoreState) -> None:

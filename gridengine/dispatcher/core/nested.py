@@ -122,7 +122,7 @@ def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
         state.agenda.freed_slots.pop(group, None)
     asked = booked(state.limited_request(queue.demand))
     state.last_allocation += 1
-    # It has begun: its time goes on, whatever is left of the worker's.
+    # The call has begun, so it goes on even if the worker's time is too short.
     placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), state.now)
     if placed is None:
         return None

@@ -35,7 +35,7 @@ SMALL_INPUT = 16 * 1024
 each worker.
 """
 IDLE_FUNCTIONS = IDLE_RESULTS = 64
-"""How many functions that no task uses are kept, and at workers results that no call needs."""
+"""This many unused functions are kept here, and this many unused results at workers."""
 
 
 def use_function(state: CoreState, function: Function) -> RemoteObject:
@@ -175,7 +175,7 @@ def let_go(state: CoreState, needs: tuple[RemoteObject, ...]) -> None:
 
 def clear(state: CoreState) -> None:
     """Forget all data. There are no workers any more, and other users of this core need no data."""
-    for awaited in state.awaited.values():  # circles that the collector does not look for
+    for awaited in state.awaited.values():  # reference cycles that the garbage collector ignores
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()

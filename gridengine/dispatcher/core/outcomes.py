@@ -171,7 +171,7 @@ OUTCOMES: dict[str, Callable[[int], str]] = {
     MEMORY: lambda exitcode: "it ran out of memory",
     CANCELLED: lambda exitcode: "it was ended on request",
 }
-"""What an attempt's history says of each reason for a runner's end."""
+"""The text in the history of attempts for each reason for a runner's end."""
 
 
 # ------------------------------------------------------------------ runs

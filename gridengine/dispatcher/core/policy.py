@@ -79,7 +79,7 @@ class Policy(Struct, frozen=True):
 
 
 SPARE_SECONDS = 15.0
-"""How long before its walltime is over a worker leaves."""
+"""A worker leaves this long before its walltime is over."""
 
 
 def spare_of(walltime: float) -> float:
@@ -125,7 +125,7 @@ def fitting(policy: Policy, request: Resource) -> int:
             if not free._request(request):
                 return count
             free._alloc(request)
-    except BaseException:  # what it raised comes out when it is asked for
+    except BaseException:  # the same exception comes again when the request is made
         return 0
     return MOST_FITTING
 

@@ -20,7 +20,7 @@ EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
-"""What workers that announce functions have together."""
+"""The demand under which all workers that announce functions are counted."""
 
 
 class LaunchedWorker(Struct):
@@ -97,11 +97,9 @@ class Provisioner(Struct, eq=False):
     unserved_since: float | None = None
     reason: str = ""
     unanswered: str = ""
-    """Which addresses workers say that they have tried in vain, and why; empty once one has
-    connected.
-    """
+    """The addresses that workers have tried in vain, and why; empty once a worker has connected."""
     label: str = ""
-    """What the calls are called that workers were last needed for."""
+    """The name of the calls for which workers were last needed."""
 
     def add_launched(
         self, handles: Iterable[Handle], now: float
@@ -209,7 +207,7 @@ class Provisioner(Struct, eq=False):
         policy, have = self.policy, self.size
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         busy = have - len(self.expected) - self.requested - idle
-        # Who waits for others' workers to leave does not wait for the batch system.
+        # Calls that wait until workers of other demands leave do not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
         elif self.unserved_since is None:

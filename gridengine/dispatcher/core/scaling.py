@@ -26,8 +26,8 @@ def scale(state: CoreState) -> None:
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
     if state.active_clients > 1:
-        # First those that have no workers: else others would take the place again that was made
-        # for them.
+        # First the demands without workers: otherwise others would take the room that was made for
+        # these.
         needed_slots.sort(key=lambda pair: pair[0].size > 0)
     for one, needed in needed_slots:
         total -= one.size_for_others
@@ -79,7 +79,8 @@ def keep_bounds(state: CoreState) -> None:
     provisioners = [one for one in state.provisioners.values() if one.elastic]
     total = sum(_staying(one, here[one], one.suspended) for one in provisioners)
     for one in provisioners:
-        # Counted as for those that are asked for, or what is withdrawn here would be asked for.
+        # Counted as `scale` counts: otherwise workers that are withdrawn here would be requested
+        # again.
         total -= _staying(one, here[one], one.suspended)
         taking_none = {id for id, takes_none in one.suspended.items() if takes_none}
         excess = total + _staying(one, here[one], taking_none) - state.policy.max_workers

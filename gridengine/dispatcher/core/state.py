@@ -44,7 +44,7 @@ class Agenda:
         self.linked: list[tuple[OpenTask, CallsFinished]] = []
         """Outcomes of calls that others depend on, or that depend on others."""
         self.begun: dict[TaskQueue, OpenTask] = {}
-        """Queues that got a call whose last input has come, each with one such call."""
+        """Queues with a new call whose last input has just come; each with one such call."""
         self.freed_slots: dict[SlotGroup, None] = {}
         """Slot groups in which a batch has ended."""
         self.changed_queues: dict[TaskQueue, None] = {}
@@ -64,9 +64,9 @@ class Agenda:
 
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
-"""For how many names of functions calls are counted by name, and the name of all others."""
+"""Calls are counted by function name for this many names; all others are under one name."""
 MOST_FAILURES = 200
-"""How many of the last calls that have failed are kept, to tell of them."""
+"""The records of this many failed calls are kept, the latest ones."""
 
 
 class CoreState:
@@ -80,15 +80,16 @@ class CoreState:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = self.first_policy = policy
-        """The limits to keep to; and those before any `Scaled`."""
+        """The limits that hold now, and the initial ones that a `Scaled` can restore."""
         self.shared = policy.resources
         """What each worker holds, if requests share the workers."""
         self.story: Story | None = None
         """The last events of tasks and workers; None unless the core is checked."""
         self.closing = self.draining = False
-        """Whether all is to end; whether no call may begin but those that running calls made."""
+        """`closing`: everything is to end. `draining`: only calls that running calls have made may
+        begin."""
         self.now = 0.0
-        """When the event came that is being handled."""
+        """The time of the event that is being handled."""
         self.effects: list[Effect] = []
         self.agenda = Agenda()
         self._add_tasks()
@@ -106,12 +107,12 @@ class CoreState:
         self.own = calls.Client(0)
         """The dispatcher's own process."""
         self.clients = {0: self.own}
-        """By number: the own one, those that have joined, and those that have open tasks."""
+        """The clients by number: `own`, those that have joined, and those that have open tasks."""
         self.active_clients = 0
         """How many clients have open tasks."""
         self.runs: dict[int, Run] = {}
         self.last_run = self.last_allocation = self.policy.epoch << NUMBER_BITS
-        """Processes that are the same dispatcher, one after the other, use different numbers."""
+        """The next process of the same dispatcher uses other numbers."""
         self.saved: dict[int, dict[int, Payload]] = {}
         """The states that calls in progress have saved, by task and index."""
         self.last_order = self.last_remade = self.last_batch = 0
@@ -121,9 +122,9 @@ class CoreState:
     def _add_workers(self) -> None:
         self.workers: dict[bytes, Worker] = {}
         self.retiring: dict[bytes, Worker] = {}
-        """Workers that leave when their calls have ended, the first to be told so first."""
+        """Workers that leave when their calls have ended, in the order in which they were told."""
         self.yielding = b""
-        """The last worker that was to leave for a client that had none."""
+        """The latest worker that was told to leave for a client without workers."""
         self.phases = dict.fromkeys(Phase, 0)
         self.slots_by_phase = dict.fromkeys(Phase, 0)
         self.unmatched: dict[str, bytes] = {}
@@ -160,7 +161,7 @@ class CoreState:
         self.unheld: dict[TaskQueue, None] = {}
         """Queues that request nothing: no worker holds what their calls ask for."""
         self.first_turn = 0
-        """The turn of a client while no other requests anything."""
+        """The turn of a client while no other client has tasks."""
         self.queues: dict[Demand, TaskQueue] = {}
         self.provisioners: dict[Demand, Provisioner] = {}
         self._fitting_known: dict[Demand, int] = {}
@@ -296,7 +297,8 @@ class CoreState:
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
-        least = 0 if self.policy.keeps_others else 1  # of a kind that raises nothing is known
+        least = 0 if self.policy.keeps_others else 1  # nothing is known of a kind whose methods
+        raise
         for queue in self.queues.values():
             if queue.calls and (fitting := max(self._fitting(queue.demand), least)):
                 needed[queue.provisioner] += -(-queue.calls * slots // fitting)
@@ -401,7 +403,7 @@ class CoreState:
         """Forget a queue without calls and slots."""
         if queue.calls or queue.slots or queue.running or queue is self.common_queue:
             return
-        # What was deferred may have been forgotten since, and its demand have another queue by now.
+        # A deferred queue may have been forgotten since, and its demand may have another queue now.
         if self.queues.get(queue.demand) is queue:
             del self.queues[queue.demand]
         self.unheld.pop(queue, None)

@@ -63,7 +63,7 @@ class LongWait(Struct):
         if blocked:
             return [self._of_results(state)]
         if any(one.expected or one.requested for one in state.provisioners.values()):
-            return []  # workers that are still to come have a reason of their own
+            return []  # the calls wait for workers to start, which is reported elsewhere
         if state.now < self.look_at:
             return []
         self.look_at = state.now + LONG_WAIT_SECONDS

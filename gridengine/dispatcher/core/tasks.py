@@ -24,7 +24,7 @@ from gridengine.wire.messages import (
 )
 
 MOST_PRIORITY = 1 << 31
-"""The highest priority, and negated the lowest."""
+"""The highest priority; its negative is the lowest."""
 
 
 class Function(Struct, frozen=True):
@@ -194,4 +194,4 @@ class TaskMessage(EffectBase, frozen=True):
 
 
 Effect: TypeAlias = EffectBase | TaskBegan | WantAnswer
-"""Something that the core decides, and that the dispatcher performs."""
+"""An action that comes out of the core, which the dispatcher performs."""

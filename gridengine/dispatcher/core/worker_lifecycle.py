@@ -23,14 +23,14 @@ from gridengine.wire.messages import TERMINATED, Goodbye, LeaveBy, Leaving, Stop
 GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 HAND_OVER_RATE = 10e6
-"""Bytes per second at which a worker that leaves hands over its results at least."""
+"""A worker that leaves hands over its results at this many bytes per second at least."""
 YIELD_SECONDS = 0.5
-"""How long a worker with nothing to do is kept where calls of another demand may wait for its
+"""How long an idle worker stays where calls of another demand may wait for its
 place.
 """
 WHOLE_LIFE = 0.8
-"""A call that had more than this part of a worker's life, and the worker's walltime was over, is
-not to be tried for ever.
+"""A call fails if it had more than this part of the life of a worker whose walltime is over:
+further attempts would end in the same way.
 """
 
 

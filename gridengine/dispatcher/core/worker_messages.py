@@ -20,12 +20,12 @@ from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
-"""How often in a row a worker may give back all it was assigned."""
+"""A worker may give back all its calls at most this often in a row."""
 
 
 def results(state: CoreState, worker: Worker, message: messages.Results, buffers: Payload) -> None:
     """Take in results of calls."""
-    offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
+    offset, buffers = 0, tuple(buffers)  # the garbage collector need not visit tuples of buffers
     runs = worker.runs
     for result in message.results:
         payload = buffers[offset : offset + result.buffers]

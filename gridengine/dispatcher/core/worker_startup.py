@@ -37,7 +37,7 @@ from gridengine.resources.demand import decode_demand
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
-"""In the place of the `Hello` of a worker that has ended with its dispatcher."""
+"""Stands for the `Hello` of a worker that ended together with its dispatcher."""
 TOLD_SECONDS = 1.0
 """A worker's calls are told of its end again when it has changed by more."""
 
@@ -143,7 +143,7 @@ def _admit(state: CoreState, worker: Worker) -> None:
         limit_stay(state, worker)
     elif worker.launch is not None or worker.hello.functions or requesting < 2:
         _open(state, worker)
-    # else it may be any of them, and waits for its launch to be known
+    # otherwise the worker's demand is known only with its launch
 
 
 def restored(state: CoreState, event: events.Restored) -> None:
@@ -164,7 +164,7 @@ def restored(state: CoreState, event: events.Restored) -> None:
         provisioner, launch = _recognise(state, id, keys_of(hello.log, hello.pid))
         worker = _add(state, id, hello, provisioner)
         worker.launch, worker.absent = launch, True
-        if state.shared is not None:  # else it is refused when it comes back
+        if state.shared is not None:  # otherwise the worker is refused when it comes back
             worker.held = _held_by(state, hello)
         books.enter(state, worker, Phase.SILENT)
 
@@ -226,7 +226,7 @@ def _mismatch(
     ours = messages.VERSION, policy.version, policy.python
     theirs = hello.protocol, hello.version, hello.python
     if theirs == ours or (hello.functions and hello.protocol == messages.VERSION):
-        return None  # whoever has functions of its own need not be of this package
+        return None  # a worker that announces functions may be another program than this package
     return VersionMismatch(
         f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
         f"Python {hello.python}, "
@@ -287,7 +287,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             for start, stop in left
             if start < run.stop and run.start < stop
         ]
-        if its:  # what was settled, or assigned again, before these has had its outcome
+        if its:  # calls that were settled or assigned again before are not in these runs
             assigned.append((run, its[-1]))
             left = left_of(left, its[-1:])
         waiting[run.task] = left
@@ -421,7 +421,7 @@ def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:
         if (known := state.objects.get(name)) is not None:
             known.workers.add(worker.id)
             worker.functions.add(name)
-        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # inputs of what waits there
+        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # its inputs wait
             forgotten.append(name)
     if forgotten:
         state.effects.append(Send(worker.id, messages.Forget(forgotten)))

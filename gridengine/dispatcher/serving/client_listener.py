@@ -471,7 +471,9 @@ class ClientListener:
                 yield path, error, str(client)
 
     def left(self) -> list[dict[str, Any]]:
-        """Return a description of the absent clients' runs: see `AbsentClients.seen`."""
+        """Describe the named runs whose client has left and whose calls go on, for people: see
+        `AbsentClients.seen`.
+        """
         return self._absent.seen()
 
     def close(self) -> None:

@@ -113,8 +113,8 @@ class Clients:
 
     def is_left(self, number: int) -> bool:
         """Return whether an earlier process may have given a client this number, and no client has
-        it now. Only then may a client resume with it, because its number is what makes calls its
-        own.
+        it now. Only then may a client go on under this number: whoever has the number owns its
+        calls.
         """
         first = 0 if self.journal is None else self.journal.first_client
         return 0 < number < first and all(

@@ -52,12 +52,12 @@ class Inherited(NamedTuple):
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors that there are."""
+        """The descriptors that the process inherits."""
         return [one for one in self[:5] if one != NONE]
 
     @property
     def output(self) -> tuple[int, int] | None:
-        """The descriptors for the output of calls, if there are any."""
+        """The descriptors for the output of calls; None if there are none."""
         return None if self.stdout == NONE else (self.stdout, self.stderr)
 
 
