@@ -1,4 +1,5 @@
-"""A plugin for pytest: where calls of a test run, and the check that nothing of them is left.
+"""A plugin for pytest: it decides where the calls of a test run, and checks that they leave nothing
+behind.
 
 pytest loads it through the entry point `pytest11`, in every session. Therefore it imports nothing
 else of the package before a test uses the fixture: `docs/testing.md`.
@@ -88,7 +89,7 @@ def gridengine_scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
 
 
 def _open(stack: contextlib.ExitStack, where: str, mark: str) -> tuple[Scheduler, Path | None]:
-    """Return a scheduler that the stack closes, and the folder that must be gone then."""
+    """Return a scheduler, which the stack closes, and the folder that must not exist afterwards."""
     from gridengine.schedulers.registry import entry_of
 
     if where == TCP:
@@ -114,7 +115,9 @@ def _open_dispatcher(stack: contextlib.ExitStack, mark: str) -> tuple[Scheduler,
 
 
 def _left(mark: str, folder: Path | None) -> list[str]:
-    """Return what is left of workers with this mark, in words, when it has had time to go."""
+    """Return what the workers with this mark have left behind after some time to leave: processes,
+    and the folder, in words.
+    """
     import psutil
 
     _, processes = psutil.wait_procs(_marked(mark), LEAVE_SECONDS)

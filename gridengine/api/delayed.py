@@ -127,8 +127,9 @@ def _set_item(container: Any, key: Any, value: Any) -> Any:
 
 
 class Delayed:
-    """A future value: the result of a call of a delayed function, or what operators, indexing,
-    attributes, methods and calls make of such results. All of these return another `Delayed`.
+    """A future value: the result of a call of a delayed function, or a value that is computed from
+    such results by operators, indexing, attributes, methods and calls. All of these return another
+    `Delayed`.
 
     Operators make no call of their own. They are applied where the value goes: in this process by
     `result()`, or in the call that gets this as an argument.
@@ -304,7 +305,7 @@ def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool =
     """Return a value as a `Delayed`, whose operators are applied when it is computed.
 
     Args:
-        length: how many items it has, if it is to be unpacked before.
+        length: the number of its items, if it is to be unpacked before it is computed.
         copy_on_setitem: whether setting an item makes a copy; without it the value itself changes,
             and so do items that were unpacked from it before.
     """
@@ -325,7 +326,7 @@ def each(*values: Any) -> Delayed:
 
 class Program:
     """Where the calls of a program go: an executor, and variants of it for other resources and
-    options. The variants are kept only here, so that they go with the program.
+    options. The variants end with the program, since only the program refers to them.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -339,7 +340,8 @@ class Program:
         """Return the executor whose calls request these resources.
 
         Raises:
-            TypeError, ConfigurationError: no worker can give them, or they are none.
+            TypeError: `resources` is not a resource.
+            ConfigurationError: no worker can give these resources.
         """
         if resources is None:
             return self._executor
@@ -447,7 +449,7 @@ def delayed(
     it as a decorator, with or without arguments, or on an existing function.
 
     Args:
-        nout: how many results it returns, if these are to be unpacked before they exist.
+        nout: the number of its results, if they are to be unpacked before they exist.
         resources, retries, timeout, retry_on, escalate_memory, priority, forward_logging: as for
             `gridengine.map`.
 

@@ -202,7 +202,7 @@ def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]
             try:
                 if not source.bind_reference(reference, dispatcher):
                     source.when_done(functools.partial(supply, source, reference, dispatcher))
-            # Such as Ctrl-C: the next payload with this reference tries again.
+            # After a Ctrl-C, for example, the next payload with this reference tries again.
             except BaseException:
                 reference.remove_user(dispatcher)
                 raise

@@ -211,7 +211,9 @@ class GraphSubmission(OutcomeListener):
     def _note(
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
-        """Prepare for a task's end."""
+        """Record the key and the future of a task before it is handed over, so that its end finds
+        them.
+        """
         if self.recorder is not None:
             self.recorder.added(node, task)
         self._unsettled[task] = None
