@@ -268,7 +268,8 @@ class Delayed:
     def __matmul__(self, other: Any) -> Delayed:
         if isinstance(other, Resource):
             raise TypeError(
-                f"this call has been made: resources belong to its function, as (f @ {other})(...)"
+                "this call has been made: resources belong to its function, as in "
+                f"(f @ {other})(...)"
             )
         return self._matmul(other)
 

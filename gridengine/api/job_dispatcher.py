@@ -90,7 +90,7 @@ class JobDispatcher:
         chosen = list(jobs) if isinstance(jobs, Iterable) else [jobs]
         for job in chosen:
             if not (isinstance(job, JobResult) and isinstance(jobs, Iterable)):
-                raise TypeError(f"dispatch takes jobs, as [Job(target=f)], not {job!r}")
+                raise TypeError(f"dispatch takes jobs, such as [Job(target=f)], not {job!r}")
         with self._lock:
             if self._closed:
                 raise ConfigurationError(

@@ -59,7 +59,7 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield findings one by one; each trivial job may take `wait` seconds. Only the requested
     scheduler is examined; without a request the one in the settings, else all. If the settings
-    cannot be read, none is. `nodes` are arguments for the workers' environment, as `python`.
+    cannot be read, none is. `nodes` are arguments for the workers' environment, such as `python`.
     """
     readable = runs_python = True
     for finding in _check_machine():

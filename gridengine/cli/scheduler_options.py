@@ -116,7 +116,7 @@ _NODES = (
         "--container",
         type=ContainerWords(),
         metavar="IMAGE",
-        help="An image of apptainer that workers run in, or the words of its command, as "
+        help="An image of apptainer that workers run in, or the words of its command, such as "
         "'apptainer exec --nv image.sif'.",
     ),
 )
@@ -173,7 +173,9 @@ def _gigabytes(text: str) -> float:
     try:
         return parse_gigabytes("memory", text)
     except ConfigurationError:
-        words = f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M"
+        words = (
+            f"{text!r} is not an amount of memory; write GB, such as 1.5, or a unit, such as 512M"
+        )
         raise click.BadParameter(words) from None
 
 
@@ -191,7 +193,7 @@ _held = (
         "--memory",
         type=_gigabytes,
         metavar="GB",
-        help="Memory of each worker, as 1.5 or 512M.",
+        help="Memory of each worker, such as 1.5 or 512M.",
     ),
     click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
     click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
@@ -205,7 +207,7 @@ resource_options = _options(
         "walltime",
         type=_walltime,
         metavar="TIME",
-        help="How long each call may take, as 2:00:00 or in seconds.",
+        help="How long each call may take: 2:00:00, for example, or seconds.",
     ),
 )
 """Adds the same options, and the walltime of calls."""

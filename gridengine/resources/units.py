@@ -37,7 +37,7 @@ def parse_seconds(name: str, value: float | str) -> float:
     if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not a time",
-            hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds",
+            hint="write [d-]hh:mm:ss, such as 2:00:00 or 1-12:30:00, or a number of seconds",
         )
     return total
 

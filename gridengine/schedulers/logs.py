@@ -40,7 +40,9 @@ begins with the time, and names the signal.
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether a log is empty, or says only that its job was cancelled, so that it can go."""
+    """Return whether a log is empty, or says only that its job was cancelled: then it may be
+    removed.
+    """
     try:
         size = path.stat().st_size
     except (OSError, ValueError):  # a worker may name anything
@@ -59,7 +61,9 @@ NO_ANSWER = "gets no answer of its dispatcher"
 
 
 def unanswered(path: str) -> str:
-    """Return the dispatcher's addresses that a worker tried in vain, and why, from its log."""
+    """Return, from a worker's log, the dispatcher's addresses that the worker tried in vain, and
+    why.
+    """
     found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
     return found[1] if found else ""
 

@@ -20,7 +20,7 @@ def reduction(lazy: object) -> Any:
 
 
 def path_of(lazy: object) -> str:
-    """Return the path that it imports, as `package.module` or `module.function`."""
+    """Return the path that it imports, such as `package.module` or `module.function`."""
     return repr(lazy).split("'")[1]  # nothing else has the path
 
 

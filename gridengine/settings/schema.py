@@ -35,7 +35,7 @@ Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Ports: TypeAlias = Annotated[
     str,
-    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
+    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, such as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[

@@ -297,8 +297,7 @@ class CoreState:
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
-        least = 0 if self.policy.keeps_others else 1  # nothing is known of a kind whose methods
-        raise
+        least = 0 if self.policy.keeps_others else 1  # a user's kind may raise
         for queue in self.queues.values():
             if queue.calls and (fitting := max(self._fitting(queue.demand), least)):
                 needed[queue.provisioner] += -(-queue.calls * slots // fitting)

@@ -33,7 +33,7 @@ from tests.support.fake_dispatcher import FakeScheduler
         (
             {"retry_on": (OSError, "ValueError")},
             TypeError,
-            "retry_on must be exception classes, as (OSError,), not 'ValueError'",
+            "retry_on must be exception classes, such as (OSError,), not 'ValueError'",
         ),
         ({"retry_on": "OSError"}, TypeError, "as (OSError,), not 'OSError'"),
         ({"retry_on": int}, TypeError, "as (OSError,), not <class 'int'>"),
