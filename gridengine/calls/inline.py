@@ -357,11 +357,11 @@ class InlineRun:
 
 
 class InlineDispatcher(Dispatcher):
-    """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
+    """Runs tasks before `submit` returns. Arguments and results are pickled nevertheless, so that
     objects that cannot be pickled are noticed here too.
 
-    No limit of time or memory is enforced; the first use of each is warned of. Nothing can end a
-    call in the caller's own process, and a call in a debugger is not late.
+    No limit of time or memory is enforced; a warning says so at the first limit of each kind.
+    Nothing can end a call in the caller's own process, and a call in a debugger is not late.
     """
 
     at_once = True
@@ -372,7 +372,7 @@ class InlineDispatcher(Dispatcher):
         """The tasks that run now, by number. There may be several, because calls may submit others.
         """
         self.ignored: set[str] = set()
-        """The kinds of limits that were warned of."""
+        """The kinds of limits for which a warning was logged."""
         self._closed = False
         self.results: dict[int, ResultData] = {}
         """The results that calls may refer to, by reference."""
@@ -419,8 +419,8 @@ class InlineDispatcher(Dispatcher):
                 del self._runs[task.id]
 
     def _check_circle(self, inputs: Iterable[int]) -> None:
-        """Refuse to wait for a call that this thread is inside of, or that waits, in another
-        thread, for such a call.
+        """Refuse to wait for a call that this thread is running, or for a call in another thread
+        that itself waits for such a call.
         """
         needed = deque[tuple[int, tuple[str, ...]]]((reference, ()) for reference in inputs)
         while needed:
@@ -439,12 +439,12 @@ class InlineDispatcher(Dispatcher):
             needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
-        """Accept any demand: this process is taken to have exactly the resources that a call asks
-        for.
+        """Accept any demand: this process counts as having exactly the resources that a call
+        requests.
         """
 
     def _request(self, request: Request, /) -> None:
-        """Carry out a request that concerns something here. A call cannot be interrupted: its
+        """Carry out a request that concerns this process. A call cannot be interrupted: its
         cancellation is handled when the call that runs has ended.
         """
         if isinstance(request, ClientCancel):

@@ -1,4 +1,6 @@
-"""Shared by commands: their help and options; words, tables, and JSON for scripts."""
+"""The common part of commands: their help and options; and output as words, tables, and JSON for
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def folded(words: str, stream: TextIO) -> str:
     """Return words for people, folded at blanks to the width of the terminal; unchanged if the
-    stream is no terminal.
+    stream is not a terminal.
     """
     if not stream.isatty():
         return words

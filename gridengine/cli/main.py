@@ -1,5 +1,5 @@
-"""The command line, with the commands `settings`, `up` and `doctor`. Other commands have modules of
-their own names. Nothing is decided here.
+"""The command line, with the command `settings`. Other commands have modules of their own
+(`MODULES`). Nothing is decided here.
 """
 
 from __future__ import annotations

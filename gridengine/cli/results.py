@@ -88,7 +88,9 @@ def results_command(
 
 
 def _missing(run: NamedRun, results: Sequence[Any]) -> str:
-    """Return how many calls have no result, why, and what gives them one; empty if all have."""
+    """Return how many calls have no result, why, and how they will get one; empty if all have
+    results.
+    """
     left = sum(isinstance(one, Pending) for one in results)
     failed = sum(isinstance(one, BaseException) for one in results) - left
     parts = []
@@ -120,7 +122,7 @@ def _plain(value: Any) -> Any:
     """Return the JSON form of a value that `json` does not know.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the value has no JSON form.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return vars(value) if hasattr(value, "__dict__") else dataclasses.asdict(value)

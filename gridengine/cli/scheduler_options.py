@@ -155,7 +155,7 @@ _how_it_starts = (
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)
-"""Adds the options for what starts workers, and how."""
+"""Adds the options for the scheduler and its workers."""
 dispatcher_options = _options(_which_of_dispatcher, *_how_it_starts)
 """Adds the same options for a dispatcher, which need not start any workers."""
 _KINDS: Mapping[str, Callable[[Any], Resource]] = {
@@ -199,7 +199,7 @@ _held = (
     click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
 )
 held_options = _options(*_held)
-"""Adds the options for what workers have as long as they stay."""
+"""Adds the options for the resources that workers have as long as they stay."""
 resource_options = _options(
     *_held,
     click.option(

@@ -103,8 +103,8 @@ def _none(which: str) -> ConfigurationError:
 
 
 def scheduler_of(file: Path) -> str | None:
-    """Return the name of the scheduler that starts a dispatcher's workers; None if nothing does, or
-    it is unknown.
+    """Return the name of the scheduler that starts a dispatcher's workers; None if there is none,
+    or it is unknown.
     """
     found = Connection.load(file).scheduler if file.exists() else ""
     return found if found in STARTERS else None
@@ -347,10 +347,10 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
 
 
 def _check_shared(folder: DispatcherFolder) -> None:
-    """Check that the calls of a stand-alone dispatcher share workers, as far as its files tell.
+    """Check that the calls of a stand-alone dispatcher share its workers, as far as its files tell.
 
     Raises:
-        ConfigurationError: each worker has what the calls ask for that it was started for.
+        ConfigurationError: they do not: each worker has the resources that its calls request.
     """
     if not folder.options_file.exists():
         return

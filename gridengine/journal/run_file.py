@@ -134,7 +134,8 @@ def read_result(connection: sqlite3.Connection, row: int) -> list[Buffer]:
     """Return the payload of a row of results.
 
     Raises:
-        VersionMismatch: it has code of another Python, and was written before code said of which.
+        VersionMismatch: the payload has code of another version of Python, and is so old that the
+            code does not name its version.
     """
     [[python, blob]] = connection.execute(
         "SELECT python, results.payload FROM results JOIN blocks ON blocks.id = block "
@@ -218,8 +219,8 @@ class RunFile:
         return self._reader
 
     def begin(self, *, anew: bool = False) -> int:
-        """Begin a map (or the like) of this process's session; return the number of its first call.
-        With `anew`, earlier results do not count any more.
+        """Begin a map, or a similar request, of this process's session; return the number of its
+        first call. With `anew`, earlier results do not count any more.
         """
         if not self._began or anew:
             self._began = True
@@ -229,7 +230,7 @@ class RunFile:
         return next(self._maps) * MOST_CALLS
 
     def function(self, key: FunctionKey, payload: Payload) -> int:
-        """Return the number of this version of a function; add it if it is new."""
+        """Return the number of this version of a function; a new version is added."""
         if key.digest not in self._ids:
             number = self._ids[key.digest] = next(self._function_numbers)
             about = (number, key.name, key.digest, platform.python_version())

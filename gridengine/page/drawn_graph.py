@@ -20,7 +20,7 @@ DONE, FAILED = "done", "failed"
 
 
 class Drawn(Struct, frozen=True):
-    """A node: its call, its state, and its layer. All nodes that it comes after are in earlier
+    """A node: its call, its state, and its layer. All nodes whose results it needs are in earlier
     layers.
     """
 

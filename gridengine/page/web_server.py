@@ -1,6 +1,6 @@
 """The page's answers to requests: files, tables, events, and actions.
 
-Serve the page on this machine's loopback address, until it is told to end.
+It is served on this machine's loopback address, until the process is told to end.
 """
 
 from __future__ import annotations

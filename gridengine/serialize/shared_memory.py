@@ -37,7 +37,7 @@ MOST_BLOCKS = 200
 processes that need them, like other buffers.
 """
 IDLE_BYTES = 16_000_000
-"""So many bytes of functions that no call uses are kept. A larger function is released at once, so
+"""Unused functions are kept up to this many bytes. A larger function is released at once, so
 there is little use in recognizing it later.
 """
 _ALIGNMENT = 64

@@ -1,5 +1,5 @@
-"""Define every setting (name, type, default), and convert and check given values. docs/settings.md
-says what each means; a test checks that it names all.
+"""The definition of each setting (name, type, default), and the checks and conversions of given
+values. docs/settings.md says what each means; a test checks that it names all.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Settings(Struct, frozen=True):
         """The ports in `ports`; an empty range when any port will do.
 
         Raises:
-            ConfigurationError: `ports` is no range of ports.
+            ConfigurationError: `ports` is not a range of ports.
         """
         if not self.ports:
             return range(0)

@@ -69,8 +69,8 @@ def said_by(name: str) -> str:
 
 def said_in(words: str, prefix: str) -> str:
     """Return, for the end of an error's text, the settings with this prefix whose values occur in
-    `words`, and the source of each; empty when there is none, or the settings cannot be read any
-    more.
+    `words`, and the source of each. Empty when there is none, or when the settings can no longer be
+    read.
     """
     try:
         said = _said(os.environ)
@@ -92,7 +92,7 @@ def _stands_in(words: str, start: str, brace: str) -> bool:
 
 
 def _said(environment: Mapping[str, str]) -> dict[str, Setting]:
-    """Return all settings that differ from the defaults' source."""
+    """Return all settings that a file or the environment sets."""
     return {
         name: one
         for layer in (*read_files(environment), from_environment(environment))
@@ -105,8 +105,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
     be set in a file.
 
     Raises:
-        ConfigurationError: a value has not its setting's type, or a number is not positive; or a
-        variable with our prefix is no setting.
+        ConfigurationError: a value does not fit its setting's type, or a number is not positive; or
+            a
+        variable with our prefix is not a setting.
     """
     said = [name for name in environment if name.startswith(PREFIX)]
     if not said:
