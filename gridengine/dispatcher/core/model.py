@@ -243,7 +243,7 @@ class TaskQueue:
     idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
         early, since calls are quick and none of their runs is late. reserved: by `floor`, the slot
         groups whose free slots are reserved for calls deeper than the floor.
-    asked_level, asked_depth: of the calls for which the packer was asked.
+    asked_level, asked_depth: the level and depth of the calls for which the packer was asked.
     hard, soft: the seconds that a call may take, and is expected to take.
     """
 
