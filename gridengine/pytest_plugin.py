@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     words = (
         f"where calls run in tests that use the fixture gridengine_scheduler: {INLINE} (the "
         f"default: in the test's own thread), {PROCESSES} (of this machine), {TCP} (a stand-alone "
-        "dispatcher with workers on this machine), or the name of another scheduler, as slurm"
+        "dispatcher with workers on this machine), or the name of another scheduler, such as slurm"
     )
     group = parser.getgroup("gridengine")
     group.addoption("--gridengine", metavar="WHERE", default=None, help=words)

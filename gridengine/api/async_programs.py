@@ -189,7 +189,7 @@ def run(
         )
     check_async(main)
     if not (callable(main) or isinstance(main, Iterable)):
-        raise TypeError(f"main must be an `async def`, which run calls, or a list, not {main!r}")
+        raise TypeError(f"main must be an `async def` or a list of them, not {main!r}")
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
         token = CURRENT.set(Program(executor))

@@ -238,7 +238,7 @@ class Delayed:
             )
         if name == "add_done_callback":  # asyncio.wait would wait for ever
             raise AttributeError(
-                "a value that is not there yet is no future: await it, or take "
+                "a value that is not there yet is not a future: await it, or take "
                 "asyncio.ensure_future() of it"
             )
         return _delayed(getattr, self, name)
@@ -282,16 +282,18 @@ class Delayed:
         raise TypeError(f"attribute {name} of a value that is not there yet cannot be deleted")
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a value that is not there yet is neither true nor false: ask its result()")
+        raise TypeError(
+            "a value that is not there yet is neither true nor false: take its result()"
+        )
 
     def __delitem__(self, key: object) -> NoReturn:
         raise TypeError("an item of a value that is not there yet cannot be deleted")
 
     def __contains__(self, item: object) -> NoReturn:
-        raise TypeError("what is in a value that is not there yet is unknown: ask its result()")
+        raise TypeError("what is in a value that is not there yet is unknown: take its result()")
 
     def _as_number(self) -> NoReturn:
-        raise TypeError("a value that is not there yet is no number: ask its result()")
+        raise TypeError("a value that is not there yet is not a number: take its result()")
 
     __int__ = __float__ = __complex__ = __index__ = _as_number
 

@@ -139,7 +139,7 @@ def settings(as_json: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
+    table = Table("setting", "value", "set by", box=None, pad_edge=False, header_style="bold")
     for name, one in said.items():
         style = "dim" if one.by == "default" else ""
         table.add_row(text(name), text(shown(one.value)), text(one.by, style))

@@ -59,7 +59,7 @@ def _notes(one: RunSummary) -> Iterator[str]:
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (
                 f"{one.name}: the dispatcher {folder.name} has calls of it; `gridengine results "
-                f"{one.name}` takes what has come of them"
+                f"{one.name}` takes the results that they have by now"
             )
 
 

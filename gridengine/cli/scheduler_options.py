@@ -76,7 +76,7 @@ class CommandWords(_ParamType):
         try:
             words = shlex.split(value)
         except ValueError as error:
-            self.fail(f"{value!r} is no command: {error}", param, ctx)
+            self.fail(f"{value!r} is not a command: {error}", param, ctx)
         return words if len(words) > 1 else value
 
 
@@ -109,8 +109,8 @@ _NODES = (
         "--python",
         type=CommandWords(),
         metavar="COMMAND",
-        help="The Python on the nodes, or a command that acts as one, as 'uv run python' (default: "
-        "this one).",
+        help="The Python on the nodes, or a command that acts as one, such as 'uv run python' "
+        "(default: this one).",
     ),
     click.option(
         "--container",
@@ -131,14 +131,16 @@ _how_it_starts = (
     click.option(
         "--min-workers",
         type=click.IntRange(min=0),
-        help="How many workers stay though they have nothing to do (default: none).",
+        help="How many workers stay even when they are idle (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
-    click.option("--account", help="Whose account the jobs go to."),
+    click.option("--account", help="The account to which the jobs are charged."),
     click.option("--qos", help="Slurm's --qos."),
     click.option("--queue", help="The queue that workers wait in."),
-    click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
-    click.option("--native", help="More options of the batch system, as they are."),
+    click.option(
+        "--parallel-environment", metavar="PE", help="Grid Engine's -pe, such as 'smp 4'."
+    ),
+    click.option("--native", help="More options of the batch system, passed on unchanged."),
     *_NODES,
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
@@ -151,7 +153,7 @@ _how_it_starts = (
         "--start-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Calls fail that wait longer for their first worker (default: they wait for ever).",
+        help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)
@@ -183,7 +185,7 @@ def _walltime(text: str) -> float | str:
     try:
         return text if ":" in text else float(text)
     except ValueError:
-        words = f"{text!r} is no time; write 2:00:00, or seconds"
+        words = f"{text!r} is not a time; write 2:00:00, or seconds"
         raise click.BadParameter(words) from None
 
 

@@ -357,10 +357,10 @@ def _check_shared(folder: DispatcherFolder) -> None:
     options = folder.options()
     if options.scheduler in {one.name for one in BATCH_SYSTEMS} and not options.resources:
         raise ConfigurationError(
-            f"the dispatcher {folder.name} takes no workers that say what they hold: its calls "
-            "have cluster jobs of their own, each with what its calls ask for",
-            hint="leave out --cores and its like; or start the dispatcher with what its workers "
-            "hold, for calls to share them: gridengine dispatcher start "
+            f"the dispatcher {folder.name} takes no workers with resources of their own: each of "
+            "its cluster jobs has the resources that its calls request",
+            hint="leave out --cores and similar options; or start the dispatcher with the "
+            "resources of its workers, so that calls share them: gridengine dispatcher start "
             f"{folder.name} --cores 4",
         )
 

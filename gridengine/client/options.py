@@ -88,7 +88,7 @@ class CallOptions(Struct, frozen=True):
         if self.resources is not None:
             if not isinstance(self.resources, Resource):
                 raise TypeError(
-                    f"resources must be resources, as Memory(0.5), not {self.resources!r}"
+                    f"resources must be resources, such as Memory(0.5), not {self.resources!r}"
                 )
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)

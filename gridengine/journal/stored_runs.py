@@ -218,8 +218,8 @@ def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:
     )
     if minor_version(python) != PYTHON:
         raise VersionMismatch(
-            f"{name} was kept by Python {python}, and this is Python {platform.python_version()}, "
-            "which cannot load it, nor the classes of its script",
+            f"{name} was stored by Python {python}, and this is Python {platform.python_version()}"
+            ", which cannot load it, nor the classes of its script",
             hint=f"use Python {minor_version(python)}; or run the script again with this one: it "
             "makes the calls anew, and deletes nothing",
         )

@@ -54,7 +54,7 @@ class GraphMemory:
         """Take in an answer, and return the graph to draw."""
         told = answer.graph
         if told is None:
-            raise ValueError("this is no answer about a graph")
+            raise ValueError("this is not an answer about a graph")
         if answer.identity.run_id != self._run:
             self._run, self._nodes, self._functions = answer.identity.run_id, {}, {}
         if told.count > len(told.nodes):

@@ -236,7 +236,7 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigurationError(
-            f"port {port} cannot be had: {error.strerror}", hint="say another --port, or none"
+            f"port {port} cannot be used: {error.strerror}", hint="name another --port, or none"
         ) from error
     return sock
 

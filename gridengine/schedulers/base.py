@@ -227,7 +227,7 @@ choice, or the best that is here.
 def check_resources(name: str, value: object) -> None:
     """Raise a TypeError that names the argument, unless its value is resources."""
     if not isinstance(value, Resource):
-        raise TypeError(f"{name} must be resources, as Cores(4) & Memory(8), not {value!r}")
+        raise TypeError(f"{name} must be resources, such as Cores(4) & Memory(8), not {value!r}")
 
 
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

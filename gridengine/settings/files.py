@@ -92,7 +92,9 @@ def _read(path: Path) -> str | None:
             f"cannot read the settings in {path}: {said}", hint=hint
         ) from error
     if len(content) > MOST_BYTES:
-        raise ConfigurationError(f"{path} is no settings file: it has more than {MOST_BYTES} bytes")
+        raise ConfigurationError(
+            f"{path} is not a settings file: it has more than {MOST_BYTES} bytes"
+        )
     return text
 
 

@@ -148,7 +148,7 @@ class Settings(Struct, frozen=True):
         first, last = map(int, self.ports.split("-"))
         if not 0 < first <= last < 1 << 16:
             raise ConfigurationError(
-                f"ports={self.ports!r} is no range of ports: the first is 1 at least, the last "
+                f"ports={self.ports!r} is not a range of ports: the first is 1 at least, the last "
                 "65535 at most, and not before the first"
             )
         return range(first, last + 1)

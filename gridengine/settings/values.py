@@ -77,7 +77,7 @@ def said_in(words: str, prefix: str) -> str:
     except ConfigurationError:
         said = {}
     found = [
-        f"{name} = {value!r} is said by {one.by}"
+        f"{name} = {value!r} is set by {one.by}"
         for name, one in said.items()
         if name.startswith(prefix)
         for value in (one.value.values() if isinstance(one.value, Mapping) else [one.value])
@@ -125,7 +125,8 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
                 word.lower(), setting_types(), lambda name: PREFIX + name.replace(".", "_").upper()
             )
             raise ConfigurationError(
-                f"{variable} is no setting's variable", hint=f"unset it, or correct it: {hint}"
+                f"{variable} is not the variable of a setting",
+                hint=f"unset it, or correct it: {hint}",
             )
     return found
 
@@ -133,7 +134,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
 def _parsed(variable: str, kind: Any, text: str) -> Any:
     if kind is Names:
         raise ConfigurationError(
-            f"{variable} cannot be said in the environment", hint="write it into a settings file"
+            f"{variable} cannot be set in the environment", hint="write it into a settings file"
         )
     try:
         return from_text(text, kind)

@@ -355,7 +355,7 @@ def _row(one: FunctionStatus) -> list[object]:
 
 
 def merged(before: Status, after: Status) -> Status:
-    """Return the later status, with the latest events of both and the sum of the left-out counts."""
+    """Return the later status, with the latest events and the left-out counts of both."""
     passed = after.elapsed_seconds - before.elapsed_seconds
     events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
     events += after.events

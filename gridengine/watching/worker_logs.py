@@ -101,7 +101,7 @@ def _why_none(answer: Answer, which: str) -> str:
     found = explain_call(answer, which) or explain_ended(answer, which)
     words = [str(one).rstrip(".") for one in found[:1]]
     if which and not found:
-        words.append(f"{which!r} is no call that runs or has ended, no worker, and no log's name")
+        words.append(f"{which!r} names no call that runs or has ended, no worker and no log")
     if answer.status.local and not answer.identity.home:
         words.append(NO_LOG.format(shlex.quote(answer.identity.name)))
     elif found or not which:

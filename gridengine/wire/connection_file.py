@@ -233,7 +233,7 @@ def make_private_folder(path: Path) -> Path:
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(
-            f"cannot make the folder {path} (run_directory is said by {said_by('run_directory')}): "
+            f"cannot make the folder {path} (run_directory is set by {said_by('run_directory')}): "
             f"{error.strerror}",
             hint=hint,
         ) from None

@@ -194,7 +194,7 @@ def next_call(made: Any) -> NextCall:
         kwargs = getattr(made, "keywords", {})
     if not callable(function):
         raise ConfigurationError(
-            f"checkpoint() returned {safe_repr(made)}, which is no call",
+            f"checkpoint() returned {safe_repr(made)}, which is not a call",
             hint="return functools.partial(self, *args, **kwargs), submitit's DelayedSubmission, "
             "or None if the call is not to go on",
         )

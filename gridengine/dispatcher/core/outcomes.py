@@ -120,8 +120,8 @@ def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> T
     """
     seconds = worker.leave_at - began
     text = (
-        f"{name_of(span, span.start)} took longer than its worker may be there: of its "
-        f"walltime {seconds:.1f} s were left when it began"
+        f"{name_of(span, span.start)} took longer than its worker could stay: {seconds:.1f} s of "
+        "the worker's walltime were left when it began"
     )
     hint = (
         "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
@@ -139,7 +139,8 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
     if isinstance(cause, GridEngineError):
         return cause
     error = ConfigurationError(
-        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class"
+        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}",
+        hint="see the methods of its class",
     )
     error.__cause__ = cause
     return error

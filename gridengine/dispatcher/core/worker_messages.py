@@ -185,7 +185,7 @@ def returned(
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(state.now)
-        words = message.reason or "it gave back all it was given"
+        words = message.reason or "it gave back all its calls"
         worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}")
         return
     for run in runs:
@@ -288,7 +288,7 @@ def _fits(result: messages.Result, run: Run) -> bool:
 _OUTCOMES = {
     messages.VALUES: "it returned",
     messages.RAISED: "it raised an exception",
-    messages.RETRYABLE: "it raised an exception of those to be retried",
+    messages.RETRYABLE: "it raised an exception after which calls are retried",
     messages.OUT_OF_MEMORY: "it ran out of memory",
     messages.INTERRUPTED: "it stopped, since its worker was to leave",
 }

@@ -107,9 +107,10 @@ def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
         return None
     if state.shared is None:
         raise ConfigurationError(
-            "calls of this dispatcher have workers of their own, each with what its calls ask for",
-            hint="start this worker without --cores and its like; or the dispatcher with what its "
-            "workers hold, for calls to share them (--cores 4; in a script worker_resources=)",
+            "each worker of this dispatcher has the resources that its own calls request",
+            hint="start this worker without --cores and similar options; or the dispatcher with "
+            "the resources of its workers, so that calls share them (--cores 4; in a script "
+            "worker_resources=)",
         )
     try:
         return booked(decode_demand([*hello.resources], 1.0).resources)
@@ -258,7 +259,7 @@ def _say_connected(state: CoreState, worker: Worker, launch: LaunchedWorker) -> 
     state.say(state.log.connected(worker.hello, worker.job, after, state.now))
 
 
-LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
+LEFT_OUT = "its dispatcher was started again, and the outcome of the call is not known"
 
 
 def assign_restored(state: CoreState, event: Restored) -> None:

@@ -372,7 +372,7 @@ class ClientListener:
             )
         if peer in self._server.watchers:
             if sum(one.number == WATCHER for one in self._clients.values()) >= MOST_WATCHERS:
-                return self._refuse(peer, Refuse("very many watch this dispatcher already"))
+                return self._refuse(peer, Refuse("too many watch this dispatcher already"))
             client = RemoteClient(self._table, (peer, 0), WATCHER, self._server.send)
         else:
             client = self._table.add(RemoteClient, (peer, 0), self._server.send, message.resumes)

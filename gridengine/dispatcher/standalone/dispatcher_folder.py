@@ -101,7 +101,7 @@ class DispatcherFolder(NamedTuple):
         """
         if not is_name(name):
             raise ConfigurationError(
-                f"{name!r} is no name for a dispatcher",
+                f"{name!r} is not a name for a dispatcher",
                 hint="up to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
                 "first",
             )

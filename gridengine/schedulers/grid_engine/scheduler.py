@@ -78,8 +78,8 @@ def library_path(given: object) -> str:
         return path
     if not Path(path).is_file():
         raise ConfigurationError(
-            f"drmaa_library={path!r} is no file",
-            hint="it is the path of a library, as /opt/lib/libdrmaa.so",
+            f"drmaa_library={path!r} is not a file",
+            hint="it is the path of a library, such as /opt/lib/libdrmaa.so",
         )
     return str(Path(path).absolute())
 

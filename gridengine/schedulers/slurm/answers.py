@@ -283,7 +283,7 @@ def ids_of(job: str, tasks: str) -> list[str]:
     found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
     spans = [span for span in found if span is not None]
     if not job.isdecimal() or len(spans) < len(several):
-        raise ValueError(f"{job!r} with {tasks!r} is no id of a job")
+        raise ValueError(f"{job!r} with {tasks!r} is not the id of a job")
     ids = [
         f"{job}_{number}"
         for span in spans

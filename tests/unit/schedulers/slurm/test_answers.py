@@ -239,7 +239,7 @@ def test_ids_of_arrays_are_read_in_every_form(tasks: str, ids: list[str]) -> Non
     ],
 )
 def test_what_is_no_id_is_not_guessed_at(job: str, tasks: str) -> None:
-    with pytest.raises(ValueError, match="is no id of a job"):
+    with pytest.raises(ValueError, match="is not the id of a job"):
         ids_of(job, tasks)
 
 
