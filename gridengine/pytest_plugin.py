@@ -115,8 +115,8 @@ def _open_dispatcher(stack: contextlib.ExitStack, mark: str) -> tuple[Scheduler,
 
 
 def _left(mark: str, folder: Path | None) -> list[str]:
-    """Return what the workers with this mark have left behind after some time to leave: processes,
-    and the folder, in words.
+    """Return, in words, the processes and the folder that workers with this mark have left behind
+    after some time to leave.
     """
     import psutil
 

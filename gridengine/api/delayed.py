@@ -162,7 +162,7 @@ class Delayed:
 
         Raises:
             TimeoutError: a result has not come by then.
-            Exception: what a call, or an operator, raised.
+            Exception: the exception of a call or an operator.
         """
 
         def resolve(value: Any) -> Any:

@@ -369,6 +369,6 @@ class Job(JobResult):
 
 
 def _require(condition: bool, message: str) -> None:
-    """Raise what `multiprocessing` raises for misuse, under `python -O` too."""
+    """Raise the error that `multiprocessing` raises for misuse, also under `python -O`."""
     if not condition:
         raise AssertionError(message)

@@ -81,7 +81,7 @@ class Program:
         check: raise `ProgramFailed` when the program fails.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class LineProgram:
         env: variables besides those of the call.
 
     Raises:
-        ConfigurationError: an argument is not what it must be.
+        ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(

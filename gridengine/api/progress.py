@@ -263,7 +263,7 @@ class ProgressBar:
         snapshot: called at each drawing for the number of running calls.
         shown: whether it may appear; None follows the setting. Or a bar of the user's, or a
             callable that makes one, which is updated from the first call on.
-        label: what is in progress, for people.
+        label: the name of the calls in progress, for people.
     """
 
     def __init__(

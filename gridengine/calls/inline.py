@@ -2,7 +2,7 @@
 
 Each submission has a core of its own. The same core as elsewhere decides what runs, what is
 repeated, and how calls fail; here it has one worker, this thread, and messages reach the worker by
-a function call. What jobs print is copied on its way to the caller's streams.
+a function call. The output of jobs is copied on its way to the caller's streams.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ _STREAMS = threading.RLock()
 
 @contextlib.contextmanager
 def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Copy what is written to `sys.stdout` and `sys.stderr` during this context; the streams still
-    get it too.
+    """Copy the text that is written to `sys.stdout` and `sys.stderr` during this context; the
+    streams still get it too.
     """
     copies = io.StringIO(), io.StringIO()
     if not wanted:
@@ -104,8 +104,8 @@ def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 @contextlib.contextmanager
 def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
-    """Copy what is written to one stream of `sys`. Calls in several threads may enter and leave in
-    any order.
+    """Copy the text that is written to one stream of `sys`. Calls in several threads may enter and
+    leave in any order.
     """
     with _STREAMS:
         present = getattr(sys, name)

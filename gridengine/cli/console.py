@@ -44,7 +44,7 @@ def command(name: str, *, short_help: str) -> Callable[[Callable[..., Any]], Com
 
 
 def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
-    """Return the option `--json`, with what its output holds."""
+    """Return the option `--json`; `holds` describes its output."""
     return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
 
 

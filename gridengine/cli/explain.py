@@ -85,8 +85,8 @@ def _of_ended(answer: Answer, which: str) -> list[Explanation]:
 
 
 def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
-    """Return a dispatcher's status, limited to what `words` name. If workers wait in the batch
-    system's queue, ask the batch system for its reasons first.
+    """Return a dispatcher's status, limited to the workers and calls that `words` name. If workers
+    wait in the batch system's queue, ask the batch system for its reasons first.
     """
     answer = watched.ask(most=MOST_SAMPLED, words=words)
     if not any(one.queued for one in answer.status.launches):

@@ -121,7 +121,7 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 
 
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
-    """Return what would be submitted for this many workers, without submitting it."""
+    """Return the submission of this many workers, without submitting it."""
     if scheduler.local:
         return TcpProcessLauncher(connection).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)

@@ -312,8 +312,8 @@ class GraphSubmission(OutcomeListener):
         return futures
 
     def _send(self) -> None:
-        """Supply shared data and failures, submit the tasks, and release all references: tasks keep
-        what they need.
+        """Supply shared data and failures, submit the tasks, and release all references: tasks hold
+        the references that they need.
         """
         references = [reference for reference, _ in self._supplied]
         try:

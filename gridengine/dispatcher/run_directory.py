@@ -75,7 +75,7 @@ class StoredIdentity(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Home(Struct, frozen=True):
     """The folder of a stand-alone dispatcher, and the identity stored in it. `epoch` is the
-    dispatcher's epoch; 0 without a journal. `output` are the descriptors for what calls print on
+    dispatcher's epoch; 0 without a journal. `output` are the descriptors for the output of calls on
     this machine; without them, it goes to a log in the folder.
     """
 

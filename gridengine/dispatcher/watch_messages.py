@@ -111,7 +111,7 @@ class Answer(Struct, frozen=True):
     settings: as texts.
     received, sent: how many messages workers have sent, and were sent, by kind; one message may
     carry several.
-    printed: the beginning and the end of what calls have printed, if no log has it.
+    printed: the beginning and the end of the output of calls, if no log has it.
     killed: the dispatcher's process was killed, and only its identity is known.
     error: why the request was refused; empty if it was not.
     """

@@ -345,7 +345,7 @@ def _last_ids(reader: sqlite3.Connection | None) -> tuple[int, int, int]:
 
 
 def script() -> str:
-    """Return what the user runs: the script's path, or "a prompt"."""
+    """Return a name for the program that the user runs: the script's path, or "a prompt"."""
     first = sys.argv[0] if sys.argv else ""
     return str(Path(first).absolute()) if first not in ("", "-", "-c") else "a prompt"
 

@@ -4,7 +4,7 @@ WTime("2:00:00")`.
 Users write requests. Schedulers translate them into options of the batch system. The core assigns
 calls to holders, which keep account of what is free.
 
-    request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and what it gave
+    request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and resources
                                                 ^ holders come (open) and go (shut)
 
 Read `base` first, then `kinds`. `units` reads times and amounts of memory, `demand` is the request

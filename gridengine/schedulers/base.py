@@ -1,5 +1,5 @@
-"""`Scheduler`: what a user holds. It has settings, and makes the launcher that starts, watches and
-stops workers.
+"""`Scheduler`: the object that a user makes. It has settings, and makes the launcher that starts,
+watches and stops workers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Scheduler:
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """What each worker holds, for calls to share; None is what one call requests."""
+    """The resources of each worker, which calls share; None gives it those that one call
+    requests."""
 
     walltime: float | None = None
     """For how many seconds a worker may run; None if the user gives no limit."""
@@ -70,7 +71,7 @@ class Scheduler:
         "leave it out: calls that a call makes run where it does; or make one in the call",
         "return plain data",
     )
-    """What to do instead of passing a scheduler to a call, and instead of returning one."""
+    """The remedies for passing a scheduler to a call, and for returning one."""
 
     def __init__(
         self, *, max_workers: int, min_workers: int = 0, start_timeout: float | None = None

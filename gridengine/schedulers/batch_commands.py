@@ -1,9 +1,9 @@
 """`BatchCommands`: how the commands of one batch system are called, and what their output means.
 
-In: an array of workers to submit, what calls request, the output of commands. Out: argument lists,
-and the state of cluster jobs. Everything here and in the class of a system is pure: it starts no
-process, opens no file and reads no clock. `command_launcher` runs the commands, each with a time
-limit; it submits, lists and cancels for all systems alike.
+In: an array of workers to submit, the requests of calls, the output of commands. Out: argument
+lists, and the state of cluster jobs. Everything here and in the class of a system is pure: it
+starts no process, opens no file and reads no clock. `command_launcher` runs the commands, each with
+a time limit; it submits, lists and cancels for all systems alike.
 
 A system is one class derived from `BatchCommands`, in a module of its own, beside a
 `CommandScheduler` that names the class. `docs/batch-systems.md` has a whole one, for a system whose
@@ -66,7 +66,7 @@ class WorkerArray:
             that is no array.
         script: the absolute path of the bash script that each task runs. It has a `#!` line, may be
             executed (0700), and is in the run directory, which all nodes must see.
-        options: what the user and the calls request, made by `requests.worker_options`.
+        options: the requests of the user and of the calls, made by `requests.worker_options`.
         log: returns the path of a task's log, given the word that stands for the task: its number,
             or a placeholder that the batch system replaces by its number or id (`%a`). Standard
             output and standard error must both go there, unbuffered, written from the task's node:
@@ -157,7 +157,7 @@ class BatchCommands(BatchWords):
     commands: tuple[str, ...]
     """The commands that must be in PATH; the first one submits."""
     server_name = "server"
-    """What the system calls the process that answers its commands."""
+    """The system's name for the process that answers its commands."""
     package: str = ""
     """Where the commands come from, for `gridengine doctor`, such as "Debian: slurm-client"."""
     tested = True
@@ -169,7 +169,7 @@ class BatchCommands(BatchWords):
     first_lines = ""
     """Shell lines that begin each worker's script, before the prologue."""
 
-    # What their words mean, besides refusals.
+    # The meanings of their words, besides refusals.
 
     away: re.Pattern[str] = NOTHING
     """The system cannot be reached: nothing is known, and it is asked again."""
@@ -180,15 +180,15 @@ class BatchCommands(BatchWords):
     (`own_jobs`), such a limit allows none at all; the values are remedies.
     """
     retrying: bytes = b""
-    """What a command writes to standard error if it waits and retries by itself: it is killed then,
-    before its time limit.
+    """The text that a command writes to standard error if it waits and retries by itself. Then it
+    is killed before its time limit.
     """
 
     # The environment of commands.
 
     foreign: tuple[str, ...] = ()
-    """How variables begin that commands must not see: those of the job that this process runs in,
-    and those that change what commands print or wait for.
+    """The beginnings of the names of variables that commands must not see: those of the job in
+    which this process runs, and those that change what commands print or wait for.
     """
     kept: re.Pattern[str] = NOTHING
     """The whole names of variables that commands see all the same: they say which system it is and
@@ -209,7 +209,7 @@ class BatchCommands(BatchWords):
         """
         return ""
 
-    # What the site allows.
+    # The limits of the site.
 
     def questions(self) -> Sequence[Argv]:
         """Return commands that tell what the site allows and lacks. They are run once, before the
@@ -314,7 +314,7 @@ class BatchCommands(BatchWords):
         """
         return ()
 
-    # What `gridengine doctor` and `best_available()` ask.
+    # The questions of `gridengine doctor` and `best_available()`.
 
     def version(self) -> Argv:
         """Return the command that prints the version on its first line."""
@@ -335,7 +335,7 @@ class BatchCommands(BatchWords):
         return self.ping()
 
     queue_name = "queue"
-    """What the system calls a queue; the setting of this name says which one workers wait in."""
+    """The system's word for a queue; the setting of this name says in which queue workers wait."""
 
     def queues(self) -> Argv:
         """Return the command that lists the queues; by default none."""

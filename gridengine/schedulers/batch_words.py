@@ -71,7 +71,7 @@ class BatchWords(ABC):
     title: str
     """Its name for people."""
 
-    # What its refusals mean.
+    # The meanings of its refusals.
 
     later: re.Pattern[str] = NOTHING
     """A limit on jobs is reached: fewer are submitted, or the same later."""

@@ -108,7 +108,7 @@ class HTCondorCommands(BatchCommands):
         return [f"{name}={'true' if value is True else option_text(name, value)}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what submit commands set; their names ignore case."""
+        """Return the values that submit commands set; case does not matter in their names."""
         parts = ((word, *word.partition("=")) for word in options)
         return {name.strip().lower(): (value.strip(), word) for word, name, _, value in parts}
 

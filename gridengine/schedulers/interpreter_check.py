@@ -49,7 +49,7 @@ def check_interpreter(
     `wait` seconds at most. `folder` is where run directories are.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
     words = () if container is None else container_words("container", container)
     there = next(one for one in (folder, *folder.parents) if one.exists())

@@ -141,7 +141,9 @@ class LaunchContext(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """What `launch` would submit: the number of workers, the request, and the workers' script."""
+    """The submission that `launch` would make: the number of workers, the request, and their
+    script.
+    """
 
     count: int  # type: ignore[assignment]
     request: Mapping[str, object]

@@ -263,8 +263,8 @@ class ProcessScheduler(Scheduler):
         environment: variables for the calls, besides those of their caller.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-            value.
+        TypeError, ConfigurationError: an argument has a wrong type or value; the text names it and
+            its value.
     """
 
     idle_seconds = 60.0

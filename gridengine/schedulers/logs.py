@@ -34,7 +34,7 @@ CANCELLED = re.compile(
     r"(slurmstepd\S*:|\[\S+\]) error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ "
     r"(DUE to SIGNAL \w+ )?\*\*\*\s*"
 )
-"""What Slurm writes into the log of a cancelled job, such as the workers at the end of a run; 26.05
+"""Slurm writes this into the log of a cancelled job, such as the workers at the end of a run; 26.05
 begins with the time, and names the signal.
 """
 

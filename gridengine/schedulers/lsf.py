@@ -55,7 +55,7 @@ TERMINATIONS: Mapping[str, Seen] = {
     **dict.fromkeys(("MEMLIMIT", "SWAP"), _failed(fault=OutOfMemory)),
     "ZOMBIE": _failed(uncertain=True),
 }
-"""What LSF's reasons for ending a job mean, without their prefix `TERM_`."""
+"""The meanings of LSF's reasons for ending a job, without their prefix `TERM_`."""
 
 
 class LSFCommands(BatchCommands):

@@ -30,7 +30,7 @@ STATES: Mapping[str, WorkerStatus] = {
 }
 """The states of jobs that have not ended, except `Finishing` and `toError`."""
 STEPS = frozenset({"FRAG_JOB_REQUEST", "SEND_KILL_JOB", "SWITCH_INTO_TERMINATE_STATE"})
-"""Events that only tell what OAR does next, and no reason."""
+"""Events that only tell OAR's next step, and no reason."""
 BLAMELESS = re.compile("BESTEFFORT|BIPBIP|LAUNCHING|PING_CHECKER|SUSPECTED|CPUSET|PROLOGUE")
 """Events by which a job loses its place, or never gets one, through no fault of its own."""
 

@@ -64,7 +64,8 @@ def worker_command(python: str | Sequence[str], connection: Path, *resources: st
     to calls.
 
     python: an interpreter, or the words of a command that acts as one.
-    resources: one word, what the worker holds (default: as the dispatcher's other workers).
+    resources: one word with the resources of the worker (default: as the dispatcher's other
+    workers).
     """
     *before, interpreter = [python] if isinstance(python, str) else python
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]

@@ -244,8 +244,8 @@ def find(name: bytes) -> Any:
 
 
 def buffers_of(name: bytes) -> Payload:
-    """Return the bare buffers that a name stands for. No other process sees what is written to
-    mapped buffers.
+    """Return the bare buffers that a name stands for. A process that writes to mapped buffers
+    changes only its own copy.
 
     Raises:
         LookupError: the buffers have been released.

@@ -1,4 +1,4 @@
-"""Watch dispatchers from other processes, and put what they report into words.
+"""Watch dispatchers from other processes, and put their reports into words.
 
     a word --names, dispatcher_lookup, run_lookup--> a dispatcher, or the file of a named run
                                                          |

@@ -56,12 +56,10 @@ NEXT_STEPS = (
     (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
     (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
 )
-"""Patterns for a batch system's words, each with what can be done. The first that matches
-counts.
-"""
+"""Patterns for a batch system's words, each with the next step. The first that matches counts."""
 
 OTHER_QUEUES = r"disabled|suspended|not contained in its hard queue list"
-"""What Grid Engine says of every queue, including queues that the job does not want."""
+"""Words that Grid Engine says of every queue, including queues that the job does not want."""
 
 
 def next_step(reason: str) -> str:

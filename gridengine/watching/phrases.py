@@ -14,7 +14,7 @@ RESUME = (
     "JOB` on Slurm, `condor_continue JOB` on HTCondor, `oarresume JOB` on OAR, `kill -CONT` of a "
     "process of this machine; or delete their jobs, and the calls run elsewhere"
 )
-"""What can be done about suspended workers."""
+"""The next step for suspended workers."""
 
 
 class Explanation(Struct, frozen=True):

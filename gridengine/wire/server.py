@@ -214,7 +214,7 @@ class Server:
         self._close_blocks(peer)
 
     def hold_acknowledgements(self) -> None:
-        """Acknowledge from now on only what is passed to `acknowledge`."""
+        """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
         self._holds = True
 
     def take_receipts(self) -> dict[bytes, int]:

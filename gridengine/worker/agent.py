@@ -182,8 +182,8 @@ class Agent:
         return self._nested_calls.open(request) if is_nested else self._answer(request)
 
     def finish_background(self) -> None:
-        """Give idle runners the grace time to end what calls left in them: threads, processes,
-        semaphores, exit handlers. Call this before `close`.
+        """Give idle runners the grace time to end everything that calls left in them: threads,
+        processes, semaphores, exit handlers. Call this before `close`.
         """
         pool = self.pool
         left = (runner for runner in pool.runners.values() if runner.status.background)

@@ -221,7 +221,7 @@ class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call. `states` has what the present calls have saved.
+    allocation in the midst of a call. `states` has the states that the present calls have saved.
     """
 
     number: int

@@ -1,5 +1,5 @@
-"""State of the caller that its calls find beside the interpreter's: what `gridengine.carry` has
-registered, and NumPy's error state and print options.
+"""State of the caller that its calls find beside the interpreter's: the values that
+`gridengine.carry` has registered, and NumPy's error state and print options.
 
 The caller takes the state when it hands calls over (`present`). The state travels within
 `CallerState.interpreter`, as one entry for each pair, variable, or NumPy. A runner sets it before
@@ -87,7 +87,9 @@ def _name(f: Callable[..., Any]) -> str:
 
 
 class Registration(Struct, eq=False):
-    """What `gridengine.carry` has registered. `pickled` is its pickle, once it was needed."""
+    """A pair or variable that `gridengine.carry` has registered. `pickled` is its pickle, once it
+    was needed.
+    """
 
     carried: Pair | Variable
     pickled: bytes = b""
@@ -197,7 +199,9 @@ def _set_numpy(errors: Mapping[str, str], handler: Any, printing: Mapping[str, A
 
 
 class _Held:
-    """What this runner has set: the first token of each variable, and NumPy's state before that."""
+    """The state that this runner has set: the first token of each variable, and NumPy's state
+    before that.
+    """
 
     def __init__(self) -> None:
         self.tokens: dict[ContextVar[Any], Token[Any]] = {}

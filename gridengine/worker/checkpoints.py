@@ -4,9 +4,10 @@
                <---Saved--- agent <--------------------- save(state)
                --Assign.saved--> runner ---------------> saved()
 
-The dispatcher holds what a call has saved until the call is settled, so each later attempt finds
-it, after a crash too. Calls that do not ask pay nothing: there is no thread and no signal, only two
-words of the status block. An object with a method `checkpoint` cannot ask, so a thread asks for it.
+The dispatcher holds the state that a call has saved until the call is settled, so each later
+attempt finds it, after a crash too. Calls that do not ask pay nothing: there is no thread and no
+signal, only two words of the status block. An object with a method `checkpoint` cannot ask, so a
+thread asks for it.
 
 Rejected: a time set by the dispatcher at which all calls are told. Only the call knows how long
 saving takes; and a worker whose calls do not ask would lose that time for nothing.

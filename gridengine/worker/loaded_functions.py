@@ -1,4 +1,4 @@
-"""The functions that a runner has unpickled, with what calls of them need, and the caller's own
+"""The functions that a runner has unpickled, the things that their calls need, and the caller's own
 modules that it has imported for them.
 """
 

@@ -248,8 +248,8 @@ class Worker:
                     self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
-        """Do what is due. Return after how many seconds to call this again, at least a millisecond;
-        or 0 when there is a reason to leave.
+        """Do everything that is due. Return after how many seconds to call this again, at least a
+        millisecond; or 0 when there is a reason to leave.
         """
         if self._held is not None:
             self._held.settle()

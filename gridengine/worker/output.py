@@ -211,8 +211,8 @@ no job of another caller waiting.
 
 
 class Relay(Struct, eq=False):
-    """The worker's side: sends the output of each run at most one window ahead of what its caller's
-    streams have taken.
+    """The worker's side: sends the output of each run at most one window ahead of the output that
+    its caller's streams have taken.
 
     Args:
         alone: whether the output of watched runs goes nowhere else, because there is no log.

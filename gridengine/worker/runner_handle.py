@@ -197,8 +197,8 @@ class RunnerHandle:
 
         Return the numbers of the runs among `runs` that were taken back, the other runs that were
         taken back with them and must be queued again, and where the run in progress now ends. A run
-        that may have begun at this very moment is in none of these: the runner reports later what
-        it did not do.
+        that may have begun at this very moment is in none of these: the runner reports later which
+        calls it did not make.
         """
         current, index = self.status.run, self.status.index
         if current not in self.given or self.ending is not None or self.dead:

@@ -131,7 +131,7 @@ class RunnerPool:
         self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
         """Called with each runner that has ended."""
         self._leaves = (0, False)
-        """What runners are told of the worker's end, as by `leave_by`."""
+        """When the worker ends, as runners were told by `leave_by`."""
         self._last_id = 0
         self._ticked = math.inf
         self.broken = ""

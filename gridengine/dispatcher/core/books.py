@@ -1,7 +1,8 @@
 """The counts that the core keeps beside its tables; no other module changes them.
 
-A count tells in constant time what else a walk over all calls or workers would tell: who has which
-share of the workers, what waits, who is idle. `invariants` counts all of them again and compares.
+A count answers a question in constant time that would otherwise take a walk over all calls or
+workers: how large a client's share is, how many calls wait, which workers are idle. `invariants`
+counts everything again and compares.
 
 | of | counts |
 |---|---|

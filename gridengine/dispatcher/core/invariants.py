@@ -201,7 +201,7 @@ class _Check:
         self.holds(known, "a queue's provisioner is not known")
 
     def check_provisioners(self) -> None:
-        """A provisioner knows its workers, and what they do."""
+        """A provisioner knows its workers, and counts them by their state."""
         workers = grouped(self.workers, lambda worker: worker.provisioner)
         for demand, one in self.state.provisioners.items():
             self.same("a provisioner's demand", one.demand, demand)

@@ -31,7 +31,7 @@ class Policy(Struct, frozen=True):
     gather_seconds: for how long demand is gathered before workers are requested, so that one array
         job serves it. With start_at_once the first request does not wait.
     keeps_others: workers that the scheduler did not start may connect at any time, and stay without
-        calls. Calls wait for a worker that holds what they ask for.
+        calls. Calls wait for a worker that holds the resources that they request.
     failed_starts: how many cluster tasks in a row may end before their workers connect, until that
         is an error.
     max_nesting: how many calls of a worker may wait for their children at a time.
@@ -176,5 +176,7 @@ def asked_only(given: Resource, asked: Resource) -> Resource:
 
 
 def offered(policy: Policy, held: Resource) -> Resource:
-    """Return what a worker with these resources offers when it has connected."""
+    """Return the resources that a worker offers when it has connected, of the resources that it
+    holds.
+    """
     return lasting(held, policy.stay(held))

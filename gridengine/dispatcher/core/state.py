@@ -82,7 +82,7 @@ class CoreState:
         self.policy = self.first_policy = policy
         """The limits that hold now, and the initial ones that a `Scaled` can restore."""
         self.shared = policy.resources
-        """What each worker holds, if requests share the workers."""
+        """The resources of each worker, if requests share the workers."""
         self.story: Story | None = None
         """The last events of tasks and workers; None unless the core is checked."""
         self.closing = self.draining = False
@@ -159,7 +159,8 @@ class CoreState:
         self.requesting_queues: dict[int, TaskQueue] = {}
         """Queues that request one more allocation of the packer, and the requests' numbers."""
         self.unheld: dict[TaskQueue, None] = {}
-        """Queues that request nothing: no worker holds what their calls ask for."""
+        """Queues that request nothing, because no worker holds the resources that their calls
+        request."""
         self.first_turn = 0
         """The turn of a client while no other client has tasks."""
         self.queues: dict[Demand, TaskQueue] = {}

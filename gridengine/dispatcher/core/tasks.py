@@ -1,4 +1,6 @@
-"""Tasks, the requests of clients, and what clients are told of their calls: plain frozen data."""
+"""Tasks, the requests of clients, and the reports that clients get on their calls: plain frozen
+data.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class Function(Struct, frozen=True):
 class Task(Struct, frozen=True, gc=False):
     """The unit of submission: `count` calls of a function, pickled as one list.
 
-    form: what the list holds (`payload.SINGLE`, `STAR`, `FULL`).
+    form: the form of the calls in the list (`payload.SINGLE`, `STAR`, `FULL`).
     retries: how often a call runs again that ended without its own fault.
     timeout: the seconds that each call may take.
     watched: its output is kept, its start is told, its pushed values are forwarded, and its process

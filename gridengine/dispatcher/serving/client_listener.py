@@ -133,13 +133,13 @@ def answered(
 
 
 class ClientListener:
-    """Receives what clients send, and answers. All methods are for one thread.
+    """Receives the messages of clients, and answers. All methods are for one thread.
 
     Args:
         server: the clients' socket; closed with this.
         clients: the table that clients are added to. If it has a journal, the journal is closed
             with this.
-        actions: what clients may ask for by `Control`, by name.
+        actions: the actions that clients may ask for by `Control`, by name.
         launched: the workers that the dispatcher's previous process has launched.
     """
 

@@ -87,7 +87,7 @@ class Clients:
     ) -> None:
         self._send = send
         self.output = ClientsOutput(state, send)
-        """Passes on what jobs print to the programs that submitted them."""
+        """Passes on the output of jobs to the programs that submitted them."""
         self.finished: defaultdict[ServedClient, list[CallsFinished]] = defaultdict(list)
         """Outcomes that the next `flush` sends, by client."""
         self._state = state

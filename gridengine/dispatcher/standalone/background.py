@@ -131,7 +131,8 @@ def start(
     process once clients can connect.
 
     parent: the reading end of a pipe; the dispatcher ends when the writing end is closed.
-    output: the descriptors for what calls print on this machine; by default it goes to a log in the
+    output: the descriptors for the output of calls on this machine; by default it goes to a log in
+        the
     folder.
 
     Raises:

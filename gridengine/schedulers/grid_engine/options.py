@@ -322,8 +322,8 @@ class Request:
 class OwnArguments:
     """The arguments of a `GridEngineScheduler`.
 
-    held: what each worker holds by its user's word. If the system has no words for that, `native`
-        is taken to request it.
+    held: the resources that each worker holds according to the user. If the system has no words for
+        them, `native` is taken to request them.
     """
 
     given: Mapping[str, Option] = field(default_factory=dict)

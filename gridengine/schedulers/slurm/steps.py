@@ -73,7 +73,7 @@ class StepScheduler(BatchScheduler):
         max_workers: how many cores to use (default: all that the job has).
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be, or this process is not
+        TypeError, ConfigurationError: an argument has a wrong type or value, or this process is not
             the script of a job with several nodes.
     """
 
@@ -128,7 +128,7 @@ class StepLauncher(BatchLauncher[Srun]):
 
     Args:
         job: the job's id.
-        held: what the worker on each node holds.
+        held: the resources of the worker on each node.
     """
 
     def __init__(
