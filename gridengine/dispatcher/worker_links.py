@@ -46,8 +46,7 @@ TICK_DELAY_SECONDS = 0.01
 more than the message.
 """
 PRINTED_BYTES = 64 * 1024
-"""Where there is no log, this many bytes of the output of calls are stored for `gridengine
-logs`."""
+"""Where there is no log, this many bytes of calls' output are stored for `gridengine logs`."""
 
 
 class Link(Protocol):

@@ -61,8 +61,7 @@ class Scheduler:
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """The resources of each worker, which calls share; None gives it those that one call
-    requests."""
+    """The resources of each worker, which calls share; None: those that one call requests."""
 
     walltime: float | None = None
     """For how many seconds a worker may run; None if the user gives no limit."""

@@ -23,8 +23,7 @@ from gridengine.status.watch_events import (
 from gridengine.wire.messages import Hello
 
 MOST_LINES, BULK_SECONDS = 5, 10.0
-"""Within `BULK_SECONDS` at most `MOST_LINES` lines of one kind are written; the others are
-counted."""
+"""Within `BULK_SECONDS`, `MOST_LINES` lines of one kind are written; others are only counted."""
 FIGURES_SECONDS = 10.0
 """The figures of calls are logged at their end if the calls ran for at least this long."""
 

@@ -86,8 +86,7 @@ class CoreState:
         self.story: Story | None = None
         """The last events of tasks and workers; None unless the core is checked."""
         self.closing = self.draining = False
-        """`closing`: everything is to end. `draining`: only calls that running calls have made may
-        begin."""
+        """`closing`: everything is to end. `draining`: only nested calls of running calls may begin."""
         self.now = 0.0
         """The time of the event that is being handled."""
         self.effects: list[Effect] = []
@@ -159,8 +158,7 @@ class CoreState:
         self.requesting_queues: dict[int, TaskQueue] = {}
         """Queues that request one more allocation of the packer, and the requests' numbers."""
         self.unheld: dict[TaskQueue, None] = {}
-        """Queues that request nothing, because no worker holds the resources that their calls
-        request."""
+        """Queues that request nothing: no worker holds the resources that their calls request."""
         self.first_turn = 0
         """The turn of a client while no other client has tasks."""
         self.queues: dict[Demand, TaskQueue] = {}
