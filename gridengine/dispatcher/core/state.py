@@ -86,7 +86,7 @@ class CoreState:
         self.story: Story | None = None
         """The last events of tasks and workers; None unless the core is checked."""
         self.closing = self.draining = False
-        """`closing`: everything is to end. `draining`: only nested calls of running calls may begin."""
+        """`closing`: everything is to end. `draining`: only nested calls may begin."""
         self.now = 0.0
         """The time of the event that is being handled."""
         self.effects: list[Effect] = []
