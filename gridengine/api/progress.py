@@ -180,7 +180,7 @@ class NotebookCell(Struct, eq=False):
 
 
 class LogLines:
-    """Lines on a stream that is no terminal, such as a batch job's log."""
+    """Lines on a stream that is not a terminal, such as a batch job's log."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream

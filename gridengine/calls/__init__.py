@@ -17,7 +17,7 @@ requests reach whoever decides.
 Read `interface` first, then `posting`, which is the shortest way, and `requesting`, which `nested`
 and `remote` share. `nested` and `remote` differ in how messages travel, and in when the calls end:
 with the call that submitted them, or with the client. `remote_control` has a client's questions
-that are no calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
+that are not calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
 
 State machines:
 

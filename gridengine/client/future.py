@@ -464,7 +464,9 @@ class CallFuture(Future[Any]):
             self._forget_waiter(lock)
 
     def _release_at_end(self, waiter: Releasable) -> bool:
-        """Have a lock or the like released when the call ends; return False if it has ended."""
+        """Have a lock, or another object with `release`, released when the call ends; return False
+        if the call has ended.
+        """
         with self.template.batcher.lock:
             if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return False

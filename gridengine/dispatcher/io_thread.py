@@ -242,7 +242,7 @@ class DispatcherThread:
 
         Raises:
             ConfigurationError: the scheduler runs all calls in one worker; or the arguments
-                are no valid bounds.
+                are not valid bounds.
         """
         policy = self._policy
         if not policy.max_workers:
@@ -361,8 +361,8 @@ class DispatcherThread:
             self._thread.join(CLOSE_SECONDS)
 
     def _at_exit(self) -> None:
-        """Wait for jobs that are no daemons, as the standard library does, unless an exception ends
-        the interpreter; then end everything.
+        """Wait for jobs that are not daemons, as the standard library does, unless an exception
+        ends the interpreter; then end everything.
         """
         if os.getpid() != self._owner:
             return
@@ -377,7 +377,7 @@ class DispatcherThread:
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for jobs that are no daemons, until a Ctrl-C."""
+        """Wait for jobs that are not daemons, until a Ctrl-C."""
         try:
             self._unsettled.wait_for_jobs(lambda: self._closed)
         except KeyboardInterrupt:

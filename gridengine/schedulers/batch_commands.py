@@ -63,7 +63,7 @@ class WorkerArray:
         name: the name of all jobs of one launcher, and of no other jobs; `listing` and `cancel_all`
             find the jobs by it. A letter, then letters, digits and `-_.`; at most 80 characters.
         count: the number of tasks, at most `most_tasks`. A single task may be submitted as a job
-            that is no array.
+            that is not an array.
         script: the absolute path of the bash script that each task runs. It has a `#!` line, may be
             executed (0700), and is in the run directory, which all nodes must see.
         options: the requests of the user and of the calls, made by `requests.worker_options`.

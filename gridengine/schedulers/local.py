@@ -193,8 +193,9 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _coverage_variables() -> dict[str, str]:
     """Return the variable by which coverage.py starts in a new Python with the same configuration
-    as here (`coverage.patch`). With `patch = subprocess`, coverage.py sets the variable itself; its
-    settings for forked processes have no effect on the fork server's start.
+    as here (`coverage.patch`). With `patch = subprocess`, coverage.py sets the variable itself. Its
+    settings for forked processes do not apply, since the fork server is not forked from this
+    process.
     """
     coverage = sys.modules.get("coverage")
     measuring = None if coverage is None else coverage.Coverage.current()

@@ -391,8 +391,8 @@ class PBSScheduler(CommandScheduler):
             PBS's own).
         options: any resource by its name, such as `walltime="2:00:00"`, `mem="4gb"`,
             `select="1:ncpus=4:mem=8gb"`, `place="excl"`; other options of qsub go into `native`.
-        strict: a job that PBS takes and can never start ("Can Never Run") is an error at once; with
-            False it waits, for somebody to change the site or the job.
+        strict: whether a job that PBS takes but can never start ("Can Never Run") is an error at
+            once. With False it waits, for somebody to change the site or the job.
     """
 
     _commands = PBSCommands

@@ -6,8 +6,7 @@
 
 `snapshot` holds the counts that the dispatcher's own process reads after each event. `rows` holds
 the data that watchers are sent: a `Status` with its samples of workers, runs and failures, and the
-graph.
-`watch_events` records what happens while somebody follows; `run_log` has the lines of the log;
+graph. `watch_events` records events while somebody follows; `run_log` has the lines of the log;
 `figures` measures how long calls take and how much memory they use.
 
 **Below the core.** The core records events and measures calls as it handles them, so this room

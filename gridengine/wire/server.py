@@ -338,7 +338,7 @@ class Server:
             blocks.close()
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
-        """Return the answer to a first message that is no greeting."""
+        """Return the answer to a first message that is not a greeting."""
         if self._epoch and foreign_greeting(content) is None:
             return encode(Rejoin(self._epoch))
         return _refusal(content)

@@ -24,7 +24,7 @@ from gridengine.wire.messages import Hello, Message
 
 
 class EventBase(Struct, frozen=True):
-    """An event that is no client's request."""
+    """An event that is not a client's request."""
 
 
 class ClientJoined(EventBase, frozen=True):

@@ -53,7 +53,7 @@ class Task(Struct, frozen=True, gc=False):
     """The unit of submission: `count` calls of a function, pickled as one list.
 
     form: the form of the calls in the list (`payload.SINGLE`, `STAR`, `FULL`).
-    retries: how often a call runs again that ended without its own fault.
+    retries: how often a call runs again after it ended through no fault of its own.
     timeout: the seconds that each call may take.
     watched: its output is kept, its start is told, its pushed values are forwarded, and its process
         has its `name`. controlled: it gets a controller.
@@ -154,7 +154,7 @@ travels as a message, beside its payload.
 
 
 class EffectBase(Struct, frozen=True):
-    """An effect that is no message to a client; most are in `events`."""
+    """An effect that is not a message to a client; most are in `events`."""
 
 
 class CallsFinished(EffectBase, frozen=True, gc=False):

@@ -83,7 +83,9 @@ class _Row(Struct, eq=False):
 
 
 class _Name(_Row, eq=False, kw_only=True):
-    """A function, shared object or result that the client has named; `id` is 0, as it is no row."""
+    """A function, shared object or result that the client has named. Its `id` is 0, as it is not a
+    row.
+    """
 
     name: Name
     forgotten: bool = False

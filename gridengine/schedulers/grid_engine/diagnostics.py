@@ -318,7 +318,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
-    """Return the finding that there is no DRMAA library; nothing if there is one."""
+    """Return a text that says that there is no DRMAA library; empty if there is one."""
     if not libraries:
         return "there is no DRMAA library"
     if "/" not in libraries[0] or Path(libraries[0]).is_file():

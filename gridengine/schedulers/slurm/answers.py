@@ -277,7 +277,7 @@ can hold.
 
 def ids_of(job: str, tasks: str) -> list[str]:
     """Return the ids of tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; of "12" and
-    "N/A" for a job that is no array. Raise a ValueError if the numbers are malformed.
+    "N/A" for a job that is not an array. Raise a ValueError if the numbers are malformed.
     """
     several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
     found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
