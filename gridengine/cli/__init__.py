@@ -6,7 +6,8 @@ Commands parse and print. They decide nothing: `watching` finds dispatchers and 
 reads runs. Read `main` first. Commands that belong together share a module: `up_worker_drain` has
 `up`,
 `worker` and `drain`; `runs` has `runs`, `retry` and `forget`; `pages` has `page` and `report`;
-`calls` also `cancel`; `dispatcher` also `scale`.
+`calls` also `cancel`; `dispatcher` also `scale`, with `tunnel` beside it. `far_end` is no command:
+ssh runs it at the other end of a tunnel.
 
 Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
 

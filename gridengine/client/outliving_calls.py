@@ -254,8 +254,8 @@ def how_left_go_on(name: str, path: Path) -> str:
         return f"{who} has them"
     for one in dispatchers_with(name, path):
         return (
-            f"the dispatcher {one.name} has calls of it, and does not run: `gridengine dispatcher "
-            f"start {one.name}` goes on with them"
+            f"the dispatcher {one.name} has calls of it, and does not run: `{one.how_to_start()}` "
+            "goes on with them"
         )
     return "run the script again"
 

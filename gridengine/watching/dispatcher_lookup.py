@@ -193,12 +193,15 @@ def _none(
         place, folder, name = one.thing, one.thing.standalone, one.title
         if folder is not None:
             holder, state = folder.holder(), folder.state()
-            start = f"gridengine dispatcher start {name}"
+            start = folder.how_to_start()
             if holder is not None and holder.is_here and holder.pid in silent:
                 return silent[holder.pid]
             if state is State.DIED:
                 hint = f"`{start}` goes on with its calls"
                 return ConfigurationError(f"the dispatcher {name!r} was killed", hint=hint)
+            if state is State.DISCONNECTED:
+                return folder.not_running()
+            folder.check_here("worker", name)
             if state is State.ENDED:
                 hint = f"start it: {start}"
                 return NotKnown(f"the dispatcher {name!r} does not run", hint=hint)

@@ -271,7 +271,7 @@ def test_tasks_that_wait_share_a_row() -> None:
     "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|0:00|None"]
 )
 def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
-    with pytest.raises(ValueError, match=r"squeue says|no id"):
+    with pytest.raises(ValueError, match=r"squeue says|not the id"):
         parse_squeue(listing)
 
 
