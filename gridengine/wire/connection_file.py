@@ -124,7 +124,7 @@ class ClientConnection(msgspec.Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """What to try when nobody answers."""
+        """The remedy when nobody answers."""
         if self.addresses[0].startswith(IPC):
             return f"open its tunnel again: gridengine dispatcher connect {self.name}"
         return (

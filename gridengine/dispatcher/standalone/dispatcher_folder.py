@@ -50,8 +50,8 @@ class State(enum.Enum):
 
 
 class FarMachine(msgspec.Struct, frozen=True):
-    """The machine at the other end of a tunnel, as `ssh` knows it, and the Python there as its
-    shell is told.
+    """The machine at the other end of a tunnel, by its name for `ssh`, and the Python there, by its
+    name for that machine's shell.
     """
 
     ssh: str
