@@ -219,8 +219,8 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
 
 
 def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
-    """Yield the runs that are probably under way, the oldest first. The first run of a batch is,
-    unless the batch waits behind as many others as its slot group has slots.
+    """Yield the runs that are probably under way, the oldest first: the first run of each batch, up
+    to the number of slots in each slot group; and all runs that wait for nested calls.
     """
     seen: set[int] = set()
     taken: dict[int, int] = {}
