@@ -85,7 +85,7 @@ class Program:
         check: raise `ProgramFailed` when the program fails.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Program:
         Raises:
             ProgramFailed: it ended with another status than 0, unless `check=False`.
             FileNotFoundError: there is no such program, or no folder for an output file.
-            ConfigurationError: it starts ranks itself, and the call asked for ranks.
+            ConfigurationError: the program starts ranks itself, and the call asked for ranks.
         """
         argv = [*launcher_of(self._argv), *self._argv, *map(str, arguments)]
         with self._folder() as folder, contextlib.ExitStack() as files:
@@ -202,7 +202,7 @@ def run_program(
     Raises:
         ProgramFailed: the program ended with another status than 0.
         FileNotFoundError: the worker has no such program.
-        CallError, ClusterError: what kept the call from ending.
+        CallError, ClusterError: the reason why the call could not end.
     """
     program = Program(
         argv,
@@ -232,12 +232,12 @@ class LineProgram:
     Args:
         argv: the program and its arguments. It must write out each answer at once, as many
             programs do only with an option such as `-u` or `--line-buffered`.
-        lines: of how many lines an answer is.
+        lines: the number of lines of an answer.
         until: the line that ends an answer, in the place of `lines`; it is not returned.
         env: variables besides those of the call.
 
     Raises:
-        ConfigurationError: an argument is not what it must be.
+        ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(

@@ -152,7 +152,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)
-    goes_on = "or what they gave, and goes on with them once it is started again"
+    goes_on = "or their results, and goes on with them once it is started again"
     return f"dispatcher {folder.name} has ended" + (f"; it keeps {left}, {goes_on}" if left else "")
 
 

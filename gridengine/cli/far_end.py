@@ -39,7 +39,7 @@ START_SECONDS = 30.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do as the head of the module says; return the exit status."""
+    """Run the far end, as the head of the module describes; return the exit status."""
     version, python, name, *words = arguments
     if (version, python) != (__version__, PYTHON):
         tell(Answer(__version__, PYTHON))
@@ -81,8 +81,8 @@ def folder_of(name: str) -> DispatcherFolder:
 
 
 def is_started(words: Sequence[str]) -> bool:
-    """Start a dispatcher as the command line does, and return whether it runs. What the command
-    prints goes to standard error, for the user to read.
+    """Start a dispatcher as the command line does, and return whether it runs. The output of the
+    command goes to standard error, for the user to read.
     """
     from gridengine.cli.main import main as gridengine
 
@@ -95,7 +95,7 @@ def is_started(words: Sequence[str]) -> bool:
 
 
 def facts_of(folder: DispatcherFolder) -> Facts:
-    """Return what clients on another machine need to know.
+    """Return the facts that clients on another machine need.
 
     Raises:
         ConfigurationError: the dispatcher does not run, or does not answer.

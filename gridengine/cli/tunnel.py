@@ -132,7 +132,7 @@ def stay(name: str, ssh: str | None, python: str | None, words: tuple[str, ...] 
 
 
 def left_words(name: str, far: FarMachine) -> str:
-    """Return what a user has to know of a dispatcher whose tunnel is closed."""
+    """Return a text for the user about a dispatcher whose tunnel is closed."""
     return (
         f"the tunnel is closed, and the dispatcher {name} goes on at {far.ssh}\n"
         f"  come back: gridengine dispatcher connect {name}\n"

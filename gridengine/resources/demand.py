@@ -49,10 +49,10 @@ def cores_of_rank(given: Resource) -> int:
 
 
 def on_one_node(request: Resource, worker: str = "a worker that calls share") -> Resource:
-    """Return what a request asks of one node: with ranks, the cores and memory of all of them.
+    """Return the resources that a request wants of one node: with ranks, those of all ranks.
 
     Raises:
-        ConfigurationError: it asks for several nodes, which `worker` never is on.
+        ConfigurationError: the request is for several nodes, and `worker` is on one.
     """
     ranks = request.get(Ranks)
     if ranks is None:
@@ -60,7 +60,7 @@ def on_one_node(request: Resource, worker: str = "a worker that calls share") ->
     if ranks.nodes not in (None, 1):
         raise ConfigurationError(
             f"{safe_repr(request)} asks for {ranks.nodes} nodes, and {worker} is on one",
-            hint="leave out the number of nodes, as Ranks(4), to have all ranks on one node; "
+            hint="leave out the number of nodes, as in Ranks(4), to have all ranks on one node; "
             "SlurmScheduler starts calls on several",
         )
     count = ranks.ranks
@@ -249,7 +249,7 @@ def decode_demand(parts: list[tuple[str, list[Any]]], factor: float) -> Demand:
     """Return the demand that `encode_demand` encoded.
 
     Raises:
-        TypeError, ValueError, LookupError: the data is no encoded demand.
+        TypeError, ValueError, LookupError: the data is not an encoded demand.
     """
     resources = (_MAKERS[name](*arguments) for name, arguments in parts)
     return Demand(functools.reduce(operator.and_, resources, ZERO), factor)

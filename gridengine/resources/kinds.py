@@ -159,7 +159,7 @@ class Capacity(_Amount):
 
 
 class _Shared(Resource):
-    """A property that a holder has or lacks, and gives to any number of tasks."""
+    """A property that a holder has or lacks, and that it can give to any number of tasks."""
 
     def _alloc(self, res: Any) -> Resource:
         self._must_have(res)
@@ -201,8 +201,8 @@ class WTime(_Shared):
         softT: how long the call is expected to take (default `T`).
         group: a name for calls that take about equally long: the limits are estimated from the
             first of them (`docs/resources.md`).
-        countdown: whether the time runs out, as it does for a worker's. `left` is the time left
-            when the time was last set (`_at`), counted from when it was first set.
+        countdown: whether the time runs out, as a worker's walltime does. Then `left` is the time
+            that is left at the latest `_at`, counted from the first `_at`.
     """
 
     _optional = True
@@ -253,8 +253,8 @@ class WTime(_Shared):
 
 
 class Ranks(_Shared):
-    """`ranks` processes of one parallel program, as MPI numbers them, for one call: it holds the
-    cores of all. `Cores` and `Memory` beside it are those of each rank (default: one core).
+    """The processes of one parallel program, numbered from 0 by MPI. One call holds the cores of
+    all ranks. `Cores` and `Memory` in the same request are those of each rank (default: one core).
 
     Args:
         ranks: how many.
@@ -281,7 +281,7 @@ class Ranks(_Shared):
 
 def Nodes(nodes: int) -> Ranks:
     """Return `Ranks(nodes, nodes=nodes)`: a rank on each of this many nodes. `Cores` and `Memory`
-    beside it are those of each node.
+    in the same request are those of each node.
     """
     return Ranks(whole("nodes", nodes, hint=NONE_OF_A_KIND), nodes)
 

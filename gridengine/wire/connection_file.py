@@ -124,7 +124,7 @@ class ClientConnection(msgspec.Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """What to try when nobody answers."""
+        """The remedy when nobody answers."""
         if self.addresses[0].startswith(IPC):
             return f"open its tunnel again: gridengine dispatcher connect {self.name}"
         return (
@@ -246,7 +246,7 @@ def make_private_folder(path: Path) -> Path:
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(
-            f"cannot make the folder {path} (run_directory is said by {said_by('run_directory')}): "
+            f"cannot make the folder {path} (run_directory is set by {said_by('run_directory')}): "
             f"{error.strerror}",
             hint=hint,
         ) from None

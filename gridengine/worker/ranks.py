@@ -2,14 +2,14 @@
 all of them.
 
 A worker of such a call is one process, on the first node of its cluster job; it runs one call at a
-time, which has the whole job. On a machine that calls share, the ranks' cores are all of that
-machine. Who starts the ranks depends on where they are:
+time, and this call has the whole job. On a machine that calls share, all ranks are on that machine.
+The program that starts the ranks depends on where they are:
 
     Slurm                    srun, as a step of the job: it knows the nodes
     Grid Engine              mpirun, with the hosts and slots of $PE_HOSTFILE
     one node, anywhere else  mpirun, with as many slots on this machine as there are ranks
 
-mpirun is Open MPI's, MPICH's or one derived from these: the words are those that all have.
+The options of mpirun are those that Open MPI and MPICH share.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ JOBS = (
     *("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "PE_HOSTFILE"),
     *("PBS_JOBID", "PBS_NODEFILE", "LSB_JOBID", "LSB_MCPU_HOSTS"),
 )
-"""Variables of batch jobs by which an mpirun learns its hosts, which it then uses instead of those
-that it is told.
-"""
+"""Variables of batch jobs in which mpirun looks for its hosts. It refuses other hosts then."""
 LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "aprun"})
 """The programs that start ranks."""
 
@@ -53,8 +51,8 @@ class RankAllocation(NamedTuple):
     Attributes:
         hosts: the nodes, each with a `name` and its `slots`, the number of ranks there.
         ranks: how many ranks there are.
-        launcher: the words before a program's own that start it as all ranks, as ["srun",
-            "--ntasks=32"] or ["mpirun", ...]; for `subprocess.run([*launcher, "./a.out"])`.
+        launcher: the words before a program's own that start the program as all ranks, such as
+            ["srun", "--ntasks=32"]; for `subprocess.run([*launcher, "./a.out"])`.
     """
 
     hosts: tuple[RankHost, ...]
@@ -66,8 +64,8 @@ def allocation() -> RankAllocation:
     """Return where the ranks of this call run: the nodes, and the words that start a program there.
 
     Raises:
-        ConfigurationError: this code runs in no call, or the call asked for no ranks; or its job
-            has too few slots for them.
+        ConfigurationError: this code runs in no call, or the call asked for no ranks; or the call's
+            job has too few slots for the ranks.
     """
     given = GVAR.res
     if given.get(Ranks) is None:

@@ -50,8 +50,8 @@ class State(enum.Enum):
 
 
 class FarMachine(msgspec.Struct, frozen=True):
-    """The machine at the other end of a tunnel, as `ssh` knows it, and the Python there as its
-    shell is told.
+    """The machine at the other end of a tunnel, by its name for `ssh`, and the Python there, by its
+    name for that machine's shell.
     """
 
     ssh: str
@@ -122,7 +122,7 @@ class DispatcherFolder(NamedTuple):
         """
         if not is_name(name):
             raise ConfigurationError(
-                f"{name!r} is no name for a dispatcher",
+                f"{name!r} is not a name for a dispatcher",
                 hint="up to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
                 "first",
             )

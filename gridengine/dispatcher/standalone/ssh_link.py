@@ -65,7 +65,7 @@ OPTIONS = (
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the far end tells of the dispatcher. `target` is the address, as `host:port`, that
+    """The far end's description of the dispatcher. `target` is the address, as `host:port`, that
     reaches the dispatcher from the far end's machine.
     """
 

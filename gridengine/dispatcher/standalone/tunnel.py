@@ -106,13 +106,13 @@ class Tunnel:
         replace_private(folder.tunnel_file, to_json(far))
 
     def open(self, words: tuple[str, ...] = ()) -> Facts:
-        """Open the tunnel, and return what is known of the dispatcher.
+        """Open the tunnel, and return the facts about the dispatcher.
 
         words: the arguments of `gridengine dispatcher start` there; empty if it runs already.
 
         Raises:
             ClusterError: ssh has failed, and may succeed later.
-            ConfigurationError: the far machine lacks what is needed, or forwards nothing.
+            ConfigurationError: the far machine lacks a requirement, or forwards nothing.
         """
         for _ in range(MOST_TRIES):
             self._close_link()
@@ -143,8 +143,8 @@ class Tunnel:
         self._lock.write(facts.holder)
 
     def keep(self, tell: Callable[[str], object]) -> str:
-        """Keep the tunnel open until the dispatcher has ended, and return in words how it did.
-        Broken links are told by `tell`, and opened again.
+        """Keep the tunnel open until the dispatcher has ended, and return in words how it ended. A
+        broken link is reported by `tell`, and opened again.
 
         Raises:
             ClusterError: no link could be opened for the setting `client_lease`, after which

@@ -70,6 +70,10 @@ def slurm(
             Ranks(8) & Cores(2) & Memory(3),
             ["--ntasks=8", "--cpus-per-task=2", "--mem-per-cpu=1536M"],
         ),
+        (
+            Ranks(8) & Cores(2, [0, 1]) & Memory(3),
+            ["--ntasks=8", "--cpus-per-task=2", "--mem-per-cpu=1536M"],
+        ),
         (Ranks(2) & Memory(1), ["--ntasks=2", "--mem-per-cpu=1024M"]),
         (Ranks(8, nodes=2), ["--ntasks=8", "--nodes=2", "--ntasks-per-node=4"]),
         (Ranks(5, nodes=2), ["--ntasks=5", "--nodes=2"]),
