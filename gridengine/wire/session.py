@@ -26,6 +26,8 @@ _NUMBERED, _UNNUMBERED, _RESEND, _FRAME, _PIECE = range(5)
 MOST_FIRST = 64 * 1024 * 1024
 """How many bytes a message's first frame may have. It lists the frames that follow, and is small.
 """
+PIECE = 256 * 1024
+"""The size of a piece in bytes; a longer message travels in pieces."""
 Frames = list[Buffer]
 
 
