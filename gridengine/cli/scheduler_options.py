@@ -8,7 +8,7 @@ import operator
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -17,7 +17,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
 from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
-from gridengine.settings.schema import TABLES, is_of_site
+from gridengine.settings.schema import TABLES, Transport, is_of_site
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
@@ -44,6 +44,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "prologue": _BATCH,
     "python": _BATCH,
     "container": _BATCH,
+    "transport": (*_BATCH, "none"),
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,
@@ -140,6 +141,12 @@ _how_it_starts = (
     click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
     click.option("--native", help="More options of the batch system, as they are."),
     *_NODES,
+    click.option(
+        "--transport",
+        type=click.Choice(get_args(Transport)),
+        help="How workers exchange messages with the dispatcher (default: the setting, tcp); files: "
+        "in the run directory, where nodes cannot reach this machine.",
+    ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",

@@ -149,6 +149,9 @@ class Server(SessionServer):
             hint="have the setting ports name more of them, from 1024 on",
         )
 
+    def open(self) -> None:
+        """Do nothing: it listens from the beginning, because its port is written to a file."""
+
     @property
     def pending(self) -> bool:
         return self._polled.pending

@@ -65,6 +65,14 @@ class SessionServer(ABC):
         self._blocks: dict[bytes, BlockSocket] = {}
         """Where large buffers of clients on this machine go, by peer."""
 
+    @abstractmethod
+    def open(self) -> None:
+        """Begin to receive, now that the run directory is there.
+
+        Raises:
+            ConfigurationError: that is not possible.
+        """
+
     @property
     @abstractmethod
     def pending(self) -> bool:
