@@ -8,7 +8,7 @@ import operator
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,8 +16,9 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
+from gridengine.schedulers.base import TRANSPORTS
 from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
-from gridengine.settings.schema import TABLES, Transport, is_of_site
+from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
@@ -143,9 +144,9 @@ _how_it_starts = (
     *_NODES,
     click.option(
         "--transport",
-        type=click.Choice(get_args(Transport)),
-        help="How workers exchange messages with the dispatcher (default: the setting, tcp); files: "
-        "in the run directory, where nodes cannot reach this machine.",
+        type=click.Choice(TRANSPORTS),
+        help="How messages travel between dispatcher and workers (default: the setting, tcp); "
+        "files: in the run directory, where nodes cannot reach this machine.",
     ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(

@@ -45,8 +45,8 @@ SchedulerName: TypeAlias = Annotated[
     _Schedulers,
     Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
-Transport: TypeAlias = Literal["tcp", "files"]
-TransportName: TypeAlias = Annotated[Transport, Meta(description="tcp or files")]
+_Transports: TypeAlias = Literal["tcp", "files"]
+TransportName: TypeAlias = Annotated[_Transports, Meta(description="tcp or files")]
 OF_SITES = "gridengine.schedulers"
 """The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
 under the name by which it is asked for.
@@ -212,7 +212,7 @@ def description(kind: Any) -> str:
 
 def choices(kind: Any) -> tuple[str, ...]:
     """Return the words that a setting of this type must be one of; empty when it is free."""
-    words = {SchedulerName: _Schedulers, TransportName: Transport}.get(kind)
+    words = {SchedulerName: _Schedulers, TransportName: _Transports}.get(kind)
     return get_args(words)
 
 
