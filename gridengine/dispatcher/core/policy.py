@@ -22,7 +22,7 @@ class Policy(Struct, frozen=True):
         is 0 where people start all workers by hand.
     lease_seconds, start_seconds, beat_seconds: as the settings'.
     message_seconds: how long a message takes to a worker. The longer, the more work of quick calls
-        a worker is given at a time.
+        a worker is given at a time, and the later a result counts as late.
     start_timeout: for how long calls may wait for their first worker.
     pooled: calls of different demands get workers of their own.
     resources: the resources of each worker, if all calls share the workers and are packed. None:
