@@ -45,7 +45,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "prologue": _BATCH,
     "python": _BATCH,
     "container": _BATCH,
-    "transport": (*_BATCH, "none"),
+    "transport": _BATCH,
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,

@@ -18,7 +18,7 @@ from gridengine.arguments import number, whole
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, Transport, chosen_transport
+from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 from gridengine.worker.call_context import GVAR
 
@@ -147,17 +147,14 @@ class HandStartedScheduler(Scheduler):
 
     Args:
         worker_resources: what a worker holds that does not say so itself (default: one core).
-        transport: as for batch systems (default: the setting, "tcp").
     """
 
     local = False
     starts_workers = False
 
-    def __init__(
-        self, *, worker_resources: Resource = ZERO, transport: Transport | None = None
-    ) -> None:
+    def __init__(self, *, worker_resources: Resource = ZERO) -> None:
         super().__init__(max_workers=MOST_BY_HAND)
-        self.transport = chosen_transport(transport)
+        self.transport = chosen_transport(None)
         self._hold(worker_resources)
 
     def __repr__(self) -> str:
