@@ -5,7 +5,7 @@ Read `messages` first, then `framing`, which turns messages into frames and back
     caller's objects -> payloads (serialize)                      opaque from here on
     message + buffers -> framing.encode -> frames
     frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
-                                numbered envelopes -> exchange -> files      where those cannot connect
+                                numbered envelopes -> exchange -> files      where no node connects
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
     large buffers beside a session -> block_socket -> Unix socket            clients on this machine
 
@@ -50,7 +50,7 @@ Rejected:
 Other modules: `session_server` and `session_client` (what both ends do, whatever carries their
 messages), `server` (a dispatcher's end over TCP, and the addresses of this machine),
 `dispatcher_connection` (the end of a worker or client over TCP), `file_server` and
-`file_connection` (both ends by files, which `file_socket` writes and reads), `sockets` (options, polling and keys that
-both ends share), `connection_file` (how others find a dispatcher), `clock`, `processes` (whether
-others still run; the limits of this one).
+`file_connection` (both ends by files, which `file_socket` writes and reads), `sockets` (options,
+polling and keys that both ends over TCP share), `connection_file` (how others find a dispatcher),
+`clock`, `processes` (whether others still run; the limits of this one).
 """
