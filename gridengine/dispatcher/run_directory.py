@@ -328,7 +328,8 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):
             path.unlink(missing_ok=True)
-    for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
+    folders = sorted(path for path in run.directory.rglob("*") if path.is_dir())
+    for folder in (*reversed(folders), run.directory):
         with contextlib.suppress(OSError):
             folder.rmdir()
     run.connection.unlink(missing_ok=True)

@@ -255,6 +255,10 @@ class Inbox:
                     frames, data = [], b""
                 except FileNotFoundError:  # the list was older than the folder
                     continue
+                except OSError:
+                    if envelopes:  # their files are removed; the next look fails again
+                        break
+                    raise
                 _remove(fd, name)
                 sender, _, number = name.partition(".")
                 self._expected[sender], self._last = int(number) + 1, sender

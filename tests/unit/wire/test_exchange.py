@@ -316,6 +316,25 @@ def test_both_ends_notice_that_a_folder_was_removed(
         inbox.take()
 
 
+def test_what_was_read_before_a_fault_of_the_file_server_is_not_lost(
+    outbox: Outbox, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(outbox, b"first", b"second")
+    read = exchange._read
+
+    def fail_at_second(folder: int, name: str) -> bytes:
+        if name.endswith("2"):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exchange, "_read", fail_at_second)
+        assert texts(inbox) == [b"first"]
+        with pytest.raises(OSError, match="Input/output error"):
+            texts(inbox)
+    assert texts(inbox) == [b"second"]
+
+
 def test_on_a_full_disk_nothing_is_lost_and_no_half_file_is_left(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         make_folder(disk / "receiver")
