@@ -30,6 +30,7 @@ from gridengine.dispatcher.core.events import (
     ResultFetched,
     ResultStays,
     Send,
+    StateSaved,
     Tick,
     Warn,
     Withdraw,
@@ -76,12 +77,12 @@ how many calls travel together.
 
 
 class PayloadsAtWorkers:
-    """The payloads that the caller has in the place of results at workers. The I/O thread adds and
-    fills them; any thread may ask for one.
+    """The payloads with which the caller's outcomes refer to results that are still at workers. The
+    I/O thread adds and fills them; any thread may ask for one.
 
     Args:
         ask: called with the reference of a result that somebody waits for.
-        release: called with the references of payloads that nobody has any more; also by the
+        release: called with the references of payloads that the caller has released; also by the
             garbage collector.
     """
 
@@ -200,6 +201,7 @@ class EffectPerformer:
             WantAnswer: self._answer_want,
             ResultStays: payloads.add,
             ResultFetched: payloads.fill,
+            StateSaved: nested.record_state,
             Warn: self._warn,
             Inform: self._inform,
             Drained: lambda effect: self.drained(),
@@ -322,7 +324,9 @@ class IOLoop:
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
-        """Run until the core was told to close and its workers have left, or had the time to."""
+        """Run until the core was told to close and its workers have left, or until their time to
+        leave is over.
+        """
         with self._clock.waking(self._queue.wake):
             self._run()
 

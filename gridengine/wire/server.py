@@ -231,6 +231,6 @@ def resolve(host: str) -> None:
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(
-            f"host {host!r} (said by {said_by('host')}) does not resolve: {error}",
+            f"host {host!r} (set by {said_by('host')}) does not resolve: {error}",
             hint="set GRIDENGINE_HOST to an address of this machine",
         ) from None

@@ -92,7 +92,7 @@ class SessionClient(ABC):
         """Return all messages that have arrived.
 
         Raises:
-            ProtocolError: the dispatcher sent frames that are no message.
+            ProtocolError: the dispatcher sent frames that are not a message.
         """
         messages: list[tuple[Message, list[Buffer]]] = []
         while frames := self._next():

@@ -134,7 +134,7 @@ class SessionServer(ABC):
         self._close_blocks(peer)
 
     def hold_acknowledgements(self) -> None:
-        """Acknowledge from now on only what is passed to `acknowledge`."""
+        """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
         self._holds = True
 
     def take_receipts(self) -> dict[bytes, int]:
@@ -249,7 +249,7 @@ class SessionServer(ABC):
             blocks.close()
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
-        """Return the answer to a first message that is no greeting."""
+        """Return the answer to a first message that is not a greeting."""
         if self._epoch and foreign_greeting(content) is None:
             return encode(Rejoin(self._epoch))
         return _refusal(content)
