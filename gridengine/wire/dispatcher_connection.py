@@ -1,4 +1,5 @@
-"""The end of a connection that a worker or client has to its dispatcher: a DEALER socket of ZeroMQ.
+"""The end of a worker's or client's connection to its dispatcher over TCP: a DEALER socket of
+ZeroMQ.
 
 ZeroMQ reconnects by itself but loses the messages that were under way when a connection broke. A
 `Session` at each end sends them again.
@@ -11,28 +12,21 @@ import math
 import secrets
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 import zmq
 
 from gridengine.errors import ConfigurationError
-from gridengine.serialize.payload import Buffer
-from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
-from gridengine.wire.framing import decode, encode
-from gridengine.wire.local_connection import IDENTITY_BYTES, LocalConnection, connect
-from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
-from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
+from gridengine.wire.local_connection import IDENTITY_BYTES, connect
+from gridengine.wire.session import Frames
+from gridengine.wire.session_client import LOOK_SECONDS, SessionClient
+from gridengine.wire.sockets import PolledSocket, buffers_of
 
 log = logging.getLogger("gridengine")
 
-_ASK_SECONDS, _LOOK_SECONDS = 0.5, 2.0
-"""Two intervals while a worker closes. It sends a beat every `_ASK_SECONDS`, and the answers
-acknowledge what has arrived. After `_LOOK_SECONDS` of silence it checks whether the dispatcher's
-port still accepts connections.
-"""
 REPORTS = 6
 """A worker that cannot connect logs the reason after this fraction (one sixth) of `start_seconds`,
 and finding the reason takes at most as long again. The dispatcher gives the worker up only after
@@ -40,9 +34,9 @@ that.
 """
 
 
-class DispatcherConnection:
-    """A worker's or client's connection to its dispatcher. Each message arrives once and in order,
-    even over reconnections. All methods are for one thread.
+class DispatcherConnection(SessionClient):
+    """A worker's or client's connection to its dispatcher over TCP, which ZeroMQ makes again when
+    it breaks. All methods are for one thread.
     """
 
     def __init__(
@@ -52,23 +46,8 @@ class DispatcherConnection:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clock = clock
+        super().__init__(connection.beat_seconds, clock)
         self._context = zmq.Context()
-        self._session = Session(PIECE)
-        self.epoch = self.introduced_to = 0
-        """`epoch` is the epoch of the dispatcher that accepted this end; the owner sets it.
-        `introduced_to` is the epoch that was last sent a first message.
-        """
-        self.introduce: Callable[[], object] | None = None
-        """Called when the dispatcher was started again and does not know this end. It must call
-        `begin_again`, send the first message, and send again all messages that were not
-        `acknowledged`. With None, an unknown dispatcher counts as a refusal.
-        """
-        self._beat_seconds = connection.beat_seconds
-        self._beat_at = self._introduced_at = 0.0
-        self.sign_of_life: Callable[[], Message] = Beat
-        """Makes the message that is sent every `beat_seconds`."""
-        self.received_at = self._clock.monotonic()
         try:
             self._address = self._first_to_answer(connection)
         except BaseException:
@@ -76,12 +55,12 @@ class DispatcherConnection:
             raise
         self._polled = self._dealer(connection)
         self.fd = self._polled.fd
-        """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._server_key = connection.server_key
         self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
         self._watched: select.epoll | None = None
         """Polls for the sockets of a client; None for a worker."""
-        self._local: LocalConnection | None = None
+        self._came: deque[Frames] = deque()
+        """Envelopes that were read from the local connection together."""
         if connection.role == "client":
             self._watched = select.epoll()
             self._watched.register(self.fd, select.EPOLLIN)
@@ -98,24 +77,10 @@ class DispatcherConnection:
         return polled
 
     def _connect_locally(self) -> None:
-        """Begin a local connection, if this is a client and its dispatcher is here. Before each
-        first message, by which the dispatcher notices it.
-        """
         if self._watched is not None:
             if self._local is not None:
                 self._local.close()
             self._local = connect(self._server_key, self._identity, self._watched)
-
-    def _open_local(self) -> LocalConnection | None:
-        """Return the local connection; None unless it is open."""
-        return self._local if self._local is not None and self._local.is_open else None
-
-    def _send_frames(self, frames: Frames) -> None:
-        local = self._open_local()
-        if local is None:
-            self._polled.send(frames)
-        else:
-            local.send(frames)
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -124,8 +89,42 @@ class DispatcherConnection:
 
     @property
     def pending(self) -> bool:
-        """Whether a message has come by ZeroMQ and can be received now."""
         return not self._polled.is_quiet and self._polled.pending
+
+    def _next(self) -> Frames:
+        local = self._local
+        if not self._came and local is not None and not local.has_ended():
+            self._came += local.receive()
+            if local.has_ended():
+                self.acknowledge()  # the dispatcher sees by that what it must send again, by TCP
+        return self._came.popleft() if self._came else buffers_of(self._polled.receive())
+
+    def _send_frames(self, frames: Frames) -> None:
+        if self._local is not None and self._local.is_open:
+            self._local.send(frames)
+        else:
+            self._polled.send(frames)
+
+    def _wait(self, seconds: float) -> None:
+        timeout = 0.0 if self.pending else seconds
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        poller.poll(math.ceil(1000 * timeout))
+
+    def _is_away(self) -> bool:
+        return bool(why_unreachable(self._address, LOOK_SECONDS))
+
+    def _close(self) -> None:
+        """Close the socket at once.
+
+        ZeroMQ's linger does not serve: it ends when the kernel has taken the data. The data is lost
+        when the connection breaks after that, or when a message arrives meanwhile that nobody reads
+        (RFC 1122, 4.2.2.13).
+        """
+        if self._watched is not None:
+            self._watched.close()
+        self.socket.close(linger=0)
+        self._context.term()
 
     def _first_to_answer(self, connection: Connection | ClientConnection) -> str:
         """Return the first address that completes the CURVE handshake. A socket of its own probes
@@ -155,94 +154,6 @@ class DispatcherConnection:
             monitor.close(linger=0)
             probe.close(linger=0)
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send the dispatcher a message. Never blocks."""
-        local = self._open_local()
-        put, send = (None, self._polled.send) if local is None else (local.put, local.send)
-        for frames in self._session.number(encode(message, buffers, put)):
-            send(frames)
-
-    def receive(self) -> Received:
-        """Return all messages that have arrived.
-
-        Raises:
-            ProtocolError: the dispatcher sent frames that are no message.
-        """
-        messages: Received = []
-        local = self._local
-        if local is not None and not local.has_ended():
-            for envelope in local.receive():
-                self._take(envelope, messages)
-            if local.has_ended():
-                self.acknowledge()  # the dispatcher sees by that what it must send again, by TCP
-            elif messages:
-                return messages
-        while frames := self._polled.receive():
-            self._take(buffers_of(frames), messages)
-        return messages
-
-    def _take(self, envelope: Sequence[Buffer], messages: Received) -> None:
-        """Add the message that an envelope completes, if it does."""
-        self.received_at = self._clock.monotonic()
-        content, answers = self._session.receive(envelope)
-        for answer in answers:
-            self._send_frames(answer)
-        if content is not None:
-            take = None if self._local is None else self._local.take
-            message, buffers = decode(content, take)
-            if not isinstance(message, Beat):
-                messages.append((message, buffers))
-
-    def rejoin(self, message: Rejoin) -> bool:
-        """Introduce this end to a dispatcher of another epoch. Return False when that dispatcher
-        does not want it: it had accepted this end and has forgotten it since.
-
-        All messages that were received before this one must have been handled, because the first
-        message reports the state that they led to.
-        """
-        if self.introduce is None or message.epoch == self.epoch:
-            return False
-        if message.epoch != self.introduced_to:
-            self.introduced_to = message.epoch
-            self.introduce()
-        elif self.received_at - self._introduced_at > self._beat_seconds:
-            self.send_again()  # the first message got lost
-        else:
-            return True
-        self._introduced_at = self.received_at
-        return True
-
-    def begin_again(self) -> None:
-        """Begin a new, empty session."""
-        self._session = Session(PIECE)
-        self._connect_locally()
-
-    def send_again(self) -> None:
-        """Send all unacknowledged messages of this session again; the receiver drops duplicates."""
-        for frames in self._session.again():
-            self._send_frames(frames)
-
-    @property
-    def sent(self) -> int:
-        """The number of the last message sent in this session."""
-        return self._session.sent
-
-    @property
-    def acknowledged(self) -> int:
-        """The number up to which the dispatcher has acknowledged all messages."""
-        return self._session.acknowledged
-
-    def tick(self, now: float) -> float:
-        """Send a sign of life when it is due, and return the seconds until the next one."""
-        if now >= self._beat_at:
-            self._send_frames(self._session.unnumbered(encode(self.sign_of_life())))
-            self._beat_at = now + self._beat_seconds
-        return self._beat_at - now
-
-    def acknowledge(self) -> None:
-        """Make the next `tick` send a sign of life, which acknowledges all received messages."""
-        self._beat_at = 0.0
-
     def move(self, addresses: Sequence[str]) -> None:
         """Connect to the first of these addresses that accepts connections, in place of the current
         address. Do nothing when none accepts, or when the current address is among them.
@@ -250,58 +161,13 @@ class DispatcherConnection:
         if self._address in addresses:
             return
         for address in addresses:
-            if not why_unreachable(address, _LOOK_SECONDS):
+            if not why_unreachable(address, LOOK_SECONDS):
                 if self._local is not None:
                     self._local.end()
                 self.socket.disconnect(self._address)
                 self._address = address
                 self.socket.connect(address)
                 return
-
-    def close(self, patience_seconds: float = _LOOK_SECONDS) -> bool:
-        """Close the connection when the dispatcher has acknowledged all messages, refuses them, or
-        is gone; or after this much silence. Return whether it acknowledged or refused them.
-
-        ZeroMQ's linger does not serve: it ends when the kernel has taken the data. The data is lost
-        when the connection breaks after that, or when a message arrives meanwhile that nobody reads
-        (RFC 1122, 4.2.2.13).
-        """
-        try:
-            return self._deliver(patience_seconds)
-        finally:
-            if self._local is not None:
-                self._local.close()
-            if self._watched is not None:
-                self._watched.close()
-            self.socket.close(linger=0)
-            self._context.term()
-
-    def _deliver(self, patience: float) -> bool:
-        self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # answers acknowledge what arrived
-        begun = looked = self._clock.monotonic()
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN)
-        while self._session.unacknowledged:
-            now = self._clock.monotonic()
-            silence = now - max(begun, self.received_at)
-            if silence >= patience:
-                return False
-            if min(silence, now - looked) >= _LOOK_SECONDS:
-                if self.introduce is None and why_unreachable(self._address, _LOOK_SECONDS):
-                    return False
-                looked = now
-            timeout = math.ceil(1000 * min(self.tick(now), patience - silence))
-            poller.poll(0 if self.pending else timeout)
-            for message, _ in self.receive():
-                if isinstance(message, Welcome | ClientWelcome):
-                    # A worker that waits here may be accepted by a new process meanwhile, which
-                    # forgets it as it leaves. Without this it would introduce itself for ever.
-                    self.epoch = message.epoch
-                elif isinstance(message, Refuse) or (
-                    isinstance(message, Rejoin) and not self.rejoin(message)
-                ):
-                    return True
-        return True
 
 
 def _no_answer(connection: Connection | ClientConnection, seconds: float) -> ConfigurationError:

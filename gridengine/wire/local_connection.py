@@ -40,7 +40,7 @@ import select
 import socket
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
@@ -108,7 +108,7 @@ class LocalConnection(ABC):
         if not self._packets.send(frames):
             self._watch(jammed=True)
 
-    def receive(self, most: int = _READ_PACKETS) -> list[Sequence[Buffer]]:
+    def receive(self, most: int = _READ_PACKETS) -> list[Frames]:
         """Return envelopes that have arrived, read from at most this many packets. Send what is
         queued, as far as there is room.
 
@@ -299,9 +299,7 @@ class LocalClients:
         """Return descriptors that poll as readable, among them perhaps `beside`."""
         return dict(self._watched.poll(0, _MOST_READY))
 
-    def receive(
-        self, ready: Collection[int], most: int
-    ) -> Iterator[tuple[bytes, Sequence[Buffer]]]:
+    def receive(self, ready: Collection[int], most: int) -> Iterator[tuple[bytes, Frames]]:
         """Yield at most `most` envelopes of the connections that poll as readable, each with its
         client. A connection that breaks the protocol is ended.
         """
@@ -311,7 +309,7 @@ class LocalClients:
             if peer is None:
                 continue
             connection = self._connections[peer]
-            envelopes: list[Sequence[Buffer]] = []
+            envelopes: list[Frames] = []
             try:
                 envelopes = connection.receive(min(share, _READ_PACKETS))
             except ProtocolError as error:

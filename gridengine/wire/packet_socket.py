@@ -89,14 +89,14 @@ class PacketSocket:
                 self._socket.shutdown(socket.SHUT_RDWR)
         return True
 
-    def receive(self, most: int) -> list[Sequence[Buffer]]:
+    def receive(self, most: int) -> list[Frames]:
         """Return the envelopes that have arrived, after reading at most this many packets.
 
         Raises:
             ProtocolError: a packet is not part of an envelope, or its envelope is too long; the
                 socket cannot be used any more.
         """
-        envelopes: list[Sequence[Buffer]] = []
+        envelopes: list[Frames] = []
         for _ in range(most):
             room = self._rest or self._packet
             try:
@@ -150,7 +150,7 @@ def _packets(frames: Frames) -> list[Sequence[Buffer]]:
     return [(whole[start : start + MOST_PACKET],) for start in range(0, len(whole), MOST_PACKET)]
 
 
-def _frames(envelope: Buffer) -> list[Buffer]:
+def _frames(envelope: Buffer) -> Frames:
     """Return the frames of an envelope, views of its memory.
 
     Raises:
@@ -163,7 +163,7 @@ def _frames(envelope: Buffer) -> list[Buffer]:
     view, end = memoryview(envelope), _HEADER.size + _SIZE * count
     if end + sum(sizes) != len(view):
         raise ProtocolError("the frames of an envelope are not as long as it says")
-    frames: list[Buffer] = []
+    frames: Frames = []
     for size in sizes:
         frames.append(view[end : (end := end + size)])
     return frames
