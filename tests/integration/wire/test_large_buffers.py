@@ -99,7 +99,7 @@ def test_a_client_whose_buffer_does_not_come_is_refused(
     monkeypatch.setattr(ends.client._local, "put", lambda buffer: NUMBER.pack(7))
     ends.client.send(Pushed(1), [large("c")])
     ends.until(lambda: ends.of_client and ends.of_server)
-    [[_, goodbye, _]], [[refused, _]] = ends.of_client, ends.of_server
+    [[_, goodbye, _]], [[refused, _], *_] = ends.of_client, ends.of_server
     assert isinstance(goodbye, Goodbye)
     assert isinstance(refused, Refuse)
     assert "a block of 3,000,000 bytes has not arrived" in refused.reason
