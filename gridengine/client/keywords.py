@@ -141,6 +141,20 @@ def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: 
     return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 
 
+def check_function(f: object) -> None:
+    """Check a function whose calls are to be submitted.
+
+    Raises:
+        TypeError: it is not callable, or submits its calls by itself (`delayed`).
+    """
+    if not callable(f):
+        raise TypeError(
+            f"{short_repr(f)} is not callable: give the function first, and its arguments after it"
+        )
+    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
+        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
+
+
 def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
     """Return the form of the calls, and an iterator over them."""
     if not iterables:
@@ -148,6 +162,13 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
     for one in iterables[1:]:
         if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
             raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
+    for one in iterables:
+        if not (hasattr(type(one), "__iter__") or hasattr(type(one), "__getitem__")):
+            check_function(f)  # the function may stand behind its arguments
+            raise TypeError(
+                f"{short_repr(one)} is not iterable: give an iterable with the argument of each "
+                "call; a list with one element makes one call"
+            )
     return (
         (SINGLE, iter(iterables[0]))
         if len(iterables) == 1

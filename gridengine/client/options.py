@@ -75,7 +75,8 @@ class CallOptions(Struct, frozen=True):
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         if self.escalate_memory is not ESCALATION:
-            number("escalate_memory", self.escalate_memory, least=1)
+            hint = "2: a call that ran out of memory runs again with twice as much; 1: it fails"
+            number("escalate_memory", self.escalate_memory, least=1, hint=hint)
         if self.priority != 0:
             priority = whole("priority", self.priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
             force_setattr(self, "priority", priority)
@@ -88,7 +89,7 @@ class CallOptions(Struct, frozen=True):
         if self.resources is not None:
             if not isinstance(self.resources, Resource):
                 raise TypeError(
-                    f"resources must be resources, as Memory(0.5), not {self.resources!r}"
+                    f"resources must be resources, as Cores(2) & Memory(4), not {self.resources!r}"
                 )
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)

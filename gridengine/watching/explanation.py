@@ -113,8 +113,8 @@ def _room(status: Status, who: Identity) -> str:
         return "wait; or stop it, and `gridengine dispatcher start NAME --max-workers N`"
     if status.local:
         return (
-            "wait; a larger max_workers= helps calls that do not compute all the time (unless the "
-            "script says it, it is the number of processors)"
+            "wait; a larger max_workers= helps calls that do not compute all the time (its "
+            "default is the number of processors)"
         )
     return ""
 

@@ -55,7 +55,16 @@ from tests.support.fake_dispatcher import FakeScheduler
             ValueError,
             "escalate_memory must be above zero, and finite",
         ),
-        ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
+        (
+            {"escalate_memory": 0.5},
+            ValueError,
+            "escalate_memory must be at least 1, not 0.5\n  try: 2: a call that ran out of",
+        ),
+        (
+            {"resources": 0.5},
+            TypeError,
+            "resources must be resources, as Cores(2) & Memory(4), not 0.5",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_named_before_anything_runs(
