@@ -155,6 +155,11 @@ def check_function(f: object) -> None:
         raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
 
 
+def is_iterable(value: object) -> bool:
+    """Return whether `iter` takes this value; a class with `__getitem__` alone is iterable too."""
+    return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
+
+
 def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
     """Return the form of the calls, and an iterator over them."""
     if not iterables:
@@ -163,7 +168,7 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
         if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
             raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
     for one in iterables:
-        if not (hasattr(type(one), "__iter__") or hasattr(type(one), "__getitem__")):
+        if not is_iterable(one):
             check_function(f)  # the function may stand behind its arguments
             raise TypeError(
                 f"{short_repr(one)} is not iterable: give an iterable with the argument of each "

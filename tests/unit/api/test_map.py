@@ -79,7 +79,8 @@ def test_an_object_that_is_indexed_alone_is_iterable(scheduler: FakeScheduler) -
         def __getitem__(self, index: int) -> int:
             return [1, 2][index]
 
-    assert gridengine.map(square, Indexed(), scheduler=scheduler) == [1, 4]  # type: ignore[arg-type]
+    indexed: Any = Indexed()
+    assert gridengine.map(square, indexed, scheduler=scheduler) == [1, 4]
 
 
 @pytest.mark.parametrize(
