@@ -4,8 +4,8 @@ cluster tomorrow.
     import gridengine
     squares = gridengine.map(lambda x: x * x, range(1000))
 
-The names below are all there is to know. All but the errors are imported at their first use, so
-that `import gridengine` is quick.
+The names below are the whole public interface. All but the errors are imported at their first use,
+so that `import gridengine` is quick.
 """
 # ruff: noqa: I001 - isort would give each renaming import a statement of its own
 

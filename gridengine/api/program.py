@@ -81,7 +81,7 @@ class Program:
         check: raise `ProgramFailed` when the program fails.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def run_program(
     Raises:
         ProgramFailed: the program ended with another status than 0.
         FileNotFoundError: the worker has no such program.
-        CallError, ClusterError: what kept the call from ending.
+        CallError, ClusterError: the reason why the call could not end.
     """
     program = Program(
         argv,
@@ -225,12 +225,12 @@ class LineProgram:
     Args:
         argv: the program and its arguments. It must write out each answer at once, as many
             programs do only with an option such as `-u` or `--line-buffered`.
-        lines: of how many lines an answer is.
+        lines: the number of lines of an answer.
         until: the line that ends an answer, in the place of `lines`; it is not returned.
         env: variables besides those of the call.
 
     Raises:
-        ConfigurationError: an argument is not what it must be.
+        ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(

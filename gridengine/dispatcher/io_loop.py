@@ -77,12 +77,12 @@ how many calls travel together.
 
 
 class PayloadsAtWorkers:
-    """The payloads that the caller has in the place of results at workers. The I/O thread adds and
-    fills them; any thread may ask for one.
+    """The payloads with which the caller's outcomes refer to results that are still at workers. The
+    I/O thread adds and fills them; any thread may ask for one.
 
     Args:
         ask: called with the reference of a result that somebody waits for.
-        release: called with the references of payloads that nobody has any more; also by the
+        release: called with the references of payloads that the caller has released; also by the
             garbage collector.
     """
 
@@ -324,7 +324,9 @@ class IOLoop:
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
-        """Run until the core was told to close and its workers have left, or had the time to."""
+        """Run until the core was told to close and its workers have left, or until their time to
+        leave is over.
+        """
         with self._clock.waking(self._queue.wake):
             self._run()
 

@@ -212,7 +212,7 @@ def decode_demand(parts: list[tuple[str, list[Any]]], factor: float) -> Demand:
     """Return the demand that `encode_demand` encoded.
 
     Raises:
-        TypeError, ValueError, LookupError: the data is no encoded demand.
+        TypeError, ValueError, LookupError: the data is not an encoded demand.
     """
     resources = (_MAKERS[name](*arguments) for name, arguments in parts)
     return Demand(functools.reduce(operator.and_, resources, ZERO), factor)

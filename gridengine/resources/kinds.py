@@ -152,7 +152,7 @@ class Capacity(_Amount):
 
 
 class _Shared(Resource):
-    """A property that a holder has or lacks, and gives to any number of tasks."""
+    """A property that a holder has or lacks, and that it can give to any number of tasks."""
 
     def _alloc(self, res: Any) -> Resource:
         self._must_have(res)
@@ -194,8 +194,8 @@ class WTime(_Shared):
         softT: how long the call is expected to take (default `T`).
         group: a name for calls that take about equally long: the limits are estimated from the
             first of them (`docs/resources.md`).
-        countdown: whether the time runs out, as it does for a worker's. `left` is the time left
-            when the time was last set (`_at`), counted from when it was first set.
+        countdown: whether the time runs out, as a worker's walltime does. Then `left` is the time
+            that is left at the latest `_at`, counted from the first `_at`.
     """
 
     _optional = True

@@ -201,7 +201,7 @@ def fill_template(setting: str, template: str, **values: object) -> str:
         places = ", ".join(f"{{{name}}}" for name in values)
         raise ConfigurationError(
             f"the setting {setting} = {template!r} may hold {places} and no other braces",
-            hint=f"it is said by {said_by(setting)}",
+            hint=f"it is set by {said_by(setting)}",
         ) from error
 
 
@@ -209,12 +209,12 @@ def fill_template(setting: str, template: str, **values: object) -> str:
 
 
 def cannot_say(
-    system: BatchWords, said: str, hint: str = "say it in native=, in its own words"
+    system: BatchWords, said: str, hint: str = "write it in native=, in its own words"
 ) -> ConfigurationError:
     """Return the error of a request for which a system, used by DRMAA, has no words here."""
     return ConfigurationError(
-        f"{said} cannot be said to {system.title}, which the DRMAA library speaks to: no words for "
-        "it are known",
+        f"{said} cannot be requested from {system.title}, to which the DRMAA library speaks: no "
+        "options for it are known",
         hint=hint,
     )
 

@@ -110,7 +110,9 @@ class Processors:
                 self._numbers.append(number)
 
     def _is_ours(self, number: int, claims: int) -> bool:
-        """Return whether this process has now a processor that so many others have claimed."""
+        """Return whether this process now has a processor that so many other processes have
+        claimed.
+        """
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             claim.bind(f"\0{CLAIM}-{number}-{claims}")

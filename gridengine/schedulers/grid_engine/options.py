@@ -1,12 +1,12 @@
-"""How requests are written for Grid Engine, and for other systems that are used by DRMAA: pure
-functions and tables.
+"""The requests for Grid Engine, and for other systems that are used by DRMAA, written as options:
+pure functions and tables.
 
 DRMAA itself has no words for most requests; they are options in each system's own language (GFD.22,
 `drmaa_native_specification`). Options of Grid Engine are those of submit(1) and complex(5).
 
-An option that this module writes is one string with a blank in it, as "-l h_rt=60", whereas a
-user's own has a string for each word. `completed` therefore can put ours first: after a user's
-`-soft`, Grid Engine would take them as mere wishes.
+An option that this module writes is one string with a blank in it, such as "-l h_rt=60", whereas a
+user's own has a string for each word. So `completed` can put ours first: after a user's `-soft`,
+Grid Engine would take them as mere wishes.
 """
 
 from __future__ import annotations
@@ -228,7 +228,9 @@ class GridEngineWords(BatchWords):
 
 
 class OtherWords(BatchWords):
-    """The words of a system that only its DRMAA library knows: what the user writes in `native`."""
+    """The words of a system that only its DRMAA library knows: the text of `native`, as the user
+    wrote it.
+    """
 
     key = "drmaa"
 
@@ -281,7 +283,7 @@ def words_for(system: System, environment: Callable[[], str]) -> BatchWords:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a cluster task, with what each sets, by its name.
+    """The options of a cluster task, and the value that each sets, by its name.
 
     memory_per_slot: whether Grid Engine counts memory for each slot.
     """
@@ -320,8 +322,8 @@ class Request:
 class OwnArguments:
     """The arguments of a `GridEngineScheduler`.
 
-    held: what each worker holds by its user's word. If the system has no words for that, `native`
-        is taken to request it.
+    held: the resources that each worker holds according to the user. If the system has no words for
+        them, `native` is taken to request them.
     """
 
     given: Mapping[str, Option] = field(default_factory=dict)
@@ -351,7 +353,7 @@ def _is_ours(word: str) -> bool:
 
 
 def slots_of(environment: str) -> int:
-    """Return the least number of slots of a parallel environment, as "smp 4-8"; 0 without one."""
+    """Return the least number of slots of a parallel environment, from "smp 4-8"; 0 without one."""
     found = re.search(r" (\d+)", environment)
     return int(found[1]) if found else 0
 
@@ -385,8 +387,9 @@ def _word(name: str, value: object, also: str = "") -> str:
 
 
 def check_submits(words: Sequence[str]) -> None:
-    """Raise a ConfigurationError that names an option with which Grid Engine only checks a job and
-    does not take it: its workers have a number and never come (qsub(1): -verify, -w v, -w p).
+    """Raise a ConfigurationError that names an option with which Grid Engine only checks a job, and
+    gives it a number, but never runs it, so that its worker never comes (qsub(1): -verify, -w v, -w
+    p).
     """
     for option, value in pairwise([*words, ""]):
         if option == "-verify" or (option == "-w" and value in ("v", "p")):

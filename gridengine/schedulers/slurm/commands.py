@@ -1,6 +1,5 @@
-"""Slurm's commands: how each is called, and what its answers mean; pure functions.
-
-`answers` has what the output of the commands means.
+"""Slurm's commands as pure functions: how each is called. The meaning of their output is in
+`answers`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class SlurmCommands(BatchCommands):
     """Slurm's own commands (sbatch(1), squeue(1), scancel(1), scontrol(1), sinfo(1), sacct(1)).
 
     Args:
-        site: what this Slurm allows.
+        site: the limits of this Slurm.
         memory_said: whether a variable of the user says how much memory jobs have.
     """
 
@@ -114,7 +113,9 @@ class SlurmCommands(BatchCommands):
     # Options.
 
     def time(self, seconds: float) -> list[str]:
-        """Return a limit before which the signal, early as it may come, is after this time."""
+        """Return a limit so long that the signal before it comes after this time, however early
+        Slurm sends it.
+        """
         minutes = -int(-(seconds + EARLY_SECONDS) // 60)
         return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
 
@@ -129,7 +130,9 @@ class SlurmCommands(BatchCommands):
         return clock_seconds(f"{time}:0" if parts == 1 else time)
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with some memory, where a job would else get all of a node."""
+        """Return the options with a request for memory, where a job would otherwise get all memory
+        of a node.
+        """
         memory = self.site.memory
         return [memory, *options] if memory and not self._says_memory(options) else options
 
@@ -172,8 +175,8 @@ class SlurmCommands(BatchCommands):
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits an array, or a single job if there are no arrays.
 
-        The user's options come before ours, and so cannot change these; but after `--no-requeue`,
-        which they may change.
+        The user's options come before ours, and so cannot change them. Only `--no-requeue` comes
+        before the user's, which may change it.
 
         Raises:
             ConfigurationError: Slurm cannot take the path of the run directory.
@@ -204,7 +207,9 @@ class SlurmCommands(BatchCommands):
         return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return questions for each array with bad ends, and, with accounts, for who cancelled."""
+        """Return a question for each array with tasks that failed and, where accounts are kept, one
+        for who cancelled tasks.
+        """
         arrays = dict.fromkeys(id.partition("_")[0] for id in ended)
         details = [["scontrol", "show", "job", array, "--oneliner"] for array in arrays]
         deleted = [id for id, seen in ended.items() if seen.deleted]
@@ -254,7 +259,7 @@ class SlurmCommands(BatchCommands):
 
 
 class DrmaaWords(SlurmCommands):
-    """The options of sbatch as DRMAA libraries take them, and a `GridEngineScheduler` says them."""
+    """The options of sbatch in the form that DRMAA libraries take, for a `GridEngineScheduler`."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -280,8 +285,8 @@ class DrmaaWords(SlurmCommands):
         return super().time(seconds)[:1]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options in the libraries' spelling. A worker that Slurm requeued would pass
-        for its former self.
+        """Return the options in the libraries' spelling, and forbid Slurm to requeue: a requeued
+        worker would be taken for the one that ran before.
         """
         requeue = [] if "--requeue" in options else ["--no-requeue"]
         spelt = map(self._spelt, options)
@@ -300,7 +305,7 @@ class DrmaaWords(SlurmCommands):
 
 
 def _user_name(number: str) -> str:
-    """Return who has this number, for people."""
+    """Return the name of the user with this number, for people."""
     try:
         return pwd.getpwuid(int(number)).pw_name if number else ""
     except KeyError:
