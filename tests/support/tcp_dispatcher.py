@@ -1,6 +1,6 @@
 """A stand-alone dispatcher whose workers, processes of this machine, call over TCP, and outlive it.
 
-python -m tests.support.tcp_dispatcher NAME [CLASS]
+python -m tests.support.tcp_dispatcher NAME [CLASS]; options, such as --max-workers, are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tests.support import tcp_scheduler
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    kind = getattr(tcp_scheduler, (sys.argv[2:] or ["TcpScheduler"])[0])
+    named = [word for word in sys.argv[2:3] if not word.startswith("-")]
+    kind = getattr(tcp_scheduler, (named or ["TcpScheduler"])[0])
     scheduler = kind(2)
     scheduler.log = "logs"
     serve(folder_of(sys.argv[1], settings()), scheduler, settings(), stopped=stopped)
