@@ -49,6 +49,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import call_context, multiprocessing_state
+from gridengine.worker.call_blocks import CallBlocks
 from gridengine.worker.call_context import (
     GVAR,
     CallStates,
@@ -85,22 +86,18 @@ from gridengine.worker.status_block import (
     BARRED_FROM,
     BARRED_TO,
     CALL_STEP,
-    CUT,
-    CUT_RUN,
     DATA,
     HOLD,
     INDEX,
     LATE,
     RUN,
     START,
+    UNTIL,
     map_words,
 )
 
 if TYPE_CHECKING:
     from gridengine.worker.log_forwarder import LogForwarder
-
-MANY, STEP = 64, 16
-"""In runs of more than `MANY` calls, a runner looks at the clock after every `STEP`th call only."""
 
 READ_ONLY = (
     "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
@@ -156,7 +153,8 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._words = words
-        self._result_buffer = ResultBuffer(channel)
+        self._blocks = CallBlocks(words)
+        self._result_buffer = ResultBuffer(channel, self._blocks.look)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
         self.functions = LoadedFunctions(self.main, site, threads)
@@ -269,7 +267,7 @@ class Runner:
             while self._queue and not GVAR.is_spent:
                 assignment, _ = self._queue[0]
                 self._words[START] = 0
-                self._words[INDEX] = assignment.start
+                self._words[INDEX] = self._words[UNTIL] = assignment.start
                 self._words[RUN] = assignment.run
                 if self._words[HOLD] == self._held:
                     barred = self._words[BARRED_FROM] <= assignment.run <= self._words[BARRED_TO]
@@ -417,25 +415,27 @@ class Runner:
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
         """Make the calls of a run. Each statement in the inner loop is paid for by each call."""
-        words, result_buffer = self._words, self._result_buffer
-        append, run = result_buffer.values.append, assignment.run
-        many = assignment.stop - assignment.start > MANY
-        step = STEP if many and not assignment.once else 1
+        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
+        values, first, stop = result_buffer.values, assignment.start, assignment.stop
+        blocks.begin_run(monotonic(), one_by_one=assignment.once)
         try:
-            for first in range(assignment.start, assignment.stop, step):
-                for index in range(first, min(first + step, assignment.stop)):
-                    # Write, then look: the agent cuts, then reads this word. So at least one of
-                    # the two sees the other.
+            while first < stop:
+                block = blocks.next(calls, first, stop)
+                if block is None:
+                    result_buffer.deliver(Shortened(assignment.run, first))
+                    return
+                index = first - 1
+                for index, item in enumerate(block, first):
                     words[INDEX] = index
-                    if words[CUT_RUN] == run and self._is_cut(assignment, index):
-                        return
                     try:
-                        append(call(calls[index]))
+                        values.append(call(item))
                     except BaseException as error:
-                        self._add_raised(index, error, assignment, calls[index])
+                        self._add_raised(index, error, assignment, item)
+                first = index + 1
                 if GVAR.at_end is not None:
                     GVAR.at_end()
                 result_buffer.ended = now = monotonic()
+                blocks.ended(now)
                 if now >= result_buffer.due:
                     self._answer(assignment)
         except ValueError:
@@ -443,23 +443,18 @@ class Runner:
             self._exit_if_forked()
             raise
 
-    def _is_cut(self, assignment: Assignment, index: int) -> bool:
-        """Return whether the agent has taken back the calls from this one on; if so, report it."""
-        if self._words[CUT_RUN] != assignment.run or index < self._words[CUT]:
-            return False
-        self._result_buffer.deliver(Shortened(assignment.run, index))
-        return True
-
     def _call_timed(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
         """Make the calls of a run that has a time limit for each. The agent kills only in a call
         that it has found late.
         """
-        words, result_buffer = self._words, self._result_buffer
+        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
+        blocks.begin_run(monotonic(), one_by_one=True)
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
-            if self._is_cut(assignment, index):
+            if blocks.next(calls, index, assignment.stop) is None:
+                result_buffer.deliver(Shortened(assignment.run, index))
                 break
             words[START] = monotonic_ns()
             while words[HOLD] != self._held:
@@ -475,6 +470,7 @@ class Runner:
             if GVAR.at_end is not None:
                 GVAR.at_end()
             result_buffer.ended = now = monotonic()
+            blocks.ended(now)
             if now >= result_buffer.due:
                 self._answer(assignment)
         words[START] = 0

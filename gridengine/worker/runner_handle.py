@@ -271,18 +271,14 @@ class RunnerHandle:
             self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """End the run in progress after its present call. Return None when the runner may have
-        begun the next call meanwhile, or there is no next call.
-
-        If the runner saw the cut in time, it reports so itself. If not, it is in a call when this
-        is tried again, and is sure to see the cut then.
+        """End the run in progress after its present call. Return where it ends at the latest; None
+        if that is its end. If the runner ends it before, it reports so itself.
         """
         assignment = self.given[run]
-        stop = index + 1
-        if stop >= assignment.stop or self._shortened == run:
+        if index + 1 >= assignment.stop or self._shortened == run:
             return None
-        self.status.cut(run, stop)
-        if self.status.run != run or self.status.index >= stop:
+        stop = self.status.cut(run, index + 1)
+        if self.status.run != run or stop >= assignment.stop:
             return None
         self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
