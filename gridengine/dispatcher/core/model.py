@@ -390,15 +390,22 @@ class TaskQueue:
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
         span = queue[0] if type(queue[0]) is Span else first_of(queue)
-        first, room = span.open_task, 1
+        first, room, brief = span.open_task, 1, 0
         if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
             room = self._sensible_calls(first.pace.seconds)
-            room = room if share is None else min(room, share - worker.taken)
+            if share is None:
+                brief = _brief_calls(first.pace.seconds)
+            else:
+                room = min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
         size = 0
         while True:
             calls = span.stop - span.start
+            if room < calls <= brief:  # whole or not at all: each part would carry all arguments
+                if spans and calls > 2 * room:
+                    break
+                room = calls
             if calls > room:
                 queue[0] = replace(span, start=span.start + room)
                 span, calls = replace(span, stop=span.start + room), room
@@ -435,7 +442,12 @@ class TaskQueue:
             return 1
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
-        return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
+        return max(1, min(max(share, _brief_calls(seconds)), int(BATCH_SECONDS / seconds)))
+
+
+def _brief_calls(seconds: float | None) -> int:
+    """Return how many calls that take this long are the fewest that pay for a message."""
+    return 0 if seconds is None else int(LEAST_SECONDS / max(seconds, 1e-9))
 
 
 def may_go_ahead(span: Span) -> bool:
