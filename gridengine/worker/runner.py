@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.exceptions import note_on_read_only
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.users_modules import CallersMain
@@ -98,11 +98,6 @@ from gridengine.worker.status_block import (
 
 if TYPE_CHECKING:
     from gridengine.worker.log_forwarder import LogForwarder
-
-READ_ONLY = (
-    "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
-    "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
-)
 
 STRAY_SIGNAL = (
     "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
@@ -414,34 +409,45 @@ class Runner:
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
-        """Make the calls of a run. Each statement in the inner loop is paid for by each call."""
-        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
-        values, first, stop = result_buffer.values, assignment.start, assignment.stop
-        blocks.begin_run(monotonic(), one_by_one=assignment.once)
+        """Make the calls of a run."""
+        blocks, first, stop = self._blocks, assignment.start, assignment.stop
         try:
+            if stop - first == 1:  # none of these calls can be taken back
+                self._make_calls(call, calls[first:stop], first, assignment)
+                return
+            blocks.begin_run(monotonic(), one_by_one=assignment.once)
             while first < stop:
                 block = blocks.next(calls, first, stop)
                 if block is None:
-                    result_buffer.deliver(Shortened(assignment.run, first))
+                    self._result_buffer.deliver(Shortened(assignment.run, first))
                     return
-                index = first - 1
-                for index, item in enumerate(block, first):
-                    words[INDEX] = index
-                    try:
-                        values.append(call(item))
-                    except BaseException as error:
-                        self._add_raised(index, error, assignment, item)
-                first = index + 1
-                if GVAR.at_end is not None:
-                    GVAR.at_end()
-                result_buffer.ended = now = monotonic()
-                blocks.ended(now)
-                if now >= result_buffer.due:
-                    self._answer(assignment)
+                first = self._make_calls(call, block, first, assignment)
+                blocks.ended(self._result_buffer.ended)
         except ValueError:
             # The words are released: user code forked this process, and it returned from the call.
             self._exit_if_forked()
             raise
+
+    def _make_calls(
+        self, call: Callable[[Any], Any], block: Sequence[Any], first: int, assignment: Assignment
+    ) -> int:
+        """Make the calls of a block, of which the first has this index. Return the index of the
+        next. Each statement in the loop is paid for by each call.
+        """
+        words, result_buffer, index = self._words, self._result_buffer, first - 1
+        values = result_buffer.values
+        for index, item in enumerate(block, first):
+            words[INDEX] = index
+            try:
+                values.append(call(item))
+            except BaseException as error:
+                self._add_raised(index, error, assignment, item)
+        if GVAR.at_end is not None:
+            GVAR.at_end()
+        result_buffer.ended = now = monotonic()
+        if now >= result_buffer.due:
+            self._answer(assignment)
+        return index + 1
 
     def _call_timed(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
@@ -510,8 +516,7 @@ class Runner:
         if isinstance(error, Interrupted):
             self._add_interrupted(index, assignment)
             return
-        if type(error) is ValueError and str(error).endswith("read-only"):
-            note_on(error, [READ_ONLY])
+        note_on_read_only(error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)
@@ -521,16 +526,12 @@ class Runner:
         """Say that a call has stopped and is to run again. The exception that goes along is its
         outcome if nothing says so: it was not told to stop, or saved nothing in a worker's life.
         """
+        from gridengine.worker.checkpoints import interrupted  # here: few need it
+
         name = self.functions.name_of(assignment.function)
         what = call_words(name, assignment.first, index, assignment.name)
         told = self.states.told == (assignment.run, index)
-        if told:
-            text = f"{what} has saved no state before its worker had to leave"
-            hint = "gridengine.save(state) before you raise Interrupted; or ask for more walltime"
-        else:
-            text = f"{what} raised Interrupted, and was not told to stop"
-            hint = "raise it only after gridengine.checkpoint() has returned something"
-        payload = self._result_buffer.form.dump_exception(CallError(text, hint=hint))
+        payload = self._result_buffer.form.dump_exception(interrupted(what, told=told))
         self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)
 
     def _dump_raised(
