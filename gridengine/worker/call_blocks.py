@@ -4,17 +4,16 @@ that the agent has taken back.
 The two looks cost as much as ten calls that do nothing. So a block begins with one call, and the
 next one has twice as many as long as blocks are quick.
 
-A call may turn out to take long in the midst of a block. The agent need not wait for its end: it
-takes back what comes after the block at once, since the status block says where the block ends
-(`UNTIL`). Within some 10 ms the backstop thread ends the block after that call.
+A call may turn out to take long in the midst of a block. The calls behind it must be taken back
+while it is in progress. Hence the backstop thread ends the present block every 10 ms (`look`). The
+status block says where the present block ends (`UNTIL`): the agent takes back what comes after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import threading
 
-from gridengine.worker.status_block import CUT, CUT_RUN, RUN, UNTIL
+from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL
 
 _MOST_CALLS = 256
 _QUICK_SECONDS = 0.0005
@@ -28,7 +27,12 @@ class CallBlocks:
 
     def __init__(self, words: memoryview) -> None:
         self._words = words
-        self._present: list[Any] = []
+        self._lock = threading.Lock()
+        self.stop = 0
+        """Where the present block ends. The runner notes a call (`INDEX`), then looks here, then
+        makes the call; the backstop thread writes here, then looks which call is noted. So at least
+        one of the two sees the other.
+        """
         self._most = self._size = 1
         self._began = 0.0
 
@@ -38,24 +42,22 @@ class CallBlocks:
         self._most = 1 if one_by_one else _MOST_CALLS
         self._size = 1
 
-    def next(self, calls: Sequence[Any], first: int, stop: int) -> list[Any] | None:
-        """Return the next of a run's calls, from `first` on and all before `stop`; None if the
-        agent has taken back `first`. They may become fewer while they are made.
+    def begin(self, first: int, stop: int) -> bool:
+        """Begin the block that begins with call `first` of the run and ends before `stop`. Return
+        False if the agent has taken back that call.
         """
         words, end = self._words, min(first + self._size, stop)
-        # Write, then look: the agent cuts, then reads this word. So at least one of the two sees
-        # the other.
-        words[UNTIL] = end
-        if words[CUT_RUN] == words[RUN]:
-            end = min(end, words[CUT])
-            if end <= first:
-                return None
-        self._present = block = list(calls[first:end])
-        return block
+        with self._lock:
+            # Write, then look: the agent cuts, then reads this word. So at least one of the two
+            # sees the other.
+            words[UNTIL] = end
+            if words[CUT_RUN] == words[RUN]:
+                end = min(end, words[CUT])
+            self.stop = end
+        return first < end
 
     def ended(self, now: float) -> None:
         """Note that the block has ended at this time (monotonic seconds)."""
-        self._present.clear()
         seconds, self._began = now - self._began, now
         if seconds < _QUICK_SECONDS:
             self._size = min(2 * self._size, self._most)
@@ -63,8 +65,11 @@ class CallBlocks:
             self._size = 1
 
     def look(self) -> None:
-        """End the present block after the call in progress, if the agent has taken back calls of
-        its run. Any thread may call this.
-        """
-        if self._words[CUT_RUN] == self._words[RUN]:
-            self._present.clear()
+        """End the present block after the call in progress. For the backstop thread."""
+        words = self._words
+        with self._lock:
+            stop = words[INDEX] + 1
+            if stop < self.stop:
+                self.stop = stop
+                if words[INDEX] < stop:
+                    words[UNTIL] = stop

@@ -411,43 +411,47 @@ class Runner:
     ) -> None:
         """Make the calls of a run."""
         blocks, first, stop = self._blocks, assignment.start, assignment.stop
-        try:
-            if stop - first == 1:  # none of these calls can be taken back
-                self._make_calls(call, calls[first:stop], first, assignment)
-                return
+        alone = stop - first == 1  # then none can be taken back
+        if not alone:
             blocks.begin_run(monotonic(), one_by_one=assignment.once)
+        try:
             while first < stop:
-                block = blocks.next(calls, first, stop)
-                if block is None:
+                if alone:
+                    blocks.stop = stop
+                elif not blocks.begin(first, stop):
                     self._result_buffer.deliver(Shortened(assignment.run, first))
                     return
-                first = self._make_calls(call, block, first, assignment)
-                blocks.ended(self._result_buffer.ended)
+                first = self._make_calls(call, calls, first, assignment)
         except ValueError:
             # The words are released: user code forked this process, and it returned from the call.
             self._exit_if_forked()
             raise
 
     def _make_calls(
-        self, call: Callable[[Any], Any], block: Sequence[Any], first: int, assignment: Assignment
+        self, call: Callable[[Any], Any], calls: Sequence[Any], first: int, assignment: Assignment
     ) -> int:
-        """Make the calls of a block, of which the first has this index. Return the index of the
-        next. Each statement in the loop is paid for by each call.
+        """Make the calls of a block, from `first` on. Return the index of the first that was not
+        made. Each statement in the loop is paid for by each call.
         """
-        words, result_buffer, index = self._words, self._result_buffer, first - 1
-        values = result_buffer.values
-        for index, item in enumerate(block, first):
+        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
+        values, index = result_buffer.values, first - 1
+        for index in range(first, min(blocks.stop, assignment.stop)):
             words[INDEX] = index
+            if index >= blocks.stop:
+                break
             try:
-                values.append(call(item))
+                values.append(call(calls[index]))
             except BaseException as error:
-                self._add_raised(index, error, assignment, item)
+                self._add_raised(index, error, assignment, calls[index])
+        else:
+            index += 1
         if GVAR.at_end is not None:
             GVAR.at_end()
         result_buffer.ended = now = monotonic()
+        blocks.ended(now)
         if now >= result_buffer.due:
             self._answer(assignment)
-        return index + 1
+        return index
 
     def _call_timed(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
@@ -459,7 +463,7 @@ class Runner:
         blocks.begin_run(monotonic(), one_by_one=True)
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
-            if blocks.next(calls, index, assignment.stop) is None:
+            if not blocks.begin(index, assignment.stop):
                 result_buffer.deliver(Shortened(assignment.run, index))
                 break
             words[START] = monotonic_ns()

@@ -148,7 +148,6 @@ class RunnerHandle:
         self.ending: Ending | None = None
         self.has_answered = False
         self.dead = False
-        self._shortened = 0
         self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
         """A call, as (run, beginning), and the seconds that do not count against its time limit."""
         self.stalled = False
@@ -271,16 +270,18 @@ class RunnerHandle:
             self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """End the run in progress after its present call. Return where it ends at the latest; None
-        if that is its end. If the runner ends it before, it reports so itself.
+        """End the run in progress after its present call, or as soon after as the runner looks.
+        Return where it ends, if that is sooner than was known.
+
+        The runner looks after each block of quick calls. If one of them takes long after all, the
+        next attempt takes back the calls behind it.
         """
         assignment = self.given[run]
-        if index + 1 >= assignment.stop or self._shortened == run:
+        if index + 1 >= assignment.stop:
             return None
         stop = self.status.cut(run, index + 1)
         if self.status.run != run or stop >= assignment.stop:
             return None
-        self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
         return Shortened(run, stop)
 

@@ -68,7 +68,7 @@ class PlayedRunner:
         self.calls: list[int] = []
         self.is_to_look = False
         """Whether it has written where its next block ends, and is to look for a cut."""
-        self.block_end = 0
+        self.block_start = self.block_end = 0
         self.sent: deque[Message] = deque()
         self.waits = False
         """Whether its call waits for others."""
@@ -114,8 +114,8 @@ class PlayedRunner:
     def _go_on(self, current: Assignment, begun: Calls) -> None:
         run, index = current.run, current.start + len(self.calls)
         cut = self.words[CUT] if self.words[CUT_RUN] == run else current.stop
-        if cut <= index < self.block_end and (run + index) % 2:
-            self.block_end = index  # as its backstop thread does
+        if self.block_start < index < self.block_end and (run + index) % 2:
+            self.block_end = self.words[UNTIL] = index  # as its backstop thread does
         elif index < self.block_end:
             self.words[INDEX] = index
             begun[current.task, index] += 1
@@ -131,7 +131,7 @@ class PlayedRunner:
             self.sent.append(Shortened(run, index))
             self._end()
         else:
-            self.block_end = min(self.words[UNTIL], cut)
+            self.block_start, self.block_end = index, min(self.words[UNTIL], cut)
             self.is_to_look = False
 
     def _answer(self, run: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gridengine.worker.call_blocks import CallBlocks
-from gridengine.worker.status_block import CUT, CUT_RUN, RUN, UNTIL, WORDS_SIZE
+from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL, WORDS_SIZE
 
-CALLS = list(range(1000))
+CALLS = 1000
 RUN_IN_PROGRESS = 4
 
 
@@ -27,14 +27,23 @@ def sizes(words: memoryview, *seconds: float, one_by_one: bool = False) -> list[
     blocks, now, first, found = CallBlocks(words), 100.0, 0, []
     blocks.begin_run(now, one_by_one=one_by_one)
     for its in seconds:
-        block = blocks.next(CALLS, first, len(CALLS))
-        assert block == CALLS[first : first + len(block or ())]
-        found.append(len(block))
-        first += len(block)
-        assert words[UNTIL] == first
+        assert blocks.begin(first, CALLS)
+        assert words[UNTIL] == blocks.stop
+        found.append(blocks.stop - first)
+        first = blocks.stop
         now += its
         blocks.ended(now)
     return found
+
+
+def in_block(words: memoryview, index: int) -> CallBlocks:
+    """Return the blocks of a runner that makes a call of the block from 1 to 3."""
+    blocks = CallBlocks(words)
+    blocks.begin_run(0.0, one_by_one=False)
+    blocks.ended(0.0)
+    assert blocks.begin(1, CALLS)
+    words[INDEX] = index
+    return blocks
 
 
 def test_blocks_grow_while_they_are_quick(words: memoryview) -> None:
@@ -50,34 +59,45 @@ def test_calls_may_come_one_by_one(words: memoryview) -> None:
     assert sizes(words, *[1e-6] * 5, one_by_one=True) == [1] * 5
 
 
-def test_the_calls_that_were_taken_back_are_in_no_block(words: memoryview) -> None:
+def test_no_block_has_calls_that_were_taken_back(words: memoryview) -> None:
     blocks = CallBlocks(words)
     blocks.begin_run(0.0, one_by_one=False)
     for _ in range(3):
         blocks.ended(0.0)
     cut(words, 5)
-    assert blocks.next(CALLS, 2, 1000) == [2, 3, 4]
-    assert blocks.next(CALLS, 5, 1000) is None
-    assert blocks.next(CALLS, 6, 1000) is None
+    assert blocks.begin(2, CALLS)
+    assert blocks.stop == 5
+    assert not blocks.begin(5, CALLS)
+    assert not blocks.begin(6, CALLS)
     words[RUN] = RUN_IN_PROGRESS + 1
-    assert blocks.next(CALLS, 6, 1000) == list(range(6, 14))
+    assert blocks.begin(6, CALLS)
+    assert blocks.stop == 14
 
 
-def test_a_look_ends_the_block_of_a_run_that_was_cut_alone(words: memoryview) -> None:
-    blocks = CallBlocks(words)
-    blocks.begin_run(0.0, one_by_one=False)
-    blocks.ended(0.0)
-    block = blocks.next(CALLS, 0, 1000)
+@pytest.mark.parametrize(("index", "stop"), [(0, 1), (1, 2), (2, 3)])
+def test_a_look_ends_the_block_after_the_call_in_progress(
+    words: memoryview, index: int, stop: int
+) -> None:
+    blocks = in_block(words, index)
     blocks.look()
-    assert block == [0, 1]
-    cut(words, 1)
+    assert (blocks.stop, words[UNTIL]) == (stop, stop)
+
+
+def test_what_the_runner_has_noted_during_a_look_is_not_promised_to_the_agent(
+    words: memoryview,
+) -> None:
+    class Racing:
+        """The words as the backstop has them: after each look the runner notes its next call."""
+
+        def __getitem__(self, word: int) -> int:
+            words[INDEX] += 1
+            return words[word] - 1
+
+        def __setitem__(self, word: int, value: int) -> None:
+            words[word] = value
+
+    blocks = in_block(words, 0)
+    blocks._words = Racing()  # type: ignore[assignment]
+    words[INDEX] = 0
     blocks.look()
-    assert block == []
-
-
-def test_nothing_of_a_block_is_kept_after_it(words: memoryview) -> None:
-    blocks = CallBlocks(words)
-    blocks.begin_run(0.0, one_by_one=False)
-    block = blocks.next(CALLS, 0, 1000)
-    blocks.ended(0.0)
-    assert block == []
+    assert (blocks.stop, words[UNTIL]) == (1, 3)

@@ -148,9 +148,9 @@ def take_back(driver: RunnerDriver, after: int, *, looks: bool, **options: Any) 
     def call(index: int) -> None:
         made.append(index)
         if index == after:
-            end.append(RunnerStatus(driver.words).cut(1, after + 1))
             if looks:
                 driver.runner._blocks.look()
+            end.append(RunnerStatus(driver.words).cut(1, after + 1))
 
     driver.runner.functions._loaded[driver.define(len)] = call, ()
     driver.assign(len, list(range(100)), **options)
@@ -171,10 +171,22 @@ def test_no_call_begins_after_a_block_when_the_rest_of_its_run_was_taken_back(
 
 @pytest.mark.usefixtures("no_time_passes")
 @pytest.mark.parametrize("after", [0, 20, 62, 98])
-def test_a_block_of_a_run_whose_rest_was_taken_back_ends_when_the_backstop_looks(
+def test_once_the_backstop_has_looked_all_behind_the_call_in_progress_can_be_taken_back(
     after: int, driver: RunnerDriver
 ) -> None:
-    assert take_back(driver, after, looks=True)[1] == after + 1
+    assert take_back(driver, after, looks=True) == [after + 1, after + 1]
+
+
+@pytest.mark.usefixtures("no_time_passes")
+def test_looks_of_the_backstop_lose_no_call(driver: RunnerDriver) -> None:
+    def look(index: int) -> int:
+        driver.runner._blocks.look()
+        return index
+
+    driver.runner.functions._loaded[driver.define(len)] = look, ()
+    driver.assign(len, list(range(100)), [0], [1, 2])
+    driver.play()
+    assert driver.values() == [*range(100), 0, 1, 2]
 
 
 @pytest.mark.parametrize("options", [{"once": True}, {"timeout": 60.0}])
