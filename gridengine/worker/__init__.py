@@ -75,10 +75,10 @@ Rejected:
 - Killing what calls leave running at once. joblib's processes keep files in shared memory that
   somebody must remove, so each gets SIGTERM and a second.
 - Looking at the clock, and at whether the rest of the run was taken back, after each call: it takes
-  as long as a call that does nothing. Quick calls are made in blocks (`call_blocks`), and a
+  as long as a call that does nothing. Quick calls are made in strides (`call_strides`), and a
   backstop thread sends results that wait for 10 ms. A call that turns out to take long must not
-  keep others behind it; hence that thread also ends a block whose rest was taken back.
-- Noting the number of the block alone, not of each call, which would save 20 ns a call. Of a dead
+  keep others behind it; hence that thread also ends the stride in progress.
+- Noting the number of the stride alone, not of each call, which would save 20 ns a call. Of a dead
   process nobody could say which call it was in; to find out, calls would have to be made again.
 - Looking at time limits at each message, which costs more than the message. An agent looks up to
   10 ms late.

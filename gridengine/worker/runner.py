@@ -49,7 +49,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import call_context, multiprocessing_state
-from gridengine.worker.call_blocks import CallBlocks
+from gridengine.worker.call_strides import CallStrides
 from gridengine.worker.call_context import (
     GVAR,
     CallStates,
@@ -148,8 +148,8 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._words = words
-        self._blocks = CallBlocks(words)
-        self._result_buffer = ResultBuffer(channel, self._blocks.look)
+        self._strides = CallStrides(words)
+        self._result_buffer = ResultBuffer(channel, self._strides.look)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
         self.functions = LoadedFunctions(self.main, site, threads)
@@ -410,15 +410,15 @@ class Runner:
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
         """Make the calls of a run."""
-        blocks, first, stop = self._blocks, assignment.start, assignment.stop
+        strides, first, stop = self._strides, assignment.start, assignment.stop
         alone = stop - first == 1  # then none can be taken back
         if not alone:
-            blocks.begin_run(monotonic(), one_by_one=assignment.once)
+            strides.begin_run(monotonic(), one_by_one=assignment.once)
         try:
             while first < stop:
                 if alone:
-                    blocks.stop = stop
-                elif not blocks.begin(first, stop):
+                    strides.stop = stop
+                elif not strides.begin(first, stop):
                     self._result_buffer.deliver(Shortened(assignment.run, first))
                     return
                 first = self._make_calls(call, calls, first, assignment)
@@ -430,14 +430,14 @@ class Runner:
     def _make_calls(
         self, call: Callable[[Any], Any], calls: Sequence[Any], first: int, assignment: Assignment
     ) -> int:
-        """Make the calls of a block, from `first` on. Return the index of the first that was not
+        """Make the calls of a stride, from `first` on. Return the index of the first that was not
         made. Each statement in the loop is paid for by each call.
         """
-        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
+        words, strides, result_buffer = self._words, self._strides, self._result_buffer
         values, index = result_buffer.values, first - 1
-        for index in range(first, min(blocks.stop, assignment.stop)):
+        for index in range(first, min(strides.stop, assignment.stop)):
             words[INDEX] = index
-            if index >= blocks.stop:
+            if index >= strides.stop:
                 break
             try:
                 values.append(call(calls[index]))
@@ -448,7 +448,7 @@ class Runner:
         if GVAR.at_end is not None:
             GVAR.at_end()
         result_buffer.ended = now = monotonic()
-        blocks.ended(now)
+        strides.ended(now)
         if now >= result_buffer.due:
             self._answer(assignment)
         return index
@@ -459,11 +459,11 @@ class Runner:
         """Make the calls of a run that has a time limit for each. The agent kills only in a call
         that it has found late.
         """
-        words, blocks, result_buffer = self._words, self._blocks, self._result_buffer
-        blocks.begin_run(monotonic(), one_by_one=True)
+        words, strides, result_buffer = self._words, self._strides, self._result_buffer
+        strides.begin_run(monotonic(), one_by_one=True)
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
-            if not blocks.begin(index, assignment.stop):
+            if not strides.begin(index, assignment.stop):
                 result_buffer.deliver(Shortened(assignment.run, index))
                 break
             words[START] = monotonic_ns()
@@ -480,7 +480,7 @@ class Runner:
             if GVAR.at_end is not None:
                 GVAR.at_end()
             result_buffer.ended = now = monotonic()
-            blocks.ended(now)
+            strides.ended(now)
             if now >= result_buffer.due:
                 self._answer(assignment)
         words[START] = 0

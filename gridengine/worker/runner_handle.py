@@ -273,7 +273,7 @@ class RunnerHandle:
         """End the run in progress after its present call, or as soon after as the runner looks.
         Return where it ends, if that is sooner than was known.
 
-        The runner looks after each block of quick calls. If one of them takes long after all, the
+        The runner looks after each stride of quick calls. If one of them takes long after all, the
         next attempt takes back the calls behind it.
         """
         assignment = self.given[run]

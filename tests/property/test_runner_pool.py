@@ -67,8 +67,8 @@ class PlayedRunner:
         self.current: Assignment | None = None
         self.calls: list[int] = []
         self.is_to_look = False
-        """Whether it has written where its next block ends, and is to look for a cut."""
-        self.block_start = self.block_end = 0
+        """Whether it has written where its next stride ends, and is to look for a cut."""
+        self.stride_start = self.stride_end = 0
         self.sent: deque[Message] = deque()
         self.waits = False
         """Whether its call waits for others."""
@@ -89,7 +89,7 @@ class PlayedRunner:
             self._read()
         else:
             assignment = self.queue[0]
-            self.words[INDEX] = self.words[UNTIL] = self.block_end = assignment.start
+            self.words[INDEX] = self.words[UNTIL] = self.stride_end = assignment.start
             self.words[RUN] = assignment.run
             if self.words[HOLD] != self.held:
                 self.words[RUN] = 0
@@ -114,9 +114,9 @@ class PlayedRunner:
     def _go_on(self, current: Assignment, begun: Calls) -> None:
         run, index = current.run, current.start + len(self.calls)
         cut = self.words[CUT] if self.words[CUT_RUN] == run else current.stop
-        if self.block_start < index < self.block_end and (run + index) % 2:
-            self.block_end = self.words[UNTIL] = index  # as its backstop thread does
-        elif index < self.block_end:
+        if self.stride_start < index < self.stride_end and (run + index) % 2:
+            self.stride_end = self.words[UNTIL] = index  # as its backstop thread does
+        elif index < self.stride_end:
             self.words[INDEX] = index
             begun[current.task, index] += 1
             self.calls.append(index)
@@ -131,7 +131,7 @@ class PlayedRunner:
             self.sent.append(Shortened(run, index))
             self._end()
         else:
-            self.block_start, self.block_end = index, min(self.words[UNTIL], cut)
+            self.stride_start, self.stride_end = index, min(self.words[UNTIL], cut)
             self.is_to_look = False
 
     def _answer(self, run: int) -> None:

@@ -149,7 +149,7 @@ def take_back(driver: RunnerDriver, after: int, *, looks: bool, **options: Any) 
         made.append(index)
         if index == after:
             if looks:
-                driver.runner._blocks.look()
+                driver.runner._strides.look()
             end.append(RunnerStatus(driver.words).cut(1, after + 1))
 
     driver.runner.functions._loaded[driver.define(len)] = call, ()
@@ -163,7 +163,7 @@ def take_back(driver: RunnerDriver, after: int, *, looks: bool, **options: Any) 
 
 @pytest.mark.usefixtures("no_time_passes")
 @pytest.mark.parametrize(("after", "end"), [(0, 1), (20, 31), (62, 63)])
-def test_no_call_begins_after_a_block_when_the_rest_of_its_run_was_taken_back(
+def test_no_call_begins_after_a_stride_when_the_rest_of_its_run_was_taken_back(
     after: int, end: int, driver: RunnerDriver
 ) -> None:
     assert take_back(driver, after, looks=False) == [end, end]
@@ -180,7 +180,7 @@ def test_once_the_backstop_has_looked_all_behind_the_call_in_progress_can_be_tak
 @pytest.mark.usefixtures("no_time_passes")
 def test_looks_of_the_backstop_lose_no_call(driver: RunnerDriver) -> None:
     def look(index: int) -> int:
-        driver.runner._blocks.look()
+        driver.runner._strides.look()
         return index
 
     driver.runner.functions._loaded[driver.define(len)] = look, ()

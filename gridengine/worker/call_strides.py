@@ -1,12 +1,12 @@
-"""Blocks of calls: how many calls a runner makes between two looks at the clock and at the calls
+"""Strides of calls: how many calls a runner makes between two looks at the clock and at the calls
 that the agent has taken back.
 
-The two looks cost as much as ten calls that do nothing. So a block begins with one call, and the
-next one has twice as many as long as blocks are quick.
+The two looks cost as much as ten calls that do nothing. So a stride begins with one call, and the
+next one has twice as many as long as strides are quick.
 
-A call may turn out to take long in the midst of a block. The calls behind it must be taken back
-while it is in progress. Hence the backstop thread ends the present block every 10 ms (`look`). The
-status block says where the present block ends (`UNTIL`): the agent takes back what comes after.
+A call may turn out to take long in the midst of a stride. The calls behind it must be taken back
+while it is in progress. Hence the backstop thread ends the present stride every 10 ms (`look`). The
+status block says where the present stride ends (`UNTIL`): the agent takes back what comes after.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL
 
 _MOST_CALLS = 256
 _QUICK_SECONDS = 0.0005
-"""A block that takes less is followed by a larger one, and one that takes twice as long by a single
+"""A stride that takes less is followed by a larger one; one that takes twice as long, by a single
 call.
 """
 
 
-class CallBlocks:
-    """Divides the calls of a run into blocks. `words` is the status block."""
+class CallStrides:
+    """Divides the calls of a run into strides. `words` is the status block."""
 
     def __init__(self, words: memoryview) -> None:
         self._words = words
         self._lock = threading.Lock()
         self.stop = 0
-        """Where the present block ends. The runner notes a call (`INDEX`), then looks here, then
+        """Where the present stride ends. The runner notes a call (`INDEX`), then looks here, then
         makes the call; the backstop thread writes here, then looks which call is noted. So at least
         one of the two sees the other.
         """
@@ -37,13 +37,13 @@ class CallBlocks:
         self._began = 0.0
 
     def begin_run(self, now: float, *, one_by_one: bool) -> None:
-        """Begin a run at this time (monotonic seconds). one_by_one: each call is a block."""
+        """Begin a run at this time (monotonic seconds). one_by_one: each call is a stride."""
         self._began = now
         self._most = 1 if one_by_one else _MOST_CALLS
         self._size = 1
 
     def begin(self, first: int, stop: int) -> bool:
-        """Begin the block that begins with call `first` of the run and ends before `stop`. Return
+        """Begin the stride that begins with call `first` of the run and ends before `stop`. Return
         False if the agent has taken back that call.
         """
         words, end = self._words, min(first + self._size, stop)
@@ -57,7 +57,7 @@ class CallBlocks:
         return first < end
 
     def ended(self, now: float) -> None:
-        """Note that the block has ended at this time (monotonic seconds)."""
+        """Note that the stride has ended at this time (monotonic seconds)."""
         seconds, self._began = now - self._began, now
         if seconds < _QUICK_SECONDS:
             self._size = min(2 * self._size, self._most)
@@ -65,7 +65,7 @@ class CallBlocks:
             self._size = 1
 
     def look(self) -> None:
-        """End the present block after the call in progress. For the backstop thread."""
+        """End the present stride after the call in progress. For the backstop thread."""
         words = self._words
         with self._lock:
             stop = words[INDEX] + 1

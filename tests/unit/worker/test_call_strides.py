@@ -1,10 +1,10 @@
-"""Blocks of calls: how large they are, and where they end."""
+"""Strides of calls: how large they are, and where they end."""
 
 from __future__ import annotations
 
 import pytest
 
-from gridengine.worker.call_blocks import CallBlocks
+from gridengine.worker.call_strides import CallStrides
 from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL, WORDS_SIZE
 
 CALLS = 1000
@@ -23,27 +23,27 @@ def cut(words: memoryview, stop: int) -> None:
 
 
 def sizes(words: memoryview, *seconds: float, one_by_one: bool = False) -> list[int]:
-    """Return how many calls each of some blocks has; each takes this long."""
-    blocks, now, first, found = CallBlocks(words), 100.0, 0, []
-    blocks.begin_run(now, one_by_one=one_by_one)
+    """Return how many calls each of some strides has; each takes this long."""
+    strides, now, first, found = CallStrides(words), 100.0, 0, []
+    strides.begin_run(now, one_by_one=one_by_one)
     for its in seconds:
-        assert blocks.begin(first, CALLS)
-        assert words[UNTIL] == blocks.stop
-        found.append(blocks.stop - first)
-        first = blocks.stop
+        assert strides.begin(first, CALLS)
+        assert words[UNTIL] == strides.stop
+        found.append(strides.stop - first)
+        first = strides.stop
         now += its
-        blocks.ended(now)
+        strides.ended(now)
     return found
 
 
-def in_block(words: memoryview, index: int) -> CallBlocks:
-    """Return the blocks of a runner that makes a call of the block from 1 to 3."""
-    blocks = CallBlocks(words)
-    blocks.begin_run(0.0, one_by_one=False)
-    blocks.ended(0.0)
-    assert blocks.begin(1, CALLS)
+def in_stride(words: memoryview, index: int) -> CallStrides:
+    """Return the strides of a runner that makes a call of the stride from 1 to 3."""
+    strides = CallStrides(words)
+    strides.begin_run(0.0, one_by_one=False)
+    strides.ended(0.0)
+    assert strides.begin(1, CALLS)
     words[INDEX] = index
-    return blocks
+    return strides
 
 
 def test_blocks_grow_while_they_are_quick(words: memoryview) -> None:
@@ -60,27 +60,27 @@ def test_calls_may_come_one_by_one(words: memoryview) -> None:
 
 
 def test_no_block_has_calls_that_were_taken_back(words: memoryview) -> None:
-    blocks = CallBlocks(words)
-    blocks.begin_run(0.0, one_by_one=False)
+    strides = CallStrides(words)
+    strides.begin_run(0.0, one_by_one=False)
     for _ in range(3):
-        blocks.ended(0.0)
+        strides.ended(0.0)
     cut(words, 5)
-    assert blocks.begin(2, CALLS)
-    assert blocks.stop == 5
-    assert not blocks.begin(5, CALLS)
-    assert not blocks.begin(6, CALLS)
+    assert strides.begin(2, CALLS)
+    assert strides.stop == 5
+    assert not strides.begin(5, CALLS)
+    assert not strides.begin(6, CALLS)
     words[RUN] = RUN_IN_PROGRESS + 1
-    assert blocks.begin(6, CALLS)
-    assert blocks.stop == 14
+    assert strides.begin(6, CALLS)
+    assert strides.stop == 14
 
 
 @pytest.mark.parametrize(("index", "stop"), [(0, 1), (1, 2), (2, 3)])
 def test_a_look_ends_the_block_after_the_call_in_progress(
     words: memoryview, index: int, stop: int
 ) -> None:
-    blocks = in_block(words, index)
-    blocks.look()
-    assert (blocks.stop, words[UNTIL]) == (stop, stop)
+    strides = in_stride(words, index)
+    strides.look()
+    assert (strides.stop, words[UNTIL]) == (stop, stop)
 
 
 def test_what_the_runner_has_noted_during_a_look_is_not_promised_to_the_agent(
@@ -96,8 +96,8 @@ def test_what_the_runner_has_noted_during_a_look_is_not_promised_to_the_agent(
         def __setitem__(self, word: int, value: int) -> None:
             words[word] = value
 
-    blocks = in_block(words, 0)
-    blocks._words = Racing()  # type: ignore[assignment]
+    strides = in_stride(words, 0)
+    strides._words = Racing()  # type: ignore[assignment]
     words[INDEX] = 0
-    blocks.look()
-    assert (blocks.stop, words[UNTIL]) == (1, 3)
+    strides.look()
+    assert (strides.stop, words[UNTIL]) == (1, 3)
