@@ -1,4 +1,5 @@
-"""The whole error tree: whose fault, what happened where, what to look at, what to try.
+"""The error tree: each class says whose fault it is, each text what happened where, what to look at
+and what to try.
 
     GridEngineError
     ├── ConfigurationError (ValueError)     an argument, a setting or this machine's set-up
@@ -26,9 +27,9 @@
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
 `__cause__`. An exception that a call *returns* is a value, not an error.
 
-The tree says whose fault an error is. Frames of this package are cut from tracebacks (`trim`) where
-an error is raised again. Rejected: a decorator on every public function, which would slow down
-calls that succeed. At the log level DEBUG the frames stay.
+Frames of this package are cut from tracebacks (`trim`) where an error is raised again. At the log
+level DEBUG the frames stay. Rejected: a decorator on every public function, which would slow down
+calls that succeed.
 """
 
 from __future__ import annotations
@@ -56,10 +57,13 @@ if TYPE_CHECKING:
 class GridEngineError(Exception):
     """The base of all errors of this package.
 
-    Its text is `message`, then a line for each known fact: where it happened (`host`; `job`: the
+    Its text is `message`, then a line for each known fact: what the call was given (`arguments`,
+    shortened), where it happened (`host`; `job`: the
     batch system's id of the cluster task), what to look at (`log`, a path, and `log_tail`, its last
     lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
     """
+
+    arguments: str | None = None
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class GridEngineError(Exception):
         log_tail: str | None = None,
         attempts: Sequence[str] = (),
         hint: str | None = None,
+        pickled_call: tuple[bytes, int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -80,17 +85,23 @@ class GridEngineError(Exception):
         self.log_tail = log_tail
         self.attempts = tuple(attempts)
         self.hint = hint
+        self.pickled_call = pickled_call
+        """The pickled calls of a task, and the place and form of the failed one. The client makes
+        `arguments` of these: the dispatcher unpickles nothing.
+        """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message,), self.__dict__
 
     def __str__(self) -> str:
         lines = [self.message]
-        lines += [
-            f"  {name}: {value}"
-            for name, value in (("host", self.host), ("cluster job", self.job), ("log", self.log))
-            if value
-        ]
+        facts = {
+            "arguments": self.arguments,
+            "host": self.host,
+            "cluster job": self.job,
+            "log": self.log,
+        }
+        lines += [f"  {name}: {value}" for name, value in facts.items() if value]
         lines += [f"  attempt: {attempt}" for attempt in self.attempts]
         if self.log_tail:
             lines.append("  the log ends:")
@@ -102,9 +113,15 @@ class GridEngineError(Exception):
 
 UNREACHABLE = (
     "set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine, and see "
-    "that no firewall is between them"
+    "that no firewall is between them; or have messages travel as files: transport='files' of the "
+    "scheduler, or GRIDENGINE_TRANSPORT=files"
 )
 """The remedy when a worker cannot connect to its dispatcher."""
+UNSHARED = (
+    "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path, and may "
+    "write to"
+)
+"""The remedy when a worker and its dispatcher do not see each other's files."""
 
 
 def safe_repr(value: object, *, most: float = math.inf) -> str:
@@ -297,8 +314,8 @@ def is_own(file: str) -> bool:
 
 
 def users_frames(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback without the outer frames of this package that called the
-    user's code; None when there are no others.
+    """Return an exception's traceback without the outer frames of this package, down to the user's
+    code; None if there are no other frames.
     """
     inner = error.__traceback__
     while inner is not None and _is_passed(inner.tb_frame.f_code.co_filename):
@@ -312,9 +329,10 @@ def _is_passed(file: str) -> bool:
 
 
 def trim(error: BaseException) -> None:
-    """Cut the frames of this package from the tracebacks of: an error of the package and its cause,
-    a `TypeError` of the package for an argument, an exception that a call raised, and a Ctrl-C.
-    They tell users nothing. Does nothing while the logger "gridengine" is at DEBUG.
+    """Cut the frames of this package, which tell users nothing, from the traceback of an error and
+    of its cause. This applies to errors of the package, to its `TypeError`s for arguments, to
+    exceptions that calls raised, and to a Ctrl-C. Does nothing while the logger "gridengine" is at
+    DEBUG.
 
     The caller continues with a bare `raise`, which adds no frame.
     """
@@ -327,7 +345,7 @@ def trim(error: BaseException) -> None:
 
 
 def _is_debugging() -> bool:
-    """Return whether the logger "gridengine" is at DEBUG. It is not before `logging` is
+    """Return whether the logger "gridengine" is at DEBUG; False as long as `logging` is not
     imported.
     """
     logging = sys.modules.get("logging")

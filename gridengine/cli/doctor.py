@@ -33,6 +33,7 @@ from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.checks import Finding, State, setting_of
+from gridengine.schedulers.default import best_place
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TESTED_PYTHONS = (3, 11), (3, 15)
-"""The first and the last that gridengine is tested with."""
+"""The first and the last version of Python with which gridengine is tested."""
 LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together. A libsodium that was built for this
 processor reaches 300e6 and more, others 30e6.
@@ -59,7 +60,8 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield findings one by one; each trivial job may take `wait` seconds. Only the requested
     scheduler is examined; without a request the one in the settings, else all. If the settings
-    cannot be read, none is. `nodes` are arguments for the workers' environment, as `python`.
+    cannot be read, none is examined. `nodes` are arguments for the workers' environment, such as
+    `python`.
     """
     readable = runs_python = True
     for finding in _check_machine():
@@ -80,6 +82,8 @@ def examine(
             yield try_job(name, environment, wait, **(nodes if entry_of(name).system else {}))
         else:
             yield Finding(name, "job", State.ABSENT, "not tried")
+    if readable and not alone and this_allocation() is None:
+        yield _finding("calls", State.OK, f"where no scheduler is named they run on {best_place()}")
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
@@ -118,7 +122,7 @@ def _check_machine() -> Iterator[Finding]:
 
 
 def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
-    """Tell which Python this is, and when gridengine is not tested with it."""
+    """Yield the version of this Python, with a remark if gridengine is not tested with it."""
     first, last = TESTED_PYTHONS
     numbers, oldest, newest = (".".join(map(str, one)) for one in (version, first, last))
     words = f"{numbers}, {sys.executable}, gridengine in {Path(__file__).parents[1]}"
@@ -191,9 +195,9 @@ def check_encryption() -> Finding:
 @node_options
 @json_option(": ok, and a list of findings with of, check, state, text, remedy")
 def doctor_command(scheduler: str | None, wait: float, as_json: bool, **nodes: Any) -> None:
-    """Check this machine: which schedulers answer, what they have, and whether a trivial job
-    returns. With --python, --container or --prologue, that Python is run once here, and the trivial
-    jobs of batch systems use it.
+    """Check this machine: which schedulers answer, what they have, whether a trivial job returns,
+    and where calls run that name no scheduler. With --python, --container or --prologue, that
+    Python is run once here, and the trivial jobs of batch systems use it.
 
     The exit status is 1 when something that is here is broken, or when the scheduler that
     --scheduler or the setting `scheduler` names is not here.
@@ -240,7 +244,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
-    """Yield the faults of a dispatcher."""
+    """Yield the faults of a dispatcher's files and lock."""
     broken = partial(_finding, f"dispatcher {folder.name}", State.BROKEN)
     start = f"gridengine dispatcher start {folder.name}"
     exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]

@@ -104,6 +104,8 @@ def outcomes_of(
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
+        elif isinstance(error, GridEngineError):
+            name_arguments(error, event)
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
         if event.path:
@@ -117,9 +119,18 @@ def outcomes_of(
     return [Outcome(start, stop, (), error)]
 
 
+def name_arguments(error: GridEngineError, event: CallsFinished) -> None:
+    """Have the error of a single call name the call's arguments."""
+    call, error.pickled_call = error.pickled_call, None
+    if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
+        from gridengine.watching.call_descriptions import call_arguments  # few calls fail so
+
+        error.arguments = call_arguments(*call) or None
+
+
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:
-    """Return a sentence that says which call failed or was cancelled first, and which calls down to
-    the one of this name because of it.
+    """Return a sentence such as "f(3) failed, and with it g, h": the first call, then each call
+    that failed or was cancelled because of it, down to the call `name`.
     """
     first = f"{path[0]}, {arguments}," if arguments else path[0]
     return f"{first} {what}, and with it {', '.join([*path[1:], name])}"

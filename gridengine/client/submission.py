@@ -13,11 +13,12 @@ from gridengine.arguments import flag, whole
 from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
+from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.errors import PicklingError, short_repr
+from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
@@ -49,20 +50,6 @@ class MapRequest(Struct, frozen=True):
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
-
-
-def check_function(f: object) -> None:
-    """Check a function whose calls are to be submitted.
-
-    Raises:
-        TypeError: it is not callable, or submits its calls by itself (`delayed`).
-    """
-    if not callable(f):
-        raise TypeError(
-            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
-        )
-    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
-        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -222,7 +209,7 @@ class Submission(OutcomeListener):
         return introduce(payload, self.dispatcher)
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, for calls of which some refer to results of other calls. Each of those
+        """Add calls as `add` does if some of them refer to results of other calls. Each of those
         becomes a task of its own; the others stay together.
         """
         size, start = 0, 0
@@ -236,8 +223,8 @@ class Submission(OutcomeListener):
         return size + (self._add(calls[start:], first + start) if start < len(calls) else 0)
 
     def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, but if calls cannot be pickled, they are left out and get the error as their
-        outcome.
+        """Add calls as `add` does. Calls that cannot be pickled are left out, and get the error as
+        their outcome.
         """
         try:
             return self._add(calls, first)
@@ -251,7 +238,7 @@ class Submission(OutcomeListener):
     add_what_can_travel = _add_what_can_travel
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, for calls that fail with this error and are not sent."""
+        """Add calls that fail with this error and are not sent."""
         self._events.put(Outcome(first, first + len(calls), (), error))
         return 0
 

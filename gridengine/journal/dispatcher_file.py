@@ -10,11 +10,11 @@ than it knows. Rejected: a row for each call, which costs a hundred times the wr
 
 A write may be deferred (`write_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
 included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
-256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
-messages of workers are not acknowledged either: they may be about calls that run only once, whose
-results nobody would have after a kill. Requests of clients overtake the deferred write. Rejected:
-files of their own for large results. They would still be written, and be one more thing to keep in
-step.
+256 MB in all, for its client's acknowledgement, which makes the write superfluous. Until then,
+later messages of workers are not acknowledged either: they may be about calls that run only once,
+whose results nobody would have after a kill. Requests of clients overtake the deferred write.
+Rejected: files of their own for large results. They would still be written, and be one more thing
+to keep in step.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ CREATE TABLE workers (id BLOB PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE assigned (run INTEGER PRIMARY KEY, worker BLOB NOT NULL, runs BLOB NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
-ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL)"
-"""A table that older files of this version may lack."""
+ADDED = """
+CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS states (
+    task INTEGER, place INTEGER, content BLOB NOT NULL, PRIMARY KEY (task, place));
+"""
+"""Tables that older files of this version may lack. `states`: what calls in progress have saved."""
 
 
 LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
@@ -152,7 +156,7 @@ class DispatcherFile:
         rows: Iterable[Sequence[Any]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute a statement with each of these rows. `settle` calls `then` once they are durable.
+        """Execute a statement for each of these rows. `settle` calls `then` once they are durable.
         A value that takes long to convert can have `__conform__`, which the writer's thread calls.
         """
         self.write_together((statement, tuple(rows)), then=then)
@@ -162,7 +166,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each with each of its rows, all or none. `settle` calls `then` once
+        """Execute statements, each for each of its rows, all or none. `settle` calls `then` once
         they are durable.
         """
 
@@ -271,4 +275,4 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not version:
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    connection.execute(ADDED)
+    connection.executescript(ADDED)

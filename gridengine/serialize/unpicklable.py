@@ -91,8 +91,8 @@ def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return the cause to show beside a text that has this error's text: the error, if it was
-    raised outside of this package, since its traceback says where; else None.
+    """Return the error if it was raised outside of this package, so that its traceback can be shown
+    beside a text that quotes it; else None.
     """
     frames = users_frames(error)
     while frames is not None and frames.tb_next is not None:
@@ -143,7 +143,7 @@ def _explanation(
         label, obj, error = found
         kinds.add(type(obj))
         seen.add(id(obj))
-        if label.startswith("argument"):
+        if label.startswith(("argument", "the argument")):
             what = f"{label} of {what}"
         else:
             captured = captured or "variable" in label
@@ -196,7 +196,9 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
 
 
 def _named(obj: Any) -> tuple[str, str] | None:
-    """Return the remedies for an object, if its class or `_REMEDIES` has some."""
+    """Return the remedies for an object, one on the way to a call and one on the way back, if its
+    class or `_REMEDIES` has some.
+    """
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
     if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
         own = "await it, and give the result", "await it, and return the result"
@@ -204,7 +206,7 @@ def _named(obj: Any) -> tuple[str, str] | None:
 
 
 def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:
-    """Return the remedy; None if the error names it, or comes from the user's own code."""
+    """Return the remedy; None if the error already names it, or comes from the user's own code."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply; hand it over as a flat list of its parts, say"
     if (known := _named(obj)) is not None:
@@ -225,7 +227,10 @@ def arguments(form: int | None, call: Any) -> Parts:
     """Yield the arguments of a call. If its form is None, it is guessed."""
     if form is None and isinstance(call, tuple):
         form = FULL if tuple(map(type, call)) == (tuple, dict) else STAR
-    positional, named = call if form == FULL else (call if form == STAR else (call,), {})
+    if form not in (FULL, STAR):
+        yield "the argument", call
+        return
+    positional, named = call if form == FULL else (call, {})
     for index, value in enumerate(positional, 1):
         yield f"argument {index}", value
     for name, value in named.items():
@@ -285,7 +290,7 @@ def name_of(obj: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text, even if the text of a user's class cannot be had."""
+    """Return an error's type and text, even if a user's class cannot give its text."""
     try:
         return f"{type(error).__qualname__}: {error}"
     except Exception as failure:

@@ -1,5 +1,5 @@
-"""Define every setting (name, type, default), and convert and check given values. docs/settings.md
-says what each means; a test checks that it names all.
+"""The definition of each setting (name, type, default), and the checks and conversions of given
+values. docs/settings.md says what each means; a test checks that it names all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Ports: TypeAlias = Annotated[
     str,
-    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
+    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, such as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[
@@ -45,6 +45,8 @@ SchedulerName: TypeAlias = Annotated[
     _Schedulers,
     Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
+_Transports: TypeAlias = Literal["tcp", "files"]
+TransportName: TypeAlias = Annotated[_Transports, Meta(description="tcp or files")]
 OF_SITES = "gridengine.schedulers"
 """The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
 under the name by which it is asked for.
@@ -62,6 +64,7 @@ class GridEngineSite(Struct, frozen=True):
 
     queue: Line = ""
     parallel_environment: Line = ""
+    mpi_environment: Line = ""
     memory: Line = "h_vmem"
     memory_per_slot: Switch = True
     gpus: Line = "-l gpu={n}"
@@ -103,6 +106,7 @@ class Settings(Struct, frozen=True):
     run_directory: Folder = Path("~/.gridengine/runs")
     host: Line = ""
     ports: Ports = ""
+    transport: TransportName = "tcp"
     max_workers: WholeNumber = 1000
     progress: Switch = True
     forward_logging: Switch = False
@@ -141,14 +145,14 @@ class Settings(Struct, frozen=True):
         """The ports in `ports`; an empty range when any port will do.
 
         Raises:
-            ConfigurationError: `ports` is no range of ports.
+            ConfigurationError: `ports` is not a range of ports.
         """
         if not self.ports:
             return range(0)
         first, last = map(int, self.ports.split("-"))
         if not 0 < first <= last < 1 << 16:
             raise ConfigurationError(
-                f"ports={self.ports!r} is no range of ports: the first is 1 at least, the last "
+                f"ports={self.ports!r} is not a range of ports: the first is 1 at least, the last "
                 "65535 at most, and not before the first"
             )
         return range(first, last + 1)
@@ -209,7 +213,8 @@ def description(kind: Any) -> str:
 
 def choices(kind: Any) -> tuple[str, ...]:
     """Return the words that a setting of this type must be one of; empty when it is free."""
-    return get_args(_Schedulers) if kind is SchedulerName else ()
+    words = {SchedulerName: _Schedulers, TransportName: _Transports}.get(kind)
+    return get_args(words)
 
 
 def is_of_site(name: str) -> bool:

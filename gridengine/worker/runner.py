@@ -49,7 +49,6 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import call_context, multiprocessing_state
-from gridengine.worker.call_strides import CallStrides
 from gridengine.worker.call_context import (
     GVAR,
     CallStates,
@@ -58,6 +57,7 @@ from gridengine.worker.call_context import (
     ProcessSpent,
     process_name,
 )
+from gridengine.worker.call_strides import CallStrides
 from gridengine.worker.environment import KEPT, Site
 from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
 from gridengine.worker.loaded_functions import (
@@ -496,8 +496,8 @@ class Runner:
             exit_process(0)
 
     def _exit_if_late(self) -> None:
-        """End this process if the present call was asked to end for being over its time, and has
-        returned: it has failed all the same.
+        """End this process if the present call was found over its time limit, even if the call has
+        returned: it counts as failed.
         """
         if (
             self._words[LATE]
@@ -527,13 +527,13 @@ class Runner:
         self._result_buffer.add_raised(index, payload, status)
 
     def _add_interrupted(self, index: int, assignment: Assignment) -> None:
-        """Say that a call has stopped and is to run again. The exception that goes along is its
-        outcome if nothing says so: it was not told to stop, or saved nothing in a worker's life.
+        """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
+        carries an exception, which is the outcome of the call if it was not told to stop, or if it
+        saved nothing although it had nearly all of a worker's life.
         """
         from gridengine.worker.checkpoints import interrupted  # here: few need it
 
-        name = self.functions.name_of(assignment.function)
-        what = call_words(name, assignment.first, index, assignment.name)
+        _, what = self._present_call()
         told = self.states.told == (assignment.run, index)
         payload = self._result_buffer.form.dump_exception(interrupted(what, told=told))
         self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)

@@ -208,7 +208,7 @@ class Worker:
         return sorted(depths, reverse=True)
 
     def has_seconds(self, seconds: float, now: float) -> bool:
-        """Return whether it stays for so long; near its end it gets no calls."""
+        """Return whether the worker stays for this many seconds; near its end it gets no calls."""
         return self.leave_at - now >= max(seconds, spare_of(self.leave_at - self.since))
 
     def spare(self) -> list[Run]:
@@ -243,7 +243,7 @@ class TaskQueue:
     idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
         early, since calls are quick and none of their runs is late. reserved: by `floor`, the slot
         groups whose free slots are reserved for calls deeper than the floor.
-    asked_level, asked_depth: of the calls for which the packer was asked.
+    asked_level, asked_depth: the level and depth of the calls for which the packer was asked.
     hard, soft: the seconds that a call may take, and is expected to take.
     """
 
@@ -305,10 +305,10 @@ class TaskQueue:
             listed[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
-        """Unlist and return a slot group that may be given calls. The last comes first: if there is
-        too little work, the earlier workers may leave.
+        """Unlist and return a slot group that may be given calls. The last one comes first: if
+        there is too little work, the earlier workers may leave.
 
-        `popitem`, since a dictionary is searched from its front past all deleted entries.
+        `popitem` is used because a dictionary is searched from its front past all deleted entries.
         """
         listed = self.idle
         if not listed and self.reserved:
@@ -319,15 +319,15 @@ class TaskQueue:
                 return None
             spans = self.waiting.begin_turn()
             span = spans[0] if type(spans[0]) is Span else first_of(spans)
-            if not may_go_ahead(span):
+            if not self.may_go_ahead(span):
                 return None
         group, _ = listed.popitem()
         group.listed = None
         return group
 
     def _reserved_for_next(self) -> dict[SlotGroup, None]:
-        """Return free slots, reserved for deep calls, that this queue may have; empty if there
-        are none.
+        """Return the free slots that are reserved for calls as deep as this queue's deepest; empty
+        if there are none.
         """
         deepest = self.waiting.deepest
         for floor, groups in list(self.reserved.items()):
@@ -384,8 +384,9 @@ class TaskQueue:
         return taken
 
     def next_spans(self, worker: Worker) -> list[Span]:
-        """Take a batch's worth of calls: of one function, of the submitter whose turn it is. A call
-        that alone needs the result of one of them comes behind it.
+        """Take the calls of one batch: calls of one function, from the submitter whose turn it is.
+        A call that needs the result of one of them, and waits for nothing else, follows in the same
+        batch.
         """
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
@@ -394,7 +395,7 @@ class TaskQueue:
         if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
             room = self._sensible_calls(first.pace.seconds)
             if share is None:
-                brief = _brief_calls(first.pace.seconds)
+                brief = self._brief_calls(first.pace.seconds)
             else:
                 room = min(room, share - worker.taken)
         spans: list[Span] = []
@@ -438,19 +439,19 @@ class TaskQueue:
         """Return how many calls make a batch: those of `BATCH_SECONDS`, but fewer to leave work for
         every slot, and enough to pay for the message. One call while no duration is known.
         """
-        if seconds is None or seconds > BATCH_SECONDS:
+        most = BATCH_SECONDS + 2 * self.provisioner.policy.message_seconds
+        if seconds is None or seconds > most:
             return 1
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
-        return max(1, min(max(share, _brief_calls(seconds)), int(BATCH_SECONDS / seconds)))
+        return max(1, min(max(share, self._brief_calls(seconds)), int(most / seconds)))
 
+    def _brief_calls(self, seconds: float | None) -> int:
+        """Return how many calls that take this long are the fewest that pay for a message."""
+        least = LEAST_SECONDS + self.provisioner.policy.message_seconds
+        return 0 if seconds is None else int(least / max(seconds, 1e-9))
 
-def _brief_calls(seconds: float | None) -> int:
-    """Return how many calls that take this long are the fewest that pay for a message."""
-    return 0 if seconds is None else int(LEAST_SECONDS / max(seconds, 1e-9))
-
-
-def may_go_ahead(span: Span) -> bool:
-    """Return whether calls are quick enough to be assigned before there is room."""
-    seconds = span.open_task.pace.seconds
-    return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1
+    def may_go_ahead(self, span: Span) -> bool:
+        """Return whether calls are quick enough to be assigned before there is room."""
+        seconds, message = span.open_task.pace.seconds, self.provisioner.policy.message_seconds
+        return seconds is not None and seconds < AHEAD_SECONDS + 4 * message and span.attempt == 1

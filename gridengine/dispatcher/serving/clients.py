@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from gridengine.dispatcher.call_selection import NamedCalls
-from gridengine.dispatcher.core.events import ClientLeft, Event, SubmittedAlike
+from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved, SubmittedAlike
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
     AlikeTasks,
@@ -87,7 +87,7 @@ class Clients:
     ) -> None:
         self._send = send
         self.output = ClientsOutput(state, send)
-        """Passes on what jobs print to the programs that submitted them."""
+        """Passes on the output of jobs to the programs that submitted them."""
         self.finished: defaultdict[ServedClient, list[CallsFinished]] = defaultdict(list)
         """Outcomes that the next `flush` sends, by client."""
         self._state = state
@@ -113,8 +113,8 @@ class Clients:
 
     def is_left(self, number: int) -> bool:
         """Return whether an earlier process may have given a client this number, and no client has
-        it now. Only then may a client resume with it, because its number is what makes calls its
-        own.
+        it now. Only then may a client go on under this number: whoever has the number owns its
+        calls.
         """
         first = 0 if self.journal is None else self.journal.first_client
         return 0 < number < first and all(
@@ -157,6 +157,13 @@ class Clients:
             for event in events:
                 items.append(client.encode_outcome(event, buffers))
             client.finish(items, buffers)
+        if self.journal is not None:
+            self.journal.delete_states()
+
+    def record_state(self, effect: StateSaved) -> None:
+        """Record the state that a call has saved, or that nobody needs it any more."""
+        if self.journal is not None:
+            self.journal.record_state(effect.task, effect.index, effect.payload)
 
     def answer_want(self, answer: WantAnswer) -> None:
         """Pass the core's answer to the client that wanted a result."""
