@@ -46,12 +46,12 @@ def in_stride(words: memoryview, index: int) -> CallStrides:
     return strides
 
 
-def test_blocks_grow_while_they_are_quick(words: memoryview) -> None:
+def test_strides_grow_while_they_are_quick(words: memoryview) -> None:
     assert sizes(words, *[1e-6] * 9) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert sizes(words, *[1e-6] * 11)[-2:] == [256, 233]
 
 
-def test_after_a_slow_block_comes_a_single_call(words: memoryview) -> None:
+def test_after_a_slow_stride_comes_a_single_call(words: memoryview) -> None:
     assert sizes(words, 1e-6, 1e-6, 7e-4, 1e-6, 2e-3, 1e-6, 1e-6) == [1, 2, 4, 4, 8, 1, 2]
 
 
@@ -59,7 +59,7 @@ def test_calls_may_come_one_by_one(words: memoryview) -> None:
     assert sizes(words, *[1e-6] * 5, one_by_one=True) == [1] * 5
 
 
-def test_no_block_has_calls_that_were_taken_back(words: memoryview) -> None:
+def test_no_stride_has_calls_that_were_taken_back(words: memoryview) -> None:
     strides = CallStrides(words)
     strides.begin_run(0.0, one_by_one=False)
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_no_block_has_calls_that_were_taken_back(words: memoryview) -> None:
 
 
 @pytest.mark.parametrize(("index", "stop"), [(0, 1), (1, 2), (2, 3)])
-def test_a_look_ends_the_block_after_the_call_in_progress(
+def test_a_look_ends_the_stride_after_the_call_in_progress(
     words: memoryview, index: int, stop: int
 ) -> None:
     strides = in_stride(words, index)
