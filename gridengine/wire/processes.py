@@ -46,10 +46,10 @@ def started(pid: int) -> int:
 
 
 def keep_interrupt() -> None:
-    """Have a script that an unhandled Ctrl-C has ended die of SIGINT, as its shell expects. The last
-    act of an exit handler: CPython forgets the Ctrl-C when a text is compiled meanwhile, as by the
-    import of a module with a named tuple (`findings/ctrl-c-status-after-atexit.sh`). A text that
-    raises the exception reminds it.
+    """Have a script that an unhandled Ctrl-C has ended die of SIGINT, as its shell expects. This is
+    the last act of an exit handler: CPython forgets the Ctrl-C when a text is compiled meanwhile,
+    as by the import of a module with a named tuple (`findings/ctrl-c-status-after-atexit.sh`). A
+    text that raises the exception reminds it.
     """
     # A prompt keeps `last_type` of an earlier line.
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_interactive():
