@@ -28,6 +28,7 @@ from gridengine.wire.messages import (
     Assign,
     Cancel,
     Define,
+    Deliver,
     Fetch,
     Fetched,
     Forget,
@@ -321,6 +322,12 @@ class Agent:
         if returned:
             self._send(Returned(returned), ())
 
+    def _deliver(self, message: Deliver, buffers: Payload) -> None:
+        """Pass a value on to the runner of a run; a run that has ended needs none."""
+        for runner in self.pool.runners.values():
+            if message.run in runner.given:
+                self.pool.send(runner, message, buffers)
+
     def _leave_by(self, message: LeaveBy, buffers: Payload) -> None:
         self.leave_by(message.seconds, now=message.seconds is None)
 
@@ -378,6 +385,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Cancel: Agent._cancel,
     Recall: Agent._recall,
     LeaveBy: Agent._leave_by,
+    Deliver: Agent._deliver,
     OutputTaken: Agent._output_taken,
     **dict.fromkeys(
         get_args(ToClient),
