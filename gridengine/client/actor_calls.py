@@ -95,7 +95,7 @@ class ActorCalls(Settlement, OutcomeListener):
         """Held while calls are sent, so that they are in their order."""
         self._here: ActorObject | None = None
         """The object, if it lives in this process."""
-        self._ready = self._ends = False
+        self._ready = self._ends = self._told_end = False
 
     def begin(
         self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -113,6 +113,11 @@ class ActorCalls(Settlement, OutcomeListener):
         if self.dispatcher.at_once:
             self._make_here(function, payload)
             return
+        if self.dispatcher.call_slot is not None and self.dispatcher.slots < 2:
+            raise ConfigurationError(
+                "an actor that a call makes needs a place beside the call's, and there is only one",
+                hint="give the scheduler max_workers=2 or more, or make the actor outside of calls",
+            )
         if self.options.demand is not ANY:
             self.dispatcher.check(self.options.demand)
         references: list[Reference] = [
@@ -198,10 +203,8 @@ class ActorCalls(Settlement, OutcomeListener):
                 number, future, payload = sendable
                 head = encode(Request(number, future.template.function.digest.decode()))
                 self._tell([head, *payload], future)
-            with self.lock:
-                ends = self._ends and self._ready and not self._waiting
-                self._ends = self._ends and not ends
-            if ends:
+            if self._ends and self._ready and not (self._waiting or self._told_end):
+                self._told_end = True
                 self.dispatcher.tell(self.task, [encode(Request(0, END))])
 
     def _next(self) -> tuple[int, CallFuture, Payload] | None:
@@ -246,17 +249,17 @@ class ActorCalls(Settlement, OutcomeListener):
         super().close(wait=wait)
 
     def _end_soon(self) -> None:
-        """Have the actor end after the calls that wait. One that nobody has called and that waits
-        for a worker never begins.
+        """Have the actor end after the calls that wait. One that has no calls and waits for a
+        worker never begins.
         """
-        with self.lock:
-            if self._closed and not self._ends and self._open:
-                self._ends = True
-            idle = not self._ready and not self._waiting
-        if idle:
+        if self.dispatcher.at_once:
+            with self._sending:
+                self._here = None
+            return
+        self._ends = True
+        if not (self._ready or self._waiting):
             self.dispatcher.recall([(self.task, 0, 1)])
-        if self._here is None:
-            self._send_waiting()
+        self._send_waiting()
 
     def kill_all(self) -> None:
         """Take no more calls, and end the actor now, whatever it is doing."""
@@ -321,7 +324,7 @@ class ActorCalls(Settlement, OutcomeListener):
             )
             self._most = MOST_SENT if answer.seconds <= QUICK_SECONDS else MOST_SLOW
             self._settle([future], UndecodedResult(ended), 0)
-        if self._here is None and (self._waiting or self._ends):
+        if not self.dispatcher.at_once and (self._waiting or self._ends):
             self._helper.do(self._send_waiting)
 
     def _attempts(self, seconds: float) -> tuple[Attempt, ...]:
