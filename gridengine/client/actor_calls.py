@@ -153,7 +153,7 @@ class ActorCalls(Settlement, OutcomeListener):
                 self._here = ActorObject(target.make, args, kwargs, PASSING)
             except PASSING:
                 raise
-            except Exception as error:
+            except BaseException as error:
                 self.failure = error
 
     def _job_here(self) -> CurrentJob:
@@ -341,8 +341,8 @@ class ActorCalls(Settlement, OutcomeListener):
             f"{self.name} is lost: the dispatcher was started again, and keeps no calls of actors",
             hint=ANEW,
         )
-        self.dispatcher.cancel([self.task], signal.SIGKILL)
         self._helper.do(functools.partial(self._fail_all, error))
+        self.dispatcher.cancel([self.task], signal.SIGKILL)
 
     # ---------------------------------------------------------------- the end, in the helper thread
 
