@@ -95,7 +95,7 @@ class ActorCalls(Settlement, OutcomeListener):
         """Held while calls are sent, so that they are in their order."""
         self._here: ActorObject | None = None
         """The object, if it lives in this process."""
-        self._ready = self._ends = self._told_end = False
+        self._is_open = self._ready = self._ends = self._told_end = False
 
     def begin(
         self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -106,18 +106,14 @@ class ActorCalls(Settlement, OutcomeListener):
             PicklingError: the class or an argument cannot be pickled.
             ConfigurationError: no worker can hold the demand, or the scheduler is closed.
         """
-        function = make_function(ActorTarget(make), logs=self.options.logs)
+        within_call = self.dispatcher.call_slot is not None
+        function = make_function(ActorTarget(make, within_call), logs=self.options.logs)
         payload = pickling.dump_calls(
             [(args, kwargs)], form=FULL, describe=lambda _: f"the call of {function.name}"
         )
         if self.dispatcher.at_once:
             self._make_here(function, payload)
             return
-        if self.dispatcher.call_slot is not None and self.dispatcher.slots < 2:
-            raise ConfigurationError(
-                "an actor that a call makes needs a place beside the call's, and there is only one",
-                hint="give the scheduler max_workers=2 or more, or make the actor outside of calls",
-            )
         if self.options.demand is not ANY:
             self.dispatcher.check(self.options.demand)
         references: list[Reference] = [
@@ -133,11 +129,11 @@ class ActorCalls(Settlement, OutcomeListener):
             name=self.name,
             after=numbers(references),
         )
-        self._open += 1
+        self._open, self._is_open = self._open + 1, True
         try:
             self.dispatcher.submit(function, [task], self)
         except BaseException:
-            self._open -= 1
+            self._open, self._is_open = self._open - 1, False
             raise
 
     def _make_here(self, function: Function, payload: Payload) -> None:
@@ -333,7 +329,12 @@ class ActorCalls(Settlement, OutcomeListener):
 
     def settled(self, event: CallsFinished) -> None:
         """The actor has ended. Its error may be the user's own, which is not unpickled here."""
-        self._helper.do(functools.partial(self._fail, event))
+        self._helper.do(lambda: self._end_by(self._why_ended(event)))
+
+    def abandoned(self) -> None:
+        """End with the call that has made the actor: its process does not wait for the outcome."""
+        ended = Cancelled(f"{self.name} has ended with the call that made it")
+        self._helper.do(functools.partial(self._end_by, ended))
 
     def restarted(self) -> None:
         """Give up the actor: requests and answers may be lost, and a method must not run twice."""
@@ -346,10 +347,12 @@ class ActorCalls(Settlement, OutcomeListener):
 
     # ---------------------------------------------------------------- the end, in the helper thread
 
-    def _fail(self, event: CallsFinished) -> None:
-        self._fail_all(self._why_ended(event))
+    def _end_by(self, error: BaseException) -> None:
+        """Note, once, that the actor has ended."""
+        self._fail_all(error)
         with self.lock:
-            self._note_ended(1)
+            self._note_ended(int(self._is_open))
+            self._is_open = False
 
     def _fail_all(self, error: BaseException) -> None:
         """Give an error to all calls that have no outcome, and to all later ones."""

@@ -26,6 +26,7 @@ from gridengine.errors import CallError, ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Waits
 from gridengine.worker.call_context import calling_process
 from gridengine.worker.coroutines import finished, library_of
 
@@ -58,10 +59,16 @@ decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 
 class ActorTarget:
-    """The function of an actor's call: makes the object, and answers requests until the last."""
+    """The function of an actor's call: makes the object, and answers requests until the last.
 
-    def __init__(self, make: Callable[..., Any]) -> None:
+    lends: while nobody calls it, the actor leaves its slot to others, as a call that waits for
+        nested calls does. An actor that a call makes may have got the slot that this call left, and
+        the call gets no other to go on with.
+    """
+
+    def __init__(self, make: Callable[..., Any], lends: bool = False) -> None:
         self.make = make
+        self.lends = lends
         self.__name__ = getattr(make, "__name__", type(make).__name__)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> None:
@@ -69,9 +76,12 @@ class ActorTarget:
         if process is None:
             raise ConfigurationError("an actor lives in a worker's own process, and this is none")
         actor = ActorObject(self.make, args, kwargs)
-        process.push([encode(Answer(READY))])
-        while (answer := actor.answer(process.hear())) is not None:
+        answer: Payload | None = [encode(Answer(READY))]
+        while answer is not None:
+            if self.lends:  # again after each method: one that has waited for calls has a slot
+                process.states.tell(Waits(process.number, process.run), ())
             process.push(answer)
+            answer = actor.answer(process.hear())
 
 
 class ActorObject:

@@ -136,6 +136,7 @@ class Agent:
             clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
+        self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
 

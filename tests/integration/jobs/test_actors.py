@@ -285,15 +285,29 @@ def test_a_call_makes_one_of_its_own_which_ends_with_the_call(place: Any, tmp_pa
         assert [first.increment().result(), second.increment().result()] == [1, 1]
 
 
-def test_with_one_place_a_call_makes_none() -> None:
-    def made() -> None:
-        gridengine.current_scheduler().actor(Counter)
+def doubled(x: int) -> int:
+    return 2 * x
 
-    with (
-        gridengine.ProcessScheduler(1) as own,
-        pytest.raises(gridengine.ConfigurationError, match="a place beside the call's"),
-    ):
-        gridengine.map(lambda _: made(), [0], scheduler=own)
+
+class Summer:
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, x: int) -> int:
+        self.total += sum(gridengine.map(doubled, [x, x]))
+        return self.total
+
+
+def test_with_one_place_a_call_and_its_actor_and_what_this_calls_have_it_in_turn(
+    place: Any,
+) -> None:
+    def summed(count: int) -> list[int]:
+        summer = gridengine.current_scheduler().actor(Summer)
+        before = gridengine.map(doubled, [count])
+        return before + [summer.add(1).result() for _ in range(count)]
+
+    with type(place)(1) as own:
+        assert gridengine.map(summed, [2, 3], scheduler=own) == [[4, 4, 8], [6, 4, 8, 12]]
 
 
 SCRIPT = """

@@ -223,11 +223,11 @@ def test_an_argument_that_cannot_travel_fails_its_call_alone(far: Far) -> None:
     assert far.told() == [(1, "append")]
 
 
-def test_in_a_call_there_must_be_a_second_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher: Any = FakeDispatcher(slots=1, on_submit=lambda dispatcher: None)
-    dispatcher.call_slot = object()
-    calls = ActorCalls(dispatcher, FakeScheduler(), "Stack-1", CallOptions(retries=0))
-    with pytest.raises(ConfigurationError, match="a place beside the call's"):
-        calls.begin(list, (), {})
-    dispatcher.call_slot = None
-    calls.close(wait=True)
+def test_when_the_call_that_made_it_ends_nobody_waits_for_its_outcome(far: Far) -> None:
+    far.ready()
+    future = far.call()
+    far.calls.abandoned()
+    with pytest.raises(Cancelled, match="Stack-1 has ended with the call that made it"):
+        future.result()
+    far.calls.close(wait=True)
+    far.end(Cancelled("the call was cancelled"))

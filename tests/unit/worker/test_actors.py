@@ -12,7 +12,7 @@ import pytest
 from gridengine.errors import CallError, ConfigurationError, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, Payload
-from gridengine.wire.messages import Deliver, Pushed
+from gridengine.wire.messages import Deliver, Pushed, Waits
 from gridengine.worker import call_context
 from gridengine.worker.actors import (
     END,
@@ -130,6 +130,15 @@ def test_a_runner_answers_what_its_run_is_told_until_the_end(driver: RunnerDrive
     assert (run, decode_answer(ready[0]).number, value(first)) == (1, READY, 2)
     assert isinstance(error(second), LookupError)
     assert driver.values() == [None]
+
+
+def test_one_that_a_call_has_made_leaves_its_slot_before_each_wait(driver: RunnerDriver) -> None:
+    driver.assign(ActorTarget(Stack, lends=True), [((), {})], form=FULL, watched=True, once=True)
+    told = [request(1, "push", "x"), [encode(Request(0, END))]]
+    driver.channel.incoming += [(Deliver(1, len(one)), one) for one in told]
+    driver.play()
+    said = [message for message, _ in driver.channel.sent if isinstance(message, Pushed | Waits)]
+    assert said == [Waits(7, 1), said[1], Waits(7, 1), said[3]]
 
 
 def test_an_actor_of_an_agent_that_is_gone_ends(driver: RunnerDriver) -> None:
