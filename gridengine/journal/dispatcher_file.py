@@ -51,8 +51,12 @@ CREATE TABLE workers (id BLOB PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE assigned (run INTEGER PRIMARY KEY, worker BLOB NOT NULL, runs BLOB NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
-ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL)"
-"""A table that older files of this version may lack."""
+ADDED = """
+CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS states (
+    task INTEGER, place INTEGER, content BLOB NOT NULL, PRIMARY KEY (task, place));
+"""
+"""Tables that older files of this version may lack. `states`: what calls in progress have saved."""
 
 
 LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
@@ -271,4 +275,4 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not version:
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    connection.execute(ADDED)
+    connection.executescript(ADDED)

@@ -90,6 +90,7 @@ class Restored(EventBase, frozen=True):
         assignment must be listed: calls that are not listed are assigned at once.
     workers: the workers that were connected, and not lost since.
     launched: the workers that the scheduler has started and that were not seen to end.
+    saved: the states that calls have saved, by task and index.
 
     A worker of `runs` that is not among `workers` has ended with that process, as the workers of
     its own machine do. Calls of other `runs` are assigned to nobody else until their worker is
@@ -102,6 +103,7 @@ class Restored(EventBase, frozen=True):
     runs: Sequence[RestoredRun] = ()
     workers: Sequence[RestoredWorker] = ()
     launched: Sequence[Launched] = ()
+    saved: Mapping[int, Mapping[int, Payload]] = {}
 
 
 class DrainHosts(EventBase, frozen=True):
@@ -233,6 +235,16 @@ class ResultFetched(EffectBase, frozen=True):
 
     reference: int
     data: ResultData
+
+
+class StateSaved(EffectBase, frozen=True):
+    """A call in progress has saved its state. None in the place of the payload: nobody needs the
+    state any more.
+    """
+
+    task: int
+    index: int
+    payload: Payload | None
 
 
 class Explain(EffectBase, frozen=True):

@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.calls import (
     Span,
     shown_calls,
 )
-from gridengine.dispatcher.core.events import ResultStays, Warn
+from gridengine.dispatcher.core.events import ResultStays, StateSaved, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
@@ -422,6 +422,7 @@ def _drop_saved(state: CoreState, span: Span) -> None:
     if (states := state.saved.get(task)) is not None:
         for index in [index for index in states if span.start <= index < span.stop]:
             del states[index]
+            state.effects.append(StateSaved(task, index, None))
         if not states:
             del state.saved[task]
 

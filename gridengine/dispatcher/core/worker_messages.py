@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.events import Send
+from gridengine.dispatcher.core.events import Send, StateSaved
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage
@@ -239,7 +239,8 @@ def saved(state: CoreState, worker: Worker, message: messages.Saved, buffers: Pa
         return
     run.saved = index
     task = run.span.open_task.task.id
-    state.saved.setdefault(task, {})[index] = outcomes.unwritable(buffers)
+    payload = state.saved.setdefault(task, {})[index] = outcomes.unwritable(buffers)
+    state.effects.append(StateSaved(task, index, payload))
 
 
 def measured(

@@ -24,7 +24,7 @@ from gridengine.dispatcher.core import (
     worker_lifecycle,
 )
 from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
-from gridengine.dispatcher.core.events import Restored, Send
+from gridengine.dispatcher.core.events import Restored, Send, StateSaved
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
 from gridengine.dispatcher.core.policy import booked, spare_of
@@ -34,6 +34,7 @@ from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
+from gridengine.serialize.payload import Payload
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
@@ -266,7 +267,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
     assigned ones to their absent workers.
     """
     waiting: dict[int, Ranges] = {}
-    named = *event.settled, *(run.task for run in event.runs)
+    named = *event.settled, *event.saved, *(run.task for run in event.runs)
     state.open(named)
     tasks = {task: state.open_tasks[task] for task in named if task in state.open_tasks}
     for task, ranges in event.settled.items():
@@ -277,6 +278,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
                 note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)
             waiting[task] = one.left
+    _take_up_saved(state, event.saved)
     assigned = []
     for run in sorted(event.runs, key=lambda run: run.number, reverse=True):
         if (one := tasks.get(run.task)) is None:
@@ -299,6 +301,17 @@ def assign_restored(state: CoreState, event: Restored) -> None:
         group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
         span = Span(one, start, stop, one.task.demand, run.attempt)
         _begin(state, run.number, span, group, Batch(), state.now)
+
+
+def _take_up_saved(state: CoreState, saved: Mapping[int, Mapping[int, Payload]]) -> None:
+    """Hold the states that calls have saved, except those of settled calls."""
+    for task, states in saved.items():
+        one = state.open_tasks.get(task)
+        for index, payload in states.items():
+            if one is None or one.is_settled(index):
+                state.effects.append(StateSaved(task, index, None))
+            else:
+                state.saved.setdefault(task, {})[index] = payload
 
 
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:

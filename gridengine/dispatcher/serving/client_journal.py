@@ -4,6 +4,7 @@ earlier process has used, and the encoding of rows.
 
 from __future__ import annotations
 
+import logging
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,14 +15,18 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from gridengine.dispatcher import journal_limits
 from gridengine.errors import VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize.byte_code import PYTHON
-from gridengine.serialize.payload import Buffer, size_of
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import ClientHello, FinishedItem, Message, TaskItem
+from gridengine.wire.messages import ClientHello, FinishedItem, Message, Saved, TaskItem
 
+log = logging.getLogger("gridengine")
+
+_DELETE_STATE = "DELETE FROM states WHERE task = ? AND place = ?"
 _NUMBERS = 1000
 """Reserve this many client numbers at a time, so that most new clients need no write."""
 
@@ -41,6 +46,8 @@ class Journal:
         self.committed = 0
         """The number of the latest message with outcomes that is durable."""
         self._told: dict[Callable[[], object], None] = {}
+        self._unneeded: list[tuple[int, int]] = []
+        """The calls whose saved states `delete_states` deletes, as (task, index)."""
 
     def new_client(self) -> int:
         """Return a number that no other client has had, and that none will get after a restart."""
@@ -72,6 +79,39 @@ class Journal:
         seconds since 1970.
         """
         return dict(self.file.read("SELECT * FROM absent"))
+
+    def states(self) -> dict[int, dict[int, Payload]]:
+        """Return the states that calls have saved, by task and index."""
+        found: dict[int, dict[int, Payload]] = {}
+        for task, index, content in self.file.read("SELECT * FROM states"):
+            found.setdefault(task, {})[index] = read_content(content)[1]
+        return found
+
+    def record_state(self, task: int, index: int, payload: Payload | None) -> None:
+        """Record the state that a call has saved, in the place of its earlier one; or, with None,
+        have `delete_states` delete it. A state that no row can hold is held in memory alone.
+        """
+        if payload is None:
+            self._unneeded.append((task, index))
+        elif journal_limits.is_large(payload):
+            self.file.write(_DELETE_STATE, [(task, index)])
+            log.warning(
+                "a call has saved a state of %s bytes, which a restart of the dispatcher will "
+                "lose: save the path of a file",
+                f"{size_of(payload):,}",
+            )
+        else:
+            content = RowContent(Saved(0, index, len(payload)), payload)
+            row = task, index, content
+            self.file.write("REPLACE INTO states VALUES (?, ?, ?)", [row])
+
+    def delete_states(self) -> None:
+        """Delete the states of calls that have ended, after the outcomes of these calls are
+        durable. In the other order, a kill in between would have such a call begin anew.
+        """
+        if self._unneeded:
+            gone, self._unneeded = self._unneeded, []
+            self.file.after_later(lambda: self.file.write(_DELETE_STATE, gone))
 
     def settle(self) -> None:
         """Tell clients which of their requests and outcomes are durable by now."""

@@ -207,7 +207,7 @@ class ClientListener:
             if number in absent:
                 self._absent.add(self._clients.pop(peer), absent[number])
                 self._table.output.remove(client)
-        yield Restored(settled=settled, runs=read_runs(journal.file))
+        yield Restored(settled=settled, runs=read_runs(journal.file), saved=journal.states())
         # The core learns which calls are settled, and which runs workers hold, before it sees
         # cancellations; it would otherwise cancel calls that have ended, or that workers still run.
         for peer, message in endings:

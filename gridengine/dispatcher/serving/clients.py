@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from gridengine.dispatcher.call_selection import NamedCalls
-from gridengine.dispatcher.core.events import ClientLeft, Event, SubmittedAlike
+from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved, SubmittedAlike
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
     AlikeTasks,
@@ -159,6 +159,13 @@ class Clients:
             for event in events:
                 items.append(client.encode_outcome(event, buffers))
             client.finish(items, buffers)
+        if self.journal is not None:
+            self.journal.delete_states()
+
+    def record_state(self, effect: StateSaved) -> None:
+        """Record the state that a call has saved, or that nobody needs it any more."""
+        if self.journal is not None:
+            self.journal.record_state(effect.task, effect.index, effect.payload)
 
     def answer_want(self, answer: WantAnswer) -> None:
         """Pass the core's answer to the client that wanted a result."""

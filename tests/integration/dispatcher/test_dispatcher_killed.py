@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -98,6 +100,30 @@ def test_jobs_of_a_job_dispatcher_end_once(
         go.touch()
         dispatcher.join()
         assert [job.result() for job in jobs] == list(range(20))
+
+
+def test_a_call_goes_on_from_the_state_that_it_has_saved_before(
+    killed: Killed, client: gridengine.Client, tmp_path: Path
+) -> None:
+    def count() -> list[int]:
+        attempts: list[int] = gridengine.saved() or []
+        gridengine.save([*attempts, len(attempts)])
+        return attempts if attempts else [_when_there(tmp_path / "never")]
+
+    with gridengine.Executor(scheduler=client) as executor:
+        future = executor.submit(count)
+        journal = killed.now.folder / "journal.sqlite"
+        wait_until(lambda: _rows(journal, "states") == 1)
+        killed.kill()
+        killed.start()
+        assert future.result(60) == [0]
+        wait_until(lambda: _rows(journal, "states") == 0)
+
+
+def _rows(journal: Path, table: str) -> int:
+    with contextlib.closing(sqlite3.connect(journal)) as file:
+        [(count,)] = file.execute(f"SELECT count(*) FROM {table}")
+    return int(count)
 
 
 def _after(path: Path, number: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core.events import DrainHosts, Launched
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.events import DrainHosts, Launched, Restored, StateSaved
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
@@ -23,7 +23,7 @@ from gridengine.wire.messages import (
     Saved,
     Stop,
 )
-from tests.support.core_play import Play, calls
+from tests.support.core_play import SQUARE, Play, calls
 
 
 def save(play: Play, one: Assignment, state: bytes = b"state", index: int | None = None) -> None:
@@ -221,3 +221,34 @@ def test_a_call_that_stops_there_is_charged_nothing_though_it_saved_nothing() ->
     play.now += 500.0
     interrupt(play, one)
     assert calls([elsewhere(play)]) == [(one.task, 0, 1)]
+
+
+def restored(saved: dict[int, dict[int, bytes]]) -> Play:
+    """A core that goes on with a task of three calls, of which the first is settled."""
+    play = Play(epoch=2)
+    states = {task: {one: (state,) for one, state in its.items()} for task, its in saved.items()}
+    task = Task(1, (b"calls",), 3)
+    play.play(Restored([Submitted(SQUARE, [task])], {1: [(0, 1)]}, saved=states))
+    return play
+
+
+def test_a_dispatcher_that_was_started_again_hands_out_the_states_of_before() -> None:
+    play = restored({1: {1: b"state"}})
+    play.hello()
+    [one] = play.assigned()
+    assert (one.start, one.saved, one.buffers) == (1, [(1, 1)], 2)
+
+
+def test_states_of_calls_that_have_ended_before_a_restart_are_dropped() -> None:
+    play = restored({1: {0: b"settled"}, 9: {0: b"no such task"}})
+    assert play.seen(StateSaved) == [StateSaved(1, 0, None), StateSaved(9, 0, None)]
+    assert play.core.state.saved == {}
+
+
+def test_the_journal_is_told_of_each_state_and_of_its_end() -> None:
+    play = Play()
+    one = play.running()
+    save(play, one)
+    assert play.seen(StateSaved) == [StateSaved(one.task, 0, [b"state"])]
+    play.done(one)
+    assert play.seen(StateSaved) == [StateSaved(one.task, 0, None)]

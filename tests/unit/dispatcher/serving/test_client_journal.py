@@ -77,3 +77,27 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be used"):
         DispatcherFile(path)
     assert path.read_bytes() == b"no database" * 1000
+
+
+def test_saved_states_outlive_the_process_until_their_calls_have_ended(
+    process: Process, tmp_path: Path
+) -> None:
+    process.journal.record_state(5, 0, (b"first", bytearray(b"buffer")))
+    process.journal.record_state(5, 1, (b"other",))
+    process.journal.record_state(5, 0, (b"second",))
+    process.sync()
+    assert again(process, tmp_path).journal.states() == {5: {0: [b"second"], 1: [b"other"]}}
+    process.journal.record_state(5, 0, None)
+    assert process.rows("states") == 2, "the outcome is not recorded yet"
+    process.journal.delete_states()
+    assert process.rows("states") == 1
+
+
+def test_a_state_that_no_row_can_hold_is_not_recorded_nor_is_one_from_before(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process.journal.record_state(5, 0, (b"small",))
+    monkeypatch.setattr("gridengine.dispatcher.journal_limits.MOST_BYTES", 10)
+    process.journal.record_state(5, 0, (bytes(11),))
+    assert process.rows("states") == 0
+    assert "save the path of a file" in caplog.text
