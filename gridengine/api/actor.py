@@ -47,9 +47,13 @@ class Actor:
         self._make = make
         name = getattr(make, "__name__", type(make).__name__)
         options = CallOptions(retries=0, resources=resources)
-        self._calls = ActorCalls(
-            dispatcher_of(scheduler), scheduler, f"{name}-{next(_NUMBERS)}", options
-        )
+        dispatcher = dispatcher_of(scheduler)
+        kind: type[ActorCalls] = ActorCalls
+        if dispatcher.at_once:
+            from gridengine.client.inline_actor_calls import InlineActorCalls  # few need it
+
+            kind = InlineActorCalls
+        self._calls = kind(dispatcher, scheduler, f"{name}-{next(_NUMBERS)}", options)
         # When the handle is collected, the calls that were made still run.
         self._finalizer = weakref.finalize(self, self._calls.close, wait=False)
         self._finalizer.atexit = False

@@ -51,13 +51,12 @@ from gridengine.wire.messages import Attempt, TaskBegan
 from gridengine.worker.actors import (
     END,
     READY,
-    ActorObject,
     ActorTarget,
+    Answer,
     Request,
     decode_answer,
     encode,
 )
-from gridengine.worker.call_context import GVAR, CurrentJob
 
 QUICK_SECONDS = 0.01
 MOST_SENT, MOST_SLOW = 64, 2
@@ -93,8 +92,6 @@ class ActorCalls(Settlement, OutcomeListener):
         self._most = MOST_SLOW
         self._sending = threading.RLock()
         """Held while calls are sent, so that they are in their order."""
-        self._here: ActorObject | None = None
-        """The object, if it lives in this process."""
         self._is_open = self._ready = self._ends = self._told_end = False
 
     def begin(
@@ -111,9 +108,10 @@ class ActorCalls(Settlement, OutcomeListener):
         payload = pickling.dump_calls(
             [(args, kwargs)], form=FULL, describe=lambda _: f"the call of {function.name}"
         )
-        if self.dispatcher.at_once:
-            self._make_here(function, payload)
-            return
+        self._make(function, payload)
+
+    def _make(self, function: Function, payload: Payload) -> None:
+        """Submit the call that makes the object and answers requests."""
         if self.options.demand is not ANY:
             self.dispatcher.check(self.options.demand)
         references: list[Reference] = [
@@ -135,26 +133,6 @@ class ActorCalls(Settlement, OutcomeListener):
         except BaseException:
             self._open, self._is_open = self._open - 1, False
             raise
-
-    def _make_here(self, function: Function, payload: Payload) -> None:
-        """Make the object in this process, of copies of the class and the arguments."""
-        from gridengine.calls.inline import PASSING  # loaded by inline dispatchers alone
-
-        target, _ = pickling.load_function(function.payload)
-        [(args, kwargs)], _ = pickling.load_items(payload)
-        assert isinstance(target, ActorTarget)
-        self._ready, self._most = True, MOST_SENT
-        with GVAR.running(self._job_here()):
-            try:
-                self._here = ActorObject(target.make, args, kwargs, PASSING)
-            except PASSING:
-                raise
-            except BaseException as error:
-                self.failure = error
-
-    def _job_here(self) -> CurrentJob:
-        asked = self.options.demand.request
-        return CurrentJob(self.task, 1, asked.holder()._alloc(asked), lambda: 0)
 
     # ---------------------------------------------------------------- calls, from any thread
 
@@ -217,19 +195,8 @@ class ActorCalls(Settlement, OutcomeListener):
             return None
 
     def _tell(self, request: Payload, future: CallFuture) -> None:
-        """Send a request; in this process, have it answered now."""
-        if self._here is None:
-            self.dispatcher.tell(self.task, request)
-            return
-        try:
-            with GVAR.running(self._job_here()):
-                answer = self._here.answer(request)
-        except BaseException as error:  # one that ends the caller too
-            self._sent.clear()
-            self._settle([future], Failed(error), 0)
-            raise
-        assert answer is not None
-        self.noted(TaskMessage(self.task, answer))
+        """Send a request, whose answer settles the future."""
+        self.dispatcher.tell(self.task, request)
 
     def end(self, *, cancel: bool) -> None:
         """Take no more calls, and end the actor when the calls that wait have ended; with `cancel`,
@@ -248,10 +215,6 @@ class ActorCalls(Settlement, OutcomeListener):
         """Have the actor end after the calls that wait. One that has no calls and waits for a
         worker never begins.
         """
-        if self.dispatcher.at_once:
-            with self._sending:
-                self._here = None
-            return
         self._ends = True
         if not (self._ready or self._waiting):
             self.dispatcher.recall([(self.task, 0, 1)])
@@ -307,21 +270,26 @@ class ActorCalls(Settlement, OutcomeListener):
         answer = decode_answer(event.payload[0])
         if answer.number == READY:
             self._ready = True
-        elif (future := self._sent.pop(answer.number, None)) is not None:
+        else:
+            self._settle_call(answer, event.payload[1:])
+        if self._waiting or self._ends:
+            self._helper.do(self._send_waiting)
+
+    def _settle_call(self, answer: Answer, payload: Payload) -> None:
+        future = self._sent.pop(answer.number, None)
+        if future is not None:
             attempts = self._attempts(answer.seconds) if answer.raised else ()
             ended = CallsFinished(
                 answer.number,
                 0,
                 1,
-                event.payload[1:],
+                payload,
                 answer.raised,
                 attempts=attempts,
                 seconds=answer.seconds,
             )
             self._most = MOST_SENT if answer.seconds <= QUICK_SECONDS else MOST_SLOW
             self._settle([future], UndecodedResult(ended), 0)
-        if not self.dispatcher.at_once and (self._waiting or self._ends):
-            self._helper.do(self._send_waiting)
 
     def _attempts(self, seconds: float) -> tuple[Attempt, ...]:
         began = self.began_at
