@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gridengine.api.executor import AwaitableFuture
     from gridengine.resources.base import Resource
 
-_NUMBERS = itertools.count(1)
 OWN = "kill", "shutdown"
 """The names of the handle's own methods, which the object's class cannot have."""
 
@@ -33,6 +32,8 @@ class Actor:
     Each public method of the class is a method of the handle, and returns a future at once. Calls
     run one after the other, in the order in which they were made. See `docs/actors.md`.
     """
+
+    _numbers = itertools.count(1)
 
     @trimmed
     def __init__(
@@ -53,7 +54,7 @@ class Actor:
             from gridengine.client.inline_actor_calls import InlineActorCalls  # few need it
 
             kind = InlineActorCalls
-        self._calls = kind(dispatcher, scheduler, f"{name}-{next(_NUMBERS)}", options)
+        self._calls = kind(dispatcher, scheduler, f"{name}-{next(Actor._numbers)}", options)
         # When the handle is collected, the calls that were made still run.
         self._finalizer = weakref.finalize(self, self._calls.close, wait=False)
         self._finalizer.atexit = False
