@@ -4,8 +4,8 @@ cluster tomorrow.
     import gridengine
     squares = gridengine.map(lambda x: x * x, range(1000))
 
-The names below are all there is to know. All but the errors are imported at their first use, so
-that `import gridengine` is quick.
+The names below are the whole public interface. All but the errors are imported at their first use,
+so that `import gridengine` is quick.
 """
 # ruff: noqa: I001 - isort would give each renaming import a statement of its own
 
@@ -88,6 +88,8 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         GPUs as GPUs,
         Memory as Memory,
         Node as Node,
+        Nodes as Nodes,
+        Ranks as Ranks,
         Resource as Resource,
         Token as Token,
         WTime as WTime,
@@ -117,6 +119,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         save as save,
         saved as saved,
     )
+    from gridengine.worker.ranks import RankAllocation as RankAllocation, allocation as allocation
 
 _MODULES = {
     name: module
@@ -140,13 +143,14 @@ _MODULES = {
         "status.rows": "Status",
         "wire.messages": "Attempt",
         "errors": "Cancelled",
-        "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
+        "resources": "ZERO Capacity Cores GPUs Memory Node Nodes Ranks Resource Token WTime",
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "
         "LSFScheduler OARScheduler PBSScheduler ProcessScheduler SlurmScheduler best_available "
         "current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR Interrupted current_job",
         "worker.checkpoints": "MustStop checkpoint save saved",
+        "worker.ranks": "RankAllocation allocation",
     }.items()
     for name in names.split()
 }

@@ -21,7 +21,8 @@ def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) 
     """Return a finite number above zero and at least `least`, as `int` if it is whole.
 
     Raises:
-        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        TypeError, ConfigurationError: the value is not such a number; the text names the argument
+            and
         the value.
     """
     if type(value) is int and value > 0 and least <= value <= MOST:
@@ -47,7 +48,8 @@ def whole(
     """Return a whole number between `least` and `most`. `hint` is the remedy for a smaller one.
 
     Raises:
-        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        TypeError, ConfigurationError: the value is not such a number; the text names the argument
+            and
         the value.
     """
     if type(value) is int and least <= value <= most:
@@ -61,8 +63,10 @@ def whole(
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return a value that is True or False; 1, 0 and numpy's own are accepted. Rejected: the truth
-    of any value. `wait="no"`, as in a settings file or on a command line, would be true.
+    """Return a value that is True or False; 1, 0 and numpy's own are accepted.
+
+    Rejected: taking any value by its truth. Then `wait="no"`, from a settings file or a command
+    line, would be true.
 
     Raises:
         TypeError: the value is anything else; the text names the argument and the value.
@@ -76,7 +80,7 @@ def text(name: str, value: Any) -> str:
     """Return a text that is not empty.
 
     Raises:
-        TypeError, ConfigurationError: the value is no such text; the text names the argument.
+        TypeError, ConfigurationError: the value is not such a text; the text names the argument.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}")

@@ -1,4 +1,5 @@
-"""The whole error tree: whose fault, what happened where, what to look at, what to try.
+"""The error tree: each class says whose fault it is, each text what happened where, what to look at
+and what to try.
 
     GridEngineError
     ├── ConfigurationError (ValueError)     an argument, a setting or this machine's set-up
@@ -27,9 +28,9 @@
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
 `__cause__`. An exception that a call *returns* is a value, not an error.
 
-The tree says whose fault an error is. Frames of this package are cut from tracebacks (`trim`) where
-an error is raised again. Rejected: a decorator on every public function, which would slow down
-calls that succeed. At the log level DEBUG the frames stay.
+Frames of this package are cut from tracebacks (`trim`) where an error is raised again. At the log
+level DEBUG the frames stay. Rejected: a decorator on every public function, which would slow down
+calls that succeed.
 """
 
 from __future__ import annotations
@@ -304,8 +305,8 @@ def is_own(file: str) -> bool:
 
 
 def users_frames(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback without the outer frames of this package that called the
-    user's code; None when there are no others.
+    """Return an exception's traceback without the outer frames of this package, down to the user's
+    code; None if there are no other frames.
     """
     inner = error.__traceback__
     while inner is not None and _is_passed(inner.tb_frame.f_code.co_filename):
@@ -319,9 +320,10 @@ def _is_passed(file: str) -> bool:
 
 
 def trim(error: BaseException) -> None:
-    """Cut the frames of this package from the tracebacks of: an error of the package and its cause,
-    a `TypeError` of the package for an argument, an exception that a call raised, and a Ctrl-C.
-    They tell users nothing. Does nothing while the logger "gridengine" is at DEBUG.
+    """Cut the frames of this package, which tell users nothing, from the traceback of an error and
+    of its cause. This applies to errors of the package, to its `TypeError`s for arguments, to
+    exceptions that calls raised, and to a Ctrl-C. Does nothing while the logger "gridengine" is at
+    DEBUG.
 
     The caller continues with a bare `raise`, which adds no frame.
     """
@@ -334,7 +336,7 @@ def trim(error: BaseException) -> None:
 
 
 def _is_debugging() -> bool:
-    """Return whether the logger "gridengine" is at DEBUG. It is not before `logging` is
+    """Return whether the logger "gridengine" is at DEBUG; False as long as `logging` is not
     imported.
     """
     logging = sys.modules.get("logging")

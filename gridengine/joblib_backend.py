@@ -1,7 +1,7 @@
-"""A backend for joblib: what runs under `joblib.parallel_config("gridengine")` runs on a
+"""A backend for joblib: calls made under `joblib.parallel_config("gridengine")` run on a
 scheduler's workers.
 
-Importing this module registers it, which is the one way that joblib has for it. joblib is not
+Importing this module registers the backend, which is the only way that joblib offers. joblib is not
 installed with this package.
 
     import gridengine.joblib_backend

@@ -1,4 +1,5 @@
-"""A plugin for pytest: where calls of a test run, and the check that nothing of them is left.
+"""A plugin for pytest: it decides where the calls of a test run, and checks that they leave nothing
+behind.
 
 pytest loads it through the entry point `pytest11`, in every session. Therefore it imports nothing
 else of the package before a test uses the fixture: `docs/testing.md`.
@@ -35,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     words = (
         f"where calls run in tests that use the fixture gridengine_scheduler: {INLINE} (the "
         f"default: in the test's own thread), {PROCESSES} (of this machine), {TCP} (a stand-alone "
-        "dispatcher with workers on this machine), or the name of another scheduler, as slurm"
+        "dispatcher with workers on this machine), or the name of another scheduler, such as slurm"
     )
     group = parser.getgroup("gridengine")
     group.addoption("--gridengine", metavar="WHERE", default=None, help=words)
@@ -88,7 +89,7 @@ def gridengine_scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
 
 
 def _open(stack: contextlib.ExitStack, where: str, mark: str) -> tuple[Scheduler, Path | None]:
-    """Return a scheduler that the stack closes, and the folder that must be gone then."""
+    """Return a scheduler, which the stack closes, and the folder that must not exist afterwards."""
     from gridengine.schedulers.registry import entry_of
 
     if where == TCP:
@@ -114,7 +115,9 @@ def _open_dispatcher(stack: contextlib.ExitStack, mark: str) -> tuple[Scheduler,
 
 
 def _left(mark: str, folder: Path | None) -> list[str]:
-    """Return what is left of workers with this mark, in words, when it has had time to go."""
+    """Return, in words, the processes and the folder that workers with this mark have left behind
+    after some time to leave.
+    """
     import psutil
 
     _, processes = psutil.wait_procs(_marked(mark), LEAVE_SECONDS)

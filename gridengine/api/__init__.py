@@ -23,11 +23,11 @@ either quick imports or typed ones).
 Rejected:
 
 - Importing everything before a local worker starts. The worker's process imports for as long as the
-  caller does, so both do it at once; that is a third of the time to a first result. Therefore `map`
-  imports next to nothing. A map that then fails, or is empty, has started a process in vain; the
-  next map finds it, or it ends with the scheduler. Only `map` and its kin start it early: with an
-  `Executor`, a process would have an environment that the script may still change. A process that
-  started early is not used when the environment has changed all the same.
+  caller does, so both import at the same time, which saves a third of the time to a first result.
+  Therefore `map` imports next to nothing. A map that then fails, or is empty, has started a process
+  in vain; the next map uses this process, or it ends with the scheduler. Only `map` and its kin
+  start a process early: with an `Executor`, the script may still change the environment that the
+  process would get. A process that started early is not used if the environment has changed.
 - A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
   thread (`ProgressWatcher`) as long as calls are open: their users wait by `concurrent.futures`,
   or not at all. Calls are counted where their futures are settled, under a lock that is held there
@@ -36,6 +36,6 @@ Rejected:
   short maps have nothing to report; so the first line comes after ten seconds.
 - A map's error itself among its `results`. Then all results would wait for the garbage collector;
   `results` holds a copy.
-- `WorkerCrashed` as a `BrokenProcessPool`. Code that catches that makes a new executor, and ours
-  goes on.
+- `WorkerCrashed` as a subclass of `BrokenProcessPool`. Code that catches the latter makes a new
+  executor, although ours goes on.
 """

@@ -46,7 +46,8 @@ class WaitGroup:
         """Call `fn(*args)` on a worker that gives it these resources.
 
         Raises:
-            TypeError, ConfigurationError: no worker can, or they are none.
+            TypeError: `resources` is not a resource.
+            ConfigurationError: no worker can give these resources.
             RuntimeError: the block has been left.
         """
         call = Call(resources, fn, args)
@@ -60,7 +61,7 @@ class WaitGroup:
     def load_cache_or_submit(
         self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any
     ) -> None:
-        """Do as `submit`, if a cache has no result; see `load_cache_or_exec1`."""
+        """Submit the call unless a cache has its result; see `load_cache_or_exec1`."""
         self.start_subtask(load_cache_or_exec1, resources, fn, *args)
 
     def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
@@ -108,11 +109,12 @@ async def open_waitgroup() -> AsyncIterator[WaitGroup]:
 
 
 async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: Any) -> Any:
-    """Call `fn(*args)` on a worker that gives it these resources, and return the result. When this
-    is cancelled, the call is ended.
+    """Call `fn(*args)` on a worker that gives it these resources, and return the result. If the
+    task that awaits this is cancelled, the call is ended.
 
     Raises:
-        TypeError, ConfigurationError: `resources` are no resources, or no worker can give them.
+        TypeError: `resources` is not a resource.
+        ConfigurationError: no worker can give these resources.
         Exception: the exception of the call.
     """
     call = Call(resources, fn, args)
@@ -126,9 +128,9 @@ async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: An
 async def load_cache_or_exec1(
     resources: Resource | None, fn: Callable[..., Any], /, *args: Any
 ) -> Any:
-    """Return the result of `fn.cache_fn(*args)`. If that raises a LookupError or a
-    FileNotFoundError, or `fn` has none, return the result of `fn(*args)`. Both run on workers: the
-    first with the resources `fn.cache_res`, if there are any.
+    """Return the result of `fn.cache_fn(*args)`. If `fn` has no `cache_fn`, or that raises a
+    LookupError or a FileNotFoundError, return the result of `fn(*args)`. Both run on workers,
+    `cache_fn` with the resources `fn.cache_res`, if there are any.
     """
     cache_fn = getattr(fn, "cache_fn", None)
     if cache_fn is not None:
@@ -163,22 +165,23 @@ def run(
     backend: Literal["asyncio", "trio"] = "asyncio",
 ) -> Any:
     """Run a coroutine function in an event loop of its own, and return its result. Within it, calls
-    of delayed functions, of `exec1` and of wait groups go to the workers of one scheduler. When it
-    has ended, remaining calls are waited for.
+    of delayed functions, of `exec1` and of wait groups go to the workers of one scheduler. Calls
+    that are left when it has ended are waited for.
 
     Args:
-        main: an `async def`; of several, which run at once, the result is the list of their
-            results, in order.
+        main: an `async def`, or several, which run at the same time; the result of several is the
+            list of their results, in order.
         args: passed to each.
         scheduler: as for `gridengine.map`.
         backend: the library of the loop. Trio has to be installed.
 
     Raises:
         TypeError: `main` is a call of an `async def`, not the function itself.
-        ConfigurationError: the backend is another one, or not installed.
+        ConfigurationError: there is no such backend, or it is not installed.
         RuntimeError: a loop of asyncio runs in this thread already.
-        Exception: what `main` raised. Of several, the first that raises cancels the others, and its
-        exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
+        Exception: the exception of `main`. Of several, the first that raises cancels the others,
+            and its exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in
+            trio.
     """
     if backend not in ("asyncio", "trio"):
         raise ConfigurationError(
@@ -186,7 +189,7 @@ def run(
         )
     check_async(main)
     if not (callable(main) or isinstance(main, Iterable)):
-        raise TypeError(f"main must be an `async def`, which run calls, or a list, not {main!r}")
+        raise TypeError(f"main must be an `async def` or a list of them, not {main!r}")
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
         token = CURRENT.set(Program(executor))

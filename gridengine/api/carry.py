@@ -15,14 +15,14 @@ from gridengine.worker.coroutines import is_coroutine_function
 class Carrying:
     """State that calls carry until `close`, or the end of a `with` block.
 
-    Calls that were submitted before keep what they carry.
+    Calls that were submitted earlier keep their state.
     """
 
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
     def close(self) -> None:
-        """Have later submissions carry this no more. A second call does nothing."""
+        """Stop carrying this state with later submissions. A second call does nothing."""
         if self._registration in CARRIED:
             CARRIED.remove(self._registration)
 
@@ -40,24 +40,24 @@ class Carrying:
 def carry(
     get: Callable[[], Any] | ContextVar[Any], set: Callable[[Any], object] | None = None
 ) -> Carrying:
-    """Have calls find state of their caller, from their submission on.
+    """Carry state of the caller to its calls, from now on: calls find it in their own processes.
 
     `get()` is called in the caller, in the thread that submits, each time that calls are handed
-    over. `set(value)` runs in each process, with what `get()` returned, before the calls that it
-    belongs to. Both functions travel with the calls, as they are at the first submission, and calls
-    that a call submits carry what `get()` returns there. Calls that do not carry a pair never run
-    in a process in which its `set` has run.
+    over. `set(value)` runs in each process, with the value that `get()` returned, before the calls
+    that the value belongs to. Both functions travel with the calls, as they are at the first
+    submission. Nested calls carry the value that `get()` returns in the call that submits them. A
+    process in which `set` has run never runs calls that do not carry the pair.
 
     A `contextvars.ContextVar` needs no functions: `carry(variable)`. Calls find the value that it
     has where they are submitted.
 
     Args:
-        get: returns the value, which must be something that can be pickled, and is best small: it
-            travels with each function. Or a context variable.
+        get: returns the value, which must be picklable and should be small: it travels with each
+            function. Or a context variable.
         set: is called with the value. If it raises, the calls fail with that error.
 
-    Returns what undoes it: `close()`, or the end of a `with` block. The same `get` and `set` again,
-    or the same variable, replace the earlier registration.
+    Returns an object that undoes this: by `close()`, or at the end of its `with` block. To register
+    the same `get` and `set`, or the same variable, again replaces the earlier registration.
 
     Raises:
         TypeError: `get` or `set` is not such a function.

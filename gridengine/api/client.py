@@ -27,20 +27,21 @@ SHOW_SECONDS = 2.0
 class Client(RemoteScheduler):
     """Runs calls on the workers of a stand-alone dispatcher; usable wherever a scheduler is.
 
-    Disconnect it, leave its `with`, or end the program, and its unfinished calls are ended; the
-    dispatcher and its workers go on. Calls of runs with a name (`name="sweep"`) also go on when the
-    process is killed, or leaves by `disconnect(detach=True)`.
+    Unfinished calls are ended when the client is disconnected, when its `with` block is left, and
+    when the program ends; the dispatcher and its workers go on. Calls of runs with a name
+    (`name="sweep"`) also go on when the process is killed, or leaves by `disconnect(detach=True)`.
 
     Args:
         dispatcher: its name, or whatever else names it (see `docs/watching.md`): a process id, an
             address, its folder; or a copy of its connection file for clients.
-        weight: a client with 2 gets two turns for each turn of a client with 1.
-        max_calls, max_bytes: how many unfinished calls, and how many bytes of them, it may have at
-            the dispatcher: more are an error where they are submitted (default: any number).
+        weight: the client's share of turns: a client with weight 2 gets two turns for each turn of
+            a client with weight 1.
+        max_calls, max_bytes: how many unfinished calls, and how many bytes of them, the client may
+            have at the dispatcher; submitting more raises an error (default: no limit).
 
     Raises:
-        VersionMismatch: it is of another version, or has another Python.
-        ConfigurationError: there is no such dispatcher, or it does not answer, or refuses.
+        VersionMismatch: the dispatcher runs another version of the package, or another Python.
+        ConfigurationError: there is no such dispatcher, or it does not answer, or it refuses.
     """
 
     @trimmed
@@ -123,9 +124,9 @@ class Client(RemoteScheduler):
     @trimmed
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all calls submitted so far are durable: in the dispatcher's journal and in the
-        files of runs with a name. Return whether they are; False when `timeout` seconds pass. From
-        then on they are made even if this process and the dispatcher are killed, and the dispatcher
-        is started again; calls of runs are then made only once.
+        files of runs with a name. Return whether they are; False when `timeout` seconds have
+        passed. Durable calls are made even if this process and the dispatcher are killed and the
+        dispatcher is started again; calls of runs are then made only once.
         """
         end = None if timeout is None else time.monotonic() + timeout
         done = self._flush_calls(end)
@@ -144,12 +145,12 @@ class Client(RemoteScheduler):
     def disconnect(self, *, detach: bool = False) -> None:
         """End this client's unfinished calls, and leave. May be called twice.
 
-        detach: calls of runs with a name go on, and the dispatcher stores their outcomes for its
-            setting `retention`. Here their futures are cancelled. Returns once the dispatcher has
-            them on disk.
+        detach: let calls of runs with a name go on. The dispatcher stores their outcomes for as
+            long as its setting `retention` says. In this process their futures are cancelled. This
+            method returns once the dispatcher has the calls on disk.
 
         Raises:
-            ConfigurationError: they cannot be written; nothing was disconnected.
+            ConfigurationError: the calls cannot be written; nothing was disconnected.
         """
         if flag("detach", detach) and not self._closed:
             if not self._flush_calls(None):
@@ -164,7 +165,7 @@ class Client(RemoteScheduler):
         self.close()
 
     def close(self) -> None:
-        """Do as `disconnect`."""
+        """Disconnect, as `disconnect` does."""
         for place in tuple(self.of_runs):
             place.close()
         super().close()

@@ -72,7 +72,7 @@ def dask_get(
     Raises:
         TypeError: there is no such keyword, neither here nor in dask's own schedulers.
         KeyError: there is no such key.
-        Exception: what a task raised. The remaining tasks are ended.
+        Exception: the exception of a task. The remaining tasks are ended.
     """
     for name in ignored.keys() - OF_OTHERS:
         own = dask_get.__kwdefaults__ or {}

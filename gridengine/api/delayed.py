@@ -127,8 +127,9 @@ def _set_item(container: Any, key: Any, value: Any) -> Any:
 
 
 class Delayed:
-    """A future value: the result of a call of a delayed function, or what operators, indexing,
-    attributes, methods and calls make of such results. All of these return another `Delayed`.
+    """A future value: the result of a call of a delayed function, or a value that is computed from
+    such results by operators, indexing, attributes, methods and calls. All of these return another
+    `Delayed`.
 
     Operators make no call of their own. They are applied where the value goes: in this process by
     `result()`, or in the call that gets this as an argument.
@@ -161,7 +162,7 @@ class Delayed:
 
         Raises:
             TimeoutError: a result has not come by then.
-            Exception: what a call, or an operator, raised.
+            Exception: the exception of a call or an operator.
         """
 
         def resolve(value: Any) -> Any:
@@ -237,7 +238,7 @@ class Delayed:
             )
         if name == "add_done_callback":  # asyncio.wait would wait for ever
             raise AttributeError(
-                "a value that is not there yet is no future: await it, or take "
+                "a value that is not there yet is not a future: await it, or take "
                 "asyncio.ensure_future() of it"
             )
         return _delayed(getattr, self, name)
@@ -267,7 +268,8 @@ class Delayed:
     def __matmul__(self, other: Any) -> Delayed:
         if isinstance(other, Resource):
             raise TypeError(
-                f"this call has been made: resources belong to its function, as (f @ {other})(...)"
+                "this call has been made: resources belong to its function, as in "
+                f"(f @ {other})(...)"
             )
         return self._matmul(other)
 
@@ -280,16 +282,18 @@ class Delayed:
         raise TypeError(f"attribute {name} of a value that is not there yet cannot be deleted")
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a value that is not there yet is neither true nor false: ask its result()")
+        raise TypeError(
+            "a value that is not there yet is neither true nor false: take its result()"
+        )
 
     def __delitem__(self, key: object) -> NoReturn:
         raise TypeError("an item of a value that is not there yet cannot be deleted")
 
     def __contains__(self, item: object) -> NoReturn:
-        raise TypeError("what is in a value that is not there yet is unknown: ask its result()")
+        raise TypeError("what is in a value that is not there yet is unknown: take its result()")
 
     def _as_number(self) -> NoReturn:
-        raise TypeError("a value that is not there yet is no number: ask its result()")
+        raise TypeError("a value that is not there yet is not a number: take its result()")
 
     __int__ = __float__ = __complex__ = __index__ = _as_number
 
@@ -304,7 +308,7 @@ def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool =
     """Return a value as a `Delayed`, whose operators are applied when it is computed.
 
     Args:
-        length: how many items it has, if it is to be unpacked before.
+        length: the number of its items, if it is to be unpacked before it is computed.
         copy_on_setitem: whether setting an item makes a copy; without it the value itself changes,
             and so do items that were unpacked from it before.
     """
@@ -325,7 +329,7 @@ def each(*values: Any) -> Delayed:
 
 class Program:
     """Where the calls of a program go: an executor, and variants of it for other resources and
-    options. The variants are kept only here, so that they go with the program.
+    options. The variants end with the program, since only the program refers to them.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -339,7 +343,8 @@ class Program:
         """Return the executor whose calls request these resources.
 
         Raises:
-            TypeError, ConfigurationError: no worker can give them, or they are none.
+            TypeError: `resources` is not a resource.
+            ConfigurationError: no worker can give these resources.
         """
         if resources is None:
             return self._executor
@@ -447,7 +452,7 @@ def delayed(
     it as a decorator, with or without arguments, or on an existing function.
 
     Args:
-        nout: how many results it returns, if these are to be unpacked before they exist.
+        nout: the number of its results, if they are to be unpacked before they exist.
         resources, retries, timeout, retry_on, escalate_memory, priority, forward_logging: as for
             `gridengine.map`.
 

@@ -47,27 +47,25 @@ class Executor(concurrent.futures.Executor):
     """Runs calls on a scheduler's workers, with the interface of `concurrent.futures`.
 
     Args:
-        max_workers: how many calls run at a time. With it a scheduler is made for this executor
-            alone; an instance has its own.
-        mp_context: accepted for `ProcessPoolExecutor`'s signature. Workers start the processes,
-            whatever it says, and these inherit nothing, as with "spawn"; for "fork" a warning is
-            logged.
+        max_workers: how many calls run at a time. If it is given, a scheduler is made for this
+            executor alone; a scheduler instance has its own limit.
+        mp_context: accepted because `ProcessPoolExecutor` has it. It has no effect: workers start
+            processes that inherit nothing, as with "spawn"; for "fork" a warning is logged.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs
-            calls, before the first. When it raises, the calls of that process, and all later calls,
+            calls, before the first. If it raises, the calls of that process, and all later calls,
             fail with `concurrent.futures.process.BrokenProcessPool`.
         max_tasks_per_child: how many calls a process makes before another takes its place; None is
             no limit. Calls in this very process (`InlineScheduler`) have none.
-        scheduler: an instance (left open at shutdown), or a class or callable that gives one
-            (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
+        scheduler: an instance (left open at shutdown), or a class or callable that returns one
+            (closed at shutdown); a name, such as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
             `gridengine.map`; `with_options` sets others for some calls.
-        progress: whether the progress of all its calls together is shown, from the first that is
-            open until none is: as for `gridengine.map`. A bar of yours is used for the executor's
-            whole life.
+        progress: as for `gridengine.map`, for all calls of the executor together: a bar is shown
+            while calls are open. A bar of your own is used for the executor's whole life.
         run: with `name="night"` the results are stored on disk, and calls that are submitted again
-            are not run again, as for `gridengine.map`; `shutdown` lets others have the run.
-        detach: inside a call: these calls do not end with that one. They are handed over as they
-            are submitted, and nobody need wait for them.
+            are not run again, as for `gridengine.map`; `shutdown` releases the run for others.
+        detach: inside a call: these calls do not end with the call that submits them. They are
+            handed over as they are submitted, and nobody need wait for them.
 
     Raises:
         TypeError, ConfigurationError: an argument is of another type, or out of its range; or
@@ -118,12 +116,12 @@ class Executor(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn(*args, **kwargs)` on a worker, and return its future. If a part of the call
-        cannot be pickled, the future has the exception. In a task of asyncio or trio `await` it:
-        see `docs/async.md`.
+        cannot be pickled, the future has the exception. In a task of asyncio or trio, `await` the
+        future: see `docs/async.md`.
 
-        Function and arguments are taken as they are now: later changes to them do not arrive. A
-        future among them, or in them, stands for its result: the call is made when the result is
-        there.
+        The function and the arguments are taken as they are now: later changes to them do not
+        arrive. A future among the arguments, or inside one, stands for its result: the call is made
+        when the result is there.
 
         Raises:
             RuntimeError: the executor was shut down, or is broken: its initializer has failed.
@@ -139,23 +137,23 @@ class Executor(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Return an iterator over the results of the calls, in order. Without `buffersize`, the
-        iterables are read and the calls submitted at once; of arguments of more than 256 MB, all
-        but the last 256 MB have begun when it returns.
+        iterables are read and the calls submitted at once; if the arguments have more than 256 MB,
+        `map` returns when all but the last 256 MB of them have begun.
 
         Args:
             timeout: the seconds from now within which each result must be there.
             chunksize: how many calls travel together; None: the shorter the calls, the more. Each
-                is a call of its own all the same.
-            buffersize: how many calls are submitted whose results nobody has taken; the iterables
-                are read as they are. Such calls travel as those of `submit` do.
+                of them is still a call of its own.
+            buffersize: how many calls are submitted whose results nobody has taken yet; the
+                iterables are read as results are taken. Such calls travel as those of `submit` do.
 
         Raises:
-            TypeError, ValueError: `buffersize` is not None or a number from 1 on.
+            TypeError, ValueError: `buffersize` is neither None nor a whole number from 1 on.
 
         Raises, when its turn comes:
             TimeoutError: a result is not there in time.
-            PicklingError: the function or an argument cannot travel.
-            Exception: what a call raised. The calls that are left are ended.
+            PicklingError: the function or an argument cannot be pickled.
+            Exception: the exception of a call. The remaining calls are ended.
         """
         if buffersize is not None and not isinstance(buffersize, int):
             raise TypeError(f"buffersize must be an integer or None, not {buffersize!r}")
@@ -195,24 +193,24 @@ class Executor(concurrent.futures.Executor):
         self, graph: Mapping[Any, Any], keys: Iterable[Hashable], *, fuse: bool = True
     ) -> list[concurrent.futures.Future[Any]]:
         """Compute these keys of a graph, and return a future for each, in their order. All calls
-        are handed in at once. Each begins when its inputs are there, whatever this process's own
-        threads do.
+        are handed in at once. Each begins when its inputs are there, without any help from this
+        process.
 
             graph = {"a": 2, "b": (inc, "a"), "c": (sum, ["a", "b", 5])}
             [future] = executor.submit_graph(graph, ["c"])
 
         Args:
-            graph: maps keys to data, to tasks, or to other keys. A task is a tuple with a callable
-                first. Its arguments are keys, tasks, lists and tuples of such, or data; but a
-                string is a key: one that is data needs a key of its own. Nodes of dask's may stand
-                for any of these.
+            graph: maps keys to data, to tasks, or to other keys. A task is a tuple that begins with
+                a callable. Its arguments are keys, tasks, lists and tuples of these, or data. A
+                string is always a key: a string that is data needs a key of its own. dask's nodes
+                may stand for any of these.
             keys: the requested keys; one may occur twice. Calls that they do not need are not run.
-            fuse: a call that only one other call needs, and that needs no other call, may be made
-                together with that one: they share a process, and are retried together. Calls that
+            fuse: whether a call may be made together with the only call that needs it, if that one
+                needs no other call: the two share a process, and are retried together. Calls that
                 have a `timeout`, `WTime` or `retry_on` are never fused.
 
-        An exception in a call is that of each key that needs it, and of no other. When all
-        remaining keys are cancelled, calls that have not begun are withdrawn.
+        An exception in a call is the outcome of each key that needs the call, and of no other key.
+        When all remaining keys are cancelled, calls that have not begun are withdrawn.
 
         Raises:
             KeyError: a requested key, or one that a task needs, is not there.
@@ -260,8 +258,8 @@ class Executor(concurrent.futures.Executor):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
-        """Do as `__exit__` in a task of asyncio or trio: other tasks run while it waits. A task
-        that is cancelled ends the calls, as a Ctrl-C does.
+        """Leave the block as `__exit__` does, in a task of asyncio or trio: other tasks run
+        meanwhile. A task that is cancelled ends the calls, as a Ctrl-C does.
         """
         from gridengine.client.loop_tasks import in_thread, is_cancellation
 
@@ -270,8 +268,8 @@ class Executor(concurrent.futures.Executor):
         await in_thread(self.shutdown, self._submitter.batcher.kill_all)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
-        """End a call, even a running one: its future's exception is then `Cancelled`. Return False
-        when it has ended already.
+        """End a call, even a running one: its future then has the exception `Cancelled`. Return
+        False if the call had ended already.
 
         Raises:
             ValueError: the future is not of this executor.
@@ -286,8 +284,8 @@ class Executor(concurrent.futures.Executor):
     @takes(CallChanges, {})
     @trimmed
     def with_options(self, **options: Unpack[CallChanges]) -> Self:
-        """Return an executor whose calls have other options and that shares everything else with
-        this one. Options that are left out stay.
+        """Return an executor with other options for its calls; it shares everything else with this
+        one. Options that are not given stay.
         """
         changed = given(Executor.with_options, options)
         present = msgspec.structs.replace(self._submitter.options, **changed)

@@ -48,22 +48,24 @@ class Job(JobResult):
     """A callable and its arguments, run on a worker; used like a `multiprocessing.Process`.
 
     Args:
-        target: what to call; a parameter named `controller` is given a controller (`job_id`,
-            `attempt`, `push(value)`, `cancelled`).
-        name: for people; default "Job-1" and so on.
-        daemon: end with the interpreter instead of being waited for.
-        scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed
-            when the job has ended; a name, as "slurm", or None is as for `gridengine.map`. On this
-            machine a job without `scheduler` and `resources` starts at once, however many run.
-        mutable: bring the job's own attributes back as the run left them.
-        retries: how often it is run again when its process died, or it raised one of `retry_on`;
-            default 2.
+        target: the callable. If it has a parameter named `controller`, it gets a controller
+            (`job_id`, `attempt`, `push(value)`, `cancelled`).
+        name: the name for people; by default "Job-1" and so on.
+        daemon: whether the job ends with the interpreter instead of being waited for.
+        scheduler: where `start` runs the job: an instance, or a class or callable that returns one,
+            closed when the job has ended; a name, such as "slurm", or None is as for
+            `gridengine.map`. On this machine a job without `scheduler` and `resources` starts at
+            once, however many run.
+        mutable: whether the job's attributes come back as its run has left them.
+        retries: how often the job is run again after its process died or after it raised one of
+            `retry_on`; default 2.
         timeout: the seconds it may take; default no limit. A job over its time is not run again.
-        retry_on: the exception classes after which it is run again, as `(OSError,)`; by default
-            none.
+        retry_on: the exception classes after which the job is run again, such as `(OSError,)`; by
+            default none.
         escalate_memory: with 2, a job that ran out of memory is run again with twice the memory; by
             default it fails at once.
-        resources: what it needs; `Memory(0.5)` is its memory limit in GB: see `docs/resources.md`.
+        resources: the resources that it needs; `Memory(0.5)` is also its memory limit in GB: see
+            `docs/resources.md`.
         priority: jobs with a higher one begin before others that wait; default 0.
         forward_logging: as for `gridengine.map`.
 
@@ -148,8 +150,8 @@ class Job(JobResult):
         """Submit the job to this dispatcher, whatever its own scheduler. The caller keeps the
         dispatcher's scheduler alive.
 
-        defaults: options for those that the job does not set itself.
-        submit: is called in the place of the dispatcher's own.
+        defaults: values for the options that the job does not set itself.
+        submit: called instead of the dispatcher's own `submit`.
         """
         self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher, submit)
 
@@ -367,6 +369,6 @@ class Job(JobResult):
 
 
 def _require(condition: bool, message: str) -> None:
-    """Raise what `multiprocessing` raises for misuse, under `python -O` too."""
+    """Raise the error that `multiprocessing` raises for misuse, also under `python -O`."""
     if not condition:
         raise AssertionError(message)

@@ -24,16 +24,16 @@ class JobDispatcher:
     """Runs jobs on a scheduler and gathers their results.
 
     Args:
-        scheduler: an instance (left open), or a class or callable that gives one (closed with the
-            dispatcher); a name, as "slurm", or None is as for `gridengine.map`.
+        scheduler: an instance (left open), or a class or callable that returns one (closed with the
+            dispatcher); a name, such as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for jobs
             that do not set them themselves; see `Job`.
         run: with `name="night"` results are stored on disk, and jobs whose target returned with the
-            same arguments are not run again, as for `gridengine.map`; `close` lets others have the
-            run. Jobs without a target, that override `run` or are mutable, are run each time.
+            same arguments are not run again, as for `gridengine.map`; `close` releases the run for
+            others. Jobs that have no target, override `run` or are mutable are run each time.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it should be; the text names it.
+        TypeError, ConfigurationError: an argument has a wrong type or value; the text names it.
     """
 
     @takes(JobKeywords, {})
@@ -82,7 +82,7 @@ class JobDispatcher:
         """Start these jobs, none of which has been started.
 
         Raises:
-            TypeError: these are no jobs.
+            TypeError: one of them is not a job.
             RuntimeError: jobs that were dispatched before have not been joined.
             ConfigurationError: the dispatcher is closed.
             PicklingError: a job cannot be pickled; none is run.
@@ -90,7 +90,7 @@ class JobDispatcher:
         chosen = list(jobs) if isinstance(jobs, Iterable) else [jobs]
         for job in chosen:
             if not (isinstance(job, JobResult) and isinstance(jobs, Iterable)):
-                raise TypeError(f"dispatch takes jobs, as [Job(target=f)], not {job!r}")
+                raise TypeError(f"dispatch takes jobs, such as [Job(target=f)], not {job!r}")
         with self._lock:
             if self._closed:
                 raise ConfigurationError(
@@ -120,8 +120,8 @@ class JobDispatcher:
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
-        """Wait for all jobs and return their results in order, a failed job's exception in its
-        place.
+        """Wait for all jobs and return their results in order, with the exception of each failed
+        job in the place of its result.
 
         Raises:
             RuntimeError: nothing has been dispatched.

@@ -192,8 +192,8 @@ class JobSource(Struct, frozen=True, eq=False):
 
     def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
         """Ask the dispatcher to keep the job's result under this reference. Return False when the
-        dispatcher does not run the job, or the result is wrapped (a mutable job's). An inline
-        dispatcher has no result to keep, but may refuse.
+        dispatcher does not run the job, or when the result is wrapped (a mutable job's) and must be
+        unwrapped here. An inline dispatcher keeps no result, but is asked too: it may refuse.
         """
         handle = self._handle
         if handle.dispatcher is not dispatcher or handle.end is not None:
@@ -261,12 +261,12 @@ class JobResult(ResultHolder):
 
     @trimmed
     def result(self, timeout: float | None = None) -> Any:
-        """Return the target's (or `run`'s) return value.
+        """Return the return value of the target (or of `run`).
 
         Raises:
-            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
-            CallError, ClusterError: what kept it from ending.
-            TimeoutError: it has not ended within `timeout` seconds; it runs on.
+            Exception: the exception of the job, with a `RemoteTraceback` as its `__cause__`.
+            CallError, ClusterError: the reason why the job could not end.
+            TimeoutError: the job has not ended within `timeout` seconds; it runs on.
         """
         value, error = self._outcome_within(timeout)
         if error is None:
@@ -313,10 +313,10 @@ class JobResult(ResultHolder):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """How each of its attempts went, including the last: on which machine, how long, how it
-        ended. Empty until the job has ended.
+        """The history of the job's attempts, including the last: on which machine each ran, for how
+        long, and how it ended. Empty until the job has ended.
 
-        A job that was ended on request before it had run has none.
+        A job that was ended on request before it ran has no attempts.
         """
         self._check_open()
         handle = self._handle
@@ -353,7 +353,7 @@ class JobResult(ResultHolder):
         """Return the host part of a job that belongs to this process.
 
         Raises:
-            AssertionError: it does not, with this message.
+            AssertionError: the job belongs to another process; the text is `message`.
         """
         self._check_open()
         if self._host is None or self._parent_pid != os.getpid():

@@ -59,8 +59,8 @@ class OutputPipe:
 
 class LocalDispatcher:
     """Starts a dispatcher in a process of its own, with workers on this machine. It ends when its
-    `with` is left, or when this process ends in any way. What calls print goes to this process's
-    standard output and error.
+    `with` is left, or when this process ends in any way. Whatever calls print goes to this
+    process's standard output and error.
 
         with gridengine.LocalDispatcher(n_workers=10) as dispatcher:
             client = gridengine.Client(dispatcher.address)
@@ -69,8 +69,8 @@ class LocalDispatcher:
         n_workers: how many calls run at a time (default: as many as there are processors).
 
     Raises:
-        TypeError, ConfigurationError: `n_workers` is no positive whole number.
-        ClusterError: it does not start; the text holds its own words.
+        TypeError, ConfigurationError: `n_workers` is not a positive whole number.
+        ClusterError: the dispatcher does not start; the text holds its own words.
     """
 
     @trimmed

@@ -60,38 +60,40 @@ def map(
             end); "processes", "grid_engine", "slurm" or "inline" is this process's own of that
             name, made once; None is the one that the setting `scheduler` names, else the best
             available; inside a call it is the scheduler that runs the call.
-        reraise: raise the exception of the first call that fails, in the order of the arguments,
-            and cancel those after it. If False each exception stands in its call's place, and none
-            is raised.
+        reraise: whether to raise the exception of the first call that fails, in the order of the
+            arguments, and cancel the calls after it. If False, each exception stands in the place
+            of its call's result, and none is raised.
         chunksize: how many calls travel together; None: the shorter the calls, the more.
         progress: False shows no progress; None follows the setting. On a terminal and in a notebook
             it is a bar, after 2 s; else, after 10 s, lines on standard error, one for each tenth
             and one a minute at most. Or `tqdm`, or a bar like it, to be updated: an object with
             `update(n)`, or a callable that makes one, given `total=`.
-        retries: how often a call is run again whose process died, or that raised one of `retry_on`.
-            With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
+        retries: how often a call is run again after its process died or after it raised one of
+            `retry_on`. With 0 no call begins twice, whatever happens; each then costs some 50 µs
+            more.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
             run again.
-        retry_on: the exception classes after which a call is run again, as `(OSError,)`; by default
-            none.
+        retry_on: the exception classes after which a call is run again, such as `(OSError,)`; by
+            default none.
         escalate_memory: with 2, a call that ran out of memory is run again with twice the memory;
             by default it fails at once.
-        resources: what each call needs, as `Cores(4) & Memory(8)`, also a limit of 8 GB: see
-            `docs/resources.md`.
+        resources: the resources that each call needs, such as `Cores(4) & Memory(8)`, which also
+            sets a memory limit of 8 GB: see `docs/resources.md`.
         priority: calls with a higher one begin before others of this program that wait, strictly;
             those with the same (default 0) take turns.
         forward_logging: pass log records and warnings of calls to this process's own `logging` and
             `warnings`; None follows the setting: see `docs/watching.md`.
         run: with `name="sweep"` results are stored on disk, and the same calls are not run again
-            when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how, see
-            `docs/runs.md`. Other keywords are an error; `functools.partial(f, b=2)` gives one.
+            when the script is run again: see `docs/runs.md` for `journal=`, `resume=`,
+            `retry_failed=` and `wait=`. Other keywords are an error: to pass a keyword to `f`, use
+            `functools.partial(f, b=2)`.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note
         that names the call. Its `results`, as those of a `KeyboardInterrupt`, are the results so
         far: as with `reraise=False`, with `Cancelled` for each call that has not ended.
-        CallError, ClusterError: what kept the call from ending.
-        PicklingError: the function, or an argument, cannot travel; the text names it.
+        CallError, ClusterError: the reason why the call could not end.
+        PicklingError: the function, or an argument, cannot be pickled; the text names it.
     """
     try:
         form, calls = zipped(f, iterables)
@@ -132,11 +134,11 @@ def imap(
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
-    The iterables may be infinite: arguments are taken as results are, a bounded number ahead. A
-    call that failed, or whose argument cannot travel, raises when its turn comes (a `StopIteration`
-    as a `RuntimeError`), and the iterator goes on after it. An exception of the iterable itself is
-    raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
-    it, and its calls are cancelled.
+    The iterables may be infinite: arguments are read as results are taken, a bounded number ahead.
+    A call that failed, or whose argument cannot be pickled, raises when its turn comes (a
+    `StopIteration` as a `RuntimeError`), and the iterator goes on after it. An exception of the
+    iterable itself is raised after all results of the calls before it. Close the iterator, leave
+    its `with`, or drop it, and its calls are cancelled.
     """
     return _iterator("imap", f, iterables, chunksize, keywords, ordered=True)
 

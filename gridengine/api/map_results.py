@@ -63,8 +63,9 @@ def gather(
 
 
 def _raise_if_of_map(error: BaseException) -> None:
-    """Raise an error that keeps all calls from being made: there is no batch system. The same error
-    from inside a call (it has a `RemoteTraceback`) is that call's outcome.
+    """Raise an error that keeps all calls of the map from being made, namely that there is no batch
+    system. The same error from inside a call, which has a `RemoteTraceback`, is that call's outcome
+    instead.
     """
     if type(error) is SchedulerUnavailable and not isinstance(error.__cause__, RemoteTraceback):
         raise error
@@ -226,8 +227,8 @@ class ResultIterator(Generic[T]):
                 self._take(seconds)
 
     def _waits(self) -> Iterator[float | None]:
-        """Until the next result or the end is there, yield for how long to wait for outcomes before
-        they are taken.
+        """Yield for how many seconds to wait for outcomes; between two of these the caller takes
+        them. Ends once the next result, or the end, is there.
         """
         if not (self._at_once and self._has_next()):
             self._fill()

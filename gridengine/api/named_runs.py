@@ -181,17 +181,17 @@ class NamedRun:
         progress: ProgressSpec = None,
         **options: Unpack[CallKeywords],
     ) -> list[Any]:
-        """Run the failed calls again, and the calls that have no result. Return their results, in
-        their order, with each exception in its call's place unless `reraise`. The run stores the
-        outcomes.
+        """Run the failed calls again, and the calls that have no result. Return their results in
+        the order of the calls. Unless `reraise`, each exception stands in the place of its call's
+        result. The run stores the outcomes.
 
         failed_only: leave out calls that have no result; others: as for `gridengine.map`.
 
         Raises:
             Exception: with `reraise`, that of the first call that fails.
-            VersionMismatch: another version of Python has stored them.
+            VersionMismatch: another version of Python has stored the calls.
             JournalError: another script has the run; or the function, or the arguments of a call,
-            are not stored: they were large, or refer to the results of other calls.
+                are not stored: they were large, or refer to the results of other calls.
         """
         from gridengine.api.map_results import gather
         from gridengine.api.progress import check_progress
@@ -230,8 +230,8 @@ def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
     """Return a run, whichever script made it, including the outcomes that your stand-alone
-    dispatchers have by now. `name` is its name, the path of its file, or another of the words that
-    name a run (see `docs/watching.md`); `journal` is the one that the script gave.
+    dispatchers have by now. `name` is its name, the path of its file, or another word for a run
+    (see `docs/watching.md`). `journal` is the argument `journal=` that the script gave.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.

@@ -33,16 +33,17 @@ Callback = Callable[[Any], object]
 class Pool:
     """Runs calls on a scheduler's workers, with the methods of `multiprocessing.Pool`.
 
-    Leaving its `with`, or the interpreter's exit, ends running calls, as there. Nothing is
-    inherited: no memory, no locks.
+    Running calls end when its `with` is left and at the interpreter's exit, as with
+    `multiprocessing.Pool`. Processes inherit nothing: no memory, no locks.
 
     Args:
-        processes: how many calls run at a time. With it a scheduler is made for this pool alone.
+        processes: how many calls run at a time. If it is given, a scheduler is made for this pool
+            alone.
         initializer, initargs: as in `Executor`.
         maxtasksperchild: how many calls a process makes before another takes its place, as
             `max_tasks_per_child` of `Executor`.
-        scheduler: as in `Executor`: an instance (left open), a callable that gives one, a name, as
-            "slurm", or None.
+        scheduler: as in `Executor`: an instance (left open), a callable that returns one, a name,
+            such as "slurm", or None.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
             `gridengine.map`.
         progress: as for `Executor`; each iterator of `imap` has a bar of its own.
@@ -138,8 +139,8 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """Return at once an object that gives the list of results later. Of arguments of more than
-        256 MB, all but the last 256 MB have begun by then.
+        """Return at once an object that gives the list of results later. If the arguments have more
+        than 256 MB, this returns when all but the last 256 MB of them have begun.
         """
         self._check_running()
         run, end = self._submitter.map(
@@ -317,7 +318,7 @@ class AsyncResult(Generic[T], ResultHolder):
         """Return the result, or raise the call's exception.
 
         Raises:
-            multiprocessing.TimeoutError: it has not ended within `timeout` seconds.
+            multiprocessing.TimeoutError: the call has not ended within `timeout` seconds.
         """
         self.wait(timeout)
         if not self.ready():
@@ -351,20 +352,20 @@ class AsyncResult(Generic[T], ResultHolder):
             await waiter.wait()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end, up to `timeout` seconds."""
+        """Wait until the call has ended, up to `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         if self._await(timeout):
             self._has_returned(None if until is None else max(0.0, until - time.monotonic()))
 
     def ready(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the call has ended."""
         return self._future.done() and self._has_returned(0)
 
     def successful(self) -> bool:
-        """Return whether it has ended without an exception.
+        """Return whether the call has ended without an exception.
 
         Raises:
-            ValueError: it has not ended.
+            ValueError: the call has not ended.
         """
         if not self.ready():
             raise ValueError(f"{self!r} not ready")

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from gridengine.status.snapshot import Snapshot
 
 FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
-"""When the first line in a log comes, and the least time between two lines, except the last."""
+"""The first line in a log comes after `FIRST_SECONDS`; further lines, except the last, are at least
+`LINE_SECONDS` apart.
+"""
 WIDEST, NARROWEST = 40, 13
-"""How wide a bar is, at most, and how wide it should be at least."""
+"""The width of a bar: at most, and if possible at least."""
 
 
 class BarLike(Protocol):
@@ -178,7 +180,7 @@ class NotebookCell(Struct, eq=False):
 
 
 class LogLines:
-    """Lines on a stream that is no terminal, such as a batch job's log."""
+    """Lines on a stream that is not a terminal, such as a batch job's log."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
@@ -188,7 +190,7 @@ class LogLines:
         self._tenths = -1
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Write a first line; later one whenever another tenth is done and the last line is old
+        """Write a first line; then one whenever another tenth is done and the previous line is old
         enough.
         """
         tenths = self._tenths + 1 if part is None else int(10 * part)
@@ -261,7 +263,7 @@ class ProgressBar:
         snapshot: called at each drawing for the number of running calls.
         shown: whether it may appear; None follows the setting. Or a bar of the user's, or a
             callable that makes one, which is updated from the first call on.
-        label: what is in progress, for people.
+        label: the name of the calls in progress, for people.
     """
 
     def __init__(
@@ -326,7 +328,8 @@ class ProgressBar:
 
     def _said(self, snapshot: Snapshot, rate: float | None) -> BarText:
         """Return the text for calls under way. Where there is little room, the rate is left out
-        first, then that none has failed, and then, if the time left is known, the running calls.
+        first, then the remark that no call has failed, and then, if the time left is known, the
+        running calls.
         """
         done, failed, total = self._counts
         running = _running(snapshot)
@@ -412,8 +415,8 @@ def show_progress(submitter: Submitter, shown: ProgressSpec, label: str) -> None
 
 
 class SubmitterProgress:
-    """A bar for the calls of a submitter: a new one whenever a first call is open, until none is. A
-    user's own bar lasts for the submitter's life.
+    """The bars for the calls of a submitter: each lasts from a first open call until no call is
+    open. A user's own bar lasts for the submitter's life.
     """
 
     def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:

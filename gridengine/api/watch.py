@@ -71,19 +71,20 @@ def watch(
         with gridengine.watch(lambda status: print(status.done, status.left_seconds)):
             gridengine.map(train, rates)
 
-    It is called at once, each `interval`, and a last time when the scheduler is closed. The
-    `events` of a status are those of calls and workers since the previous status.
+    The function is called at once, after each `interval`, and a last time when the scheduler is
+    closed. The `events` of a status are those of calls and workers since the previous status.
 
-    The function is called in a thread of its own, which nothing waits for: while it is slow it is
-    called less often. An exception that it raises is logged, and it is called no more.
+    The function is called in a thread of its own, which nothing waits for: a slow function is
+    called less often. If it raises an exception, that is logged, and the function is called no
+    more.
 
     Args:
         callback: called with a `gridengine.Status`.
         scheduler: the scheduler of the dispatcher: an instance, or a name as for `map`.
-        interval: seconds between two calls, a tenth of one at the least.
+        interval: the seconds between two calls, at least 0.1.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be, or the scheduler is
+        TypeError, ConfigurationError: an argument has a wrong type or value, or the scheduler is
         closed.
         GridEngineError: its dispatcher does not answer.
     """

@@ -6,7 +6,7 @@ requests reach whoever decides.
        |  each request is a struct, the same for all ways (core.events.Request)
        v
     posting     a script's own I/O thread: the struct is the core's event
-    requesting  a dispatcher in another process: encoding.RequestEncoder makes messages of
+    requesting a dispatcher in another process: translation.RequestEncoder makes messages of
        |        submissions and results; every other request is a message already
        |-- nested   a runner's channel -> agent -> dispatcher
        `-- remote   TCP -> stand-alone dispatcher
@@ -17,7 +17,7 @@ requests reach whoever decides.
 Read `interface` first, then `posting`, which is the shortest way, and `requesting`, which `nested`
 and `remote` share. `nested` and `remote` differ in how messages travel, and in when the calls end:
 with the call that submitted them, or with the client. `remote_control` has a client's questions
-that are no calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
+that are not calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
 
 State machines:
 
@@ -42,7 +42,7 @@ Keep in step:
 
 Rejected:
 
-- A second protocol for clients over TCP. It would say everything once more that nested calls say.
+- A second protocol for clients over TCP. It would repeat every message of nested calls.
 - A scheduler for each runner whose calls submit calls, which would multiply workers and submit
   cluster jobs from nodes; and running nested calls in their parent's process, which would use one
   core.
@@ -54,7 +54,7 @@ Rejected:
   where the call is submitted, without a round trip for each call.
 - One message for each call. Messages, not tasks, cost the journal and the socket time, so tasks of
   one function that are submitted while the thread is busy travel together
-  (`encoding.take_joinable`).
+  (`translation.take_joinable`).
 - Acknowledging each outcome at once, or with the next message. Both keep the dispatcher and its
   journal busy while the next call is on its way.
 - One core for all calls of an `InlineDispatcher`. A call that submits calls would be given the

@@ -2,7 +2,7 @@
 
 Each submission has a core of its own. The same core as elsewhere decides what runs, what is
 repeated, and how calls fail; here it has one worker, this thread, and messages reach the worker by
-a function call. What jobs print is copied on its way to the caller's streams.
+a function call. The output of jobs is copied on its way to the caller's streams.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
 from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import Demand
+from gridengine.resources.demand import Demand, on_one_node
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
@@ -91,8 +91,8 @@ _STREAMS = threading.RLock()
 
 @contextlib.contextmanager
 def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Copy what is written to `sys.stdout` and `sys.stderr` during this context; the streams still
-    get it too.
+    """Copy the text that is written to `sys.stdout` and `sys.stderr` during this context; the
+    streams still get it too.
     """
     copies = io.StringIO(), io.StringIO()
     if not wanted:
@@ -104,8 +104,8 @@ def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 @contextlib.contextmanager
 def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
-    """Copy what is written to one stream of `sys`. Calls in several threads may enter and leave in
-    any order.
+    """Copy the text that is written to one stream of `sys`. Calls in several threads may enter and
+    leave in any order.
     """
     with _STREAMS:
         present = getattr(sys, name)
@@ -286,7 +286,7 @@ class InlineRun:
             task = self.tasks[assignment.task]
             with resolving_locally():
                 self._calls, _ = pickling.load_items(task.payload)
-            asked = task.demand.request
+            asked = on_one_node(task.demand.request, "a call in its caller's process")
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
 
@@ -357,11 +357,11 @@ class InlineRun:
 
 
 class InlineDispatcher(Dispatcher):
-    """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
+    """Runs tasks before `submit` returns. Arguments and results are pickled nevertheless, so that
     objects that cannot be pickled are noticed here too.
 
-    No limit of time or memory is enforced; the first use of each is warned of. Nothing can end a
-    call in the caller's own process, and a call in a debugger is not late.
+    No limit of time or memory is enforced; a warning says so at the first limit of each kind.
+    Nothing can end a call in the caller's own process, and a call in a debugger is not late.
     """
 
     at_once = True
@@ -372,7 +372,7 @@ class InlineDispatcher(Dispatcher):
         """The tasks that run now, by number. There may be several, because calls may submit others.
         """
         self.ignored: set[str] = set()
-        """The kinds of limits that were warned of."""
+        """The kinds of limits for which a warning was logged."""
         self._closed = False
         self.results: dict[int, ResultData] = {}
         """The results that calls may refer to, by reference."""
@@ -419,8 +419,8 @@ class InlineDispatcher(Dispatcher):
                 del self._runs[task.id]
 
     def _check_circle(self, inputs: Iterable[int]) -> None:
-        """Refuse to wait for a call that this thread is inside of, or that waits, in another
-        thread, for such a call.
+        """Refuse to wait for a call that this thread is running, or for a call in another thread
+        that itself waits for such a call.
         """
         needed = deque[tuple[int, tuple[str, ...]]]((reference, ()) for reference in inputs)
         while needed:
@@ -439,12 +439,12 @@ class InlineDispatcher(Dispatcher):
             needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
-        """Accept any demand: this process is taken to have exactly the resources that a call asks
-        for.
+        """Accept any demand: this process counts as having exactly the resources that a call
+        requests.
         """
 
     def _request(self, request: Request, /) -> None:
-        """Carry out a request that concerns something here. A call cannot be interrupted: its
+        """Carry out a request that concerns this process. A call cannot be interrupted: its
         cancellation is handled when the call that runs has ended.
         """
         if isinstance(request, ClientCancel):

@@ -92,8 +92,8 @@ class Dispatcher:
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         """End tasks, and these calls of other tasks (a task, its first call, the one after the
-        last). Calls that have not begun never run; running calls get the signal. The listener
-        receives the outcome of each call all the same.
+        last). Calls that have not begun never run; running calls get the signal. The listener still
+        receives the outcome of each call.
         """
         self._request(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
 
@@ -142,13 +142,14 @@ class Dispatcher:
         self._request(ClientForget(self._runner, (), (), references))
 
     def detach(self, submitter: int) -> None:
-        """Let tasks of this submitter go on when the call that submits them has ended. Nothing is
-        to do where no call submits.
+        """Let tasks of this submitter go on when the call that submits them has ended. Without such
+        a call there is nothing to do.
         """
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         """Note that the calls of this submitter belong to a named run, so that the dispatcher can
-        be found by the run's name. Nothing is to do where nobody looks, or another process knows.
+        be found by the run's name. There is nothing to do where nobody looks for it, or where
+        another process knows the name.
         """
 
     def is_durable(self, task: int) -> bool:
@@ -158,8 +159,8 @@ class Dispatcher:
         return False
 
     def snapshot(self) -> Snapshot:
-        """Return the latest published state, at most some tenths of a second old; next to nothing
-        where another process has it.
+        """Return the latest published state, at most some tenths of a second old. Where another
+        process has the state, nearly all its counts are 0.
         """
         return Snapshot(workers=1)
 
@@ -179,8 +180,8 @@ class Dispatcher:
         argument for `unfollow`.
 
         Raises:
-            GridEngineError: the dispatcher has been closed, or nobody answers any more.
-            ValueError: very many follow already.
+            GridEngineError: the dispatcher has been closed, or no longer answers.
+            ValueError: there are too many followers.
         """
         tell(self.status())
         tell(None)
@@ -221,8 +222,8 @@ class _State(enum.Enum):
 
 class CallSlot:
     """The slot of one call. Several threads of the call, and tasks of its event loop, may wait at
-    the same time. The call has no slot while at least one of them waits, because the others may
-    wait for that one.
+    the same time. The call has no slot while at least one of them waits, because other threads may
+    be waiting for that one.
 
     Args:
         runner: the number of the call's process.
@@ -311,9 +312,9 @@ class CallSlot:
 
 
 class WithoutSlot:
-    """A context in which this thread waits for nested calls, without the call's slot. If the wait
-    ends before they do (`expired`, or by an exception in `EXPIRED`), the thread goes on at once,
-    beside other calls, until it is given a slot: the nested calls may take long.
+    """A context in which this thread waits for nested calls, without the call's slot. The wait may
+    end before the nested calls do (`expired`, or an exception in `EXPIRED`). Then the thread goes
+    on at once, beside other calls, and gets a slot later, because the nested calls may take long.
 
     Not made by `contextlib.contextmanager`, which sets attributes of exceptions that may have none.
 

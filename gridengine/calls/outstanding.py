@@ -123,8 +123,8 @@ class PendingRequests:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Remove the requests that the dispatcher has made durable. `requests`: how many it has
-        made durable in all, since the first one.
+        """Remove the requests that the dispatcher has made durable. `requests` is their number in
+        all, since the first request.
         """
         while self.durable < requests:
             message, _ = self._pending.popleft()
@@ -149,8 +149,8 @@ class PendingRequests:
         return reference in self._asked
 
     def promised(self, wanted: Wanted) -> None:
-        """Note that the dispatcher has promised to keep a result, if the question is not durable
-        yet.
+        """Note that the dispatcher has promised to keep a result, if the `Want` that asked for it
+        is not durable yet.
         """
         reference = wanted[0].reference
         if reference in self._asked:
@@ -209,8 +209,8 @@ class Left(Struct, frozen=True):
 
 
 class Took(Struct, frozen=True):
-    """A note that the messages of these numbers are stored, which came in this epoch of the
-    dispatcher.
+    """A note that the messages with these numbers, which came in this epoch of the dispatcher, are
+    stored.
     """
 
     numbers: list[int]
@@ -237,11 +237,13 @@ class TakenOutcomes:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are enough to acknowledge them now."""
+        """Whether there are so many that they must be acknowledged now."""
         return len(self._numbers) >= MOST_UNTOLD
 
     def seconds_left(self, now: float) -> float:
-        """Return after how many seconds they must be acknowledged; infinite if there are none."""
+        """Return after how many seconds the numbers must be acknowledged; infinite if there are
+        none.
+        """
         if not self._numbers:
             return math.inf
         self._tell_at = min(self._tell_at, now + TELL_SECONDS)

@@ -225,7 +225,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._thread.join(CLOSE_SECONDS)
 
     def _at_exit(self) -> None:
-        """Wait for jobs that are no daemons, unless an exception ends the interpreter; then
+        """Wait for jobs that are not daemons, unless an exception ends the interpreter; then
         disconnect.
         """
         if os.getpid() != self._pid:

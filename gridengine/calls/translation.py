@@ -54,7 +54,7 @@ class RequestEncoder:
 
     Args:
         runner: the number of this process at its agent; 0 for other clients.
-        submitter: returns the number at the dispatcher of a submitter that submits from a run.
+        submitter: returns the dispatcher's number for a submitter that submits from a given run.
     """
 
     def __init__(self, runner: int, submitter: Callable[[int, int], int]) -> None:
@@ -216,8 +216,8 @@ class KnownFailures:
         self._known: dict[int, CallsFinished] = {}
 
     def same(self, number: int, event: CallsFinished) -> CallsFinished:
-        """Return a failed call's event with the very object that the first call with this number
-        failed with.
+        """Return the event of a failed call with the failure object of the first call that failed
+        by the same number.
         """
         known = self._known.setdefault(number, event)
         if known is event:
@@ -239,8 +239,8 @@ def unsettled_parts(
     event: CallsFinished, left: Sequence[tuple[int, int]]
 ) -> Iterator[CallsFinished]:
     """Yield the outcomes of those calls of an event that have none yet. `left` are the ranges of
-    unsettled calls of the task. A restarted dispatcher may tell of calls again, in other groups,
-    because it could not record all that it had told.
+    unsettled calls of the task. A restarted dispatcher may report calls again, in other groups,
+    because it could not record all its reports.
     """
     new = [
         (max(first, event.start), min(stop, event.stop))

@@ -3,9 +3,11 @@
     words --click--> command --> watching, journal or api --> console: words, tables, JSON
 
 Commands parse and print. They decide nothing: `watching` finds dispatchers and explains, `journal`
-reads runs. Read `main` first. Commands that belong together share a module: `workers` has `up`,
+reads runs. Read `main` first. Commands that belong together share a module: `up_worker_drain` has
+`up`,
 `worker` and `drain`; `runs` has `runs`, `retry` and `forget`; `pages` has `page` and `report`;
-`calls` also `cancel`; `dispatcher` also `scale`.
+`calls` also `cancel`; `dispatcher` also `scale`, with `tunnel` beside it. `far_end` is no command:
+ssh runs it at the other end of a tunnel.
 
 Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
 
@@ -21,7 +23,7 @@ Rejected:
 - A command or a variable that turns the one file into an interpreter. It is one whenever Python's
   options or a script come first (`onefile`), so a scheduler's `python=` takes the file as it is.
 - `gridengine up` in the background. Somebody must end the workers when they are no longer wanted,
-  and say how they end. Ctrl-C does; left alone, it ends with the dispatcher.
+  and report how they end. In the foreground, Ctrl-C does; or they end with the dispatcher.
 - `gridengine retry` for runs without a name. A failed call's arguments are not stored, and its
   script has had the error. A named run has the arguments on disk, and the next script with that
   name takes the outcomes.

@@ -1,4 +1,6 @@
-"""Shared by commands: their help and options; words, tables, and JSON for scripts."""
+"""The common part of commands: their help and options; and output as words, tables, and JSON for
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def command(name: str, *, short_help: str) -> Callable[[Callable[..., Any]], Com
 
 
 def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
-    """Return the option `--json`, with what its output holds."""
+    """Return the option `--json`; `holds` describes its output."""
     return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
 
 
@@ -64,7 +66,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def folded(words: str, stream: TextIO) -> str:
     """Return words for people, folded at blanks to the width of the terminal; unchanged if the
-    stream is no terminal.
+    stream is not a terminal.
     """
     if not stream.isatty():
         return words

@@ -22,6 +22,7 @@ from gridengine.cli.scheduler_options import (
     resource_options,
     resources_of,
 )
+from gridengine.cli.tunnel import StartCommand, connect_command, tunnel_options
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
@@ -103,6 +104,8 @@ def status(folder: DispatcherFolder) -> dict[str, Any]:
         "restarts": options.restarts,
         "folder": str(folder.path),
     }
+    if (far := folder.far_machine()) is not None:
+        found["ssh"] = far.ssh
     if holder is not None:
         found |= {name: getattr(holder, name) for name in ("pid", "host", "since", "version")}
     if state is State.RUNNING:
@@ -125,7 +128,10 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         GridEngineError: it does not answer. With `now`, this is raised only if it runs on another
         machine; on this one its processes are killed.
     """
-    if folder.state() is not State.RUNNING:
+    state = folder.state()
+    if state is State.DISCONNECTED:
+        raise folder.not_running()
+    if state is not State.RUNNING:
         return f"dispatcher {folder.name} does not run"
     from gridengine.dispatcher.standalone import background
 
@@ -146,7 +152,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)
-    goes_on = "or what they gave, and goes on with them once it is started again"
+    goes_on = "or their results, and goes on with them once it is started again"
     return f"dispatcher {folder.name} has ended" + (f"; it keeps {left}, {goes_on}" if left else "")
 
 
@@ -198,7 +204,7 @@ _LISTED: Mapping[str, Callable[[list[Any]], str]] = {
     ),
 }
 """The fields that hold lists of objects, and how each list is shown."""
-EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
+EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4, "disconnected": 4}
 """The exit status by state, as in init scripts (Linux Standard Base, Init Script Actions)."""
 
 
@@ -217,8 +223,12 @@ def dispatcher_command() -> None:
     """
 
 
-@dispatcher_command.command("start", short_help="Start a dispatcher in the background.")
+dispatcher_command.add_command(connect_command)
+
+
+@dispatcher_command.command("start", cls=StartCommand, short_help="Start a dispatcher.")
 @click.argument("name", shell_complete=dispatcher_names)
+@tunnel_options
 @dispatcher_options
 @resource_options
 @click.option(
@@ -232,8 +242,12 @@ def start_command(name: str, *, foreground: bool, **given: Any) -> None:
     """Start the dispatcher NAME, and return when clients can connect to it.
 
     A dispatcher that was started before keeps its options, except those that are given now; with
-    --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
-    does not start, or runs already.
+    --scheduler it keeps none. It logs to dispatcher.log in its folder.
+
+    With --ssh it starts on another machine, in the background. This command stays, and is the
+    tunnel by which scripts here use it: see `connect`.
+
+    The exit status is 1 when it does not start, or runs already.
 
     Examples:
       gridengine dispatcher start here --scheduler processes --max-workers 8
@@ -241,8 +255,10 @@ def start_command(name: str, *, foreground: bool, **given: Any) -> None:
       gridengine dispatcher start big --scheduler grid_engine --cores 16 --memory 64 --restart
       gridengine dispatcher start mine --scheduler none  (then: gridengine worker mine)
       gridengine dispatcher start sweeps --foreground      (for systemd, or a batch script)
+      gridengine dispatcher start sweeps --ssh me@login.cluster --scheduler slurm
     """
     folder = new_or_known(name)
+    folder.check_here("dispatcher", "start", name)
     options = _options(folder, given)
     begun = start(folder, options, foreground=foreground)
     click.echo(f"dispatcher {folder.name} runs: {begun}")
@@ -303,7 +319,7 @@ def status_command(name: str, *, as_json: bool) -> None:
     """Show whether the dispatcher NAME runs, where, since when, and how many calls it has.
 
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
-    it has ended, 4 when it runs and does not answer.
+    it has ended, 4 when it runs and does not answer, or its tunnel is closed.
 
     Examples:
       gridengine dispatcher status sweeps
@@ -350,6 +366,7 @@ def restart_command(name: str, *, now: bool) -> None:
       gridengine dispatcher restart sweeps
     """
     folder = by_itself(name)
+    folder.check_here("dispatcher", "restart", name)
     click.echo(stop(folder, now=now, again=True))
     begun = start(folder, folder.options(), foreground=False)
     click.echo(f"dispatcher {folder.name} runs: {begun}")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TESTED_PYTHONS = (3, 11), (3, 15)
-"""The first and the last that gridengine is tested with."""
+"""The first and the last version of Python with which gridengine is tested."""
 LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together. A libsodium that was built for this
 processor reaches 300e6 and more, others 30e6.
@@ -59,7 +59,8 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield findings one by one; each trivial job may take `wait` seconds. Only the requested
     scheduler is examined; without a request the one in the settings, else all. If the settings
-    cannot be read, none is. `nodes` are arguments for the workers' environment, as `python`.
+    cannot be read, none is examined. `nodes` are arguments for the workers' environment, such as
+    `python`.
     """
     readable = runs_python = True
     for finding in _check_machine():
@@ -118,7 +119,7 @@ def _check_machine() -> Iterator[Finding]:
 
 
 def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
-    """Tell which Python this is, and when gridengine is not tested with it."""
+    """Yield the version of this Python, with a remark if gridengine is not tested with it."""
     first, last = TESTED_PYTHONS
     numbers, oldest, newest = (".".join(map(str, one)) for one in (version, first, last))
     words = f"{numbers}, {sys.executable}, gridengine in {Path(__file__).parents[1]}"
@@ -240,7 +241,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
-    """Yield the faults of a dispatcher."""
+    """Yield the faults of a dispatcher's files and lock."""
     broken = partial(_finding, f"dispatcher {folder.name}", State.BROKEN)
     start = f"gridengine dispatcher start {folder.name}"
     exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]

@@ -79,14 +79,14 @@ def _of_ended(answer: Answer, which: str) -> list[Explanation]:
     if found:
         return found
     raise ConfigurationError(
-        f"{which!r} is no call of this run",
+        f"{which!r} is not a call of this run",
         hint=f"`gridengine calls {answer.identity.run_id}` lists those that failed last",
     )
 
 
 def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
-    """Return a dispatcher's status, limited to what `words` name. If workers wait in the batch
-    system's queue, ask the batch system for its reasons first.
+    """Return a dispatcher's status, limited to the workers and calls that `words` name. If workers
+    wait in the batch system's queue, ask the batch system for its reasons first.
     """
     answer = watched.ask(most=MOST_SAMPLED, words=words)
     if not any(one.queued for one in answer.status.launches):
@@ -112,6 +112,6 @@ def _look_up(watched: Watched, answer: Answer, which: str) -> list[Explanation]:
     if ended := explain_ended(watched.ask(REPORT), which):
         return ended
     raise ConfigurationError(
-        f"{which!r} is no call that waits, runs or has ended, and no worker",
+        f"{which!r} names no call that waits, runs or has ended, and no worker",
         hint=f"`gridengine calls {answer.identity.name}` lists those that run, and have failed",
     )

@@ -83,8 +83,8 @@ def _show(where: object, written: str, most: int) -> None:
 
 
 def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:
-    """Print what is appended to these files, and to files that appear later. A line names the file
-    whenever it changes.
+    """Print text that is appended to these files, and to files that appear later. A line names the
+    file whenever it changes.
     """
     sizes = {path: path.stat().st_size for path in paths if path.exists()}
     last = None

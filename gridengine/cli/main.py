@@ -1,5 +1,5 @@
-"""The command line, with the commands `settings`, `up` and `doctor`. Other commands have modules of
-their own names. Nothing is decided here.
+"""The command line, with the command `settings`. Other commands have modules of their own
+(`MODULES`). Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def settings(as_json: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
+    table = Table("setting", "value", "set by", box=None, pad_edge=False, header_style="bold")
     for name, one in said.items():
         style = "dim" if one.by == "default" else ""
         table.add_row(text(name), text(shown(one.value)), text(one.by, style))

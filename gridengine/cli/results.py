@@ -76,7 +76,9 @@ def results_command(
     seconds = 0.0 if now else timeout
     if seconds != 0 and (who := who_has(run.name, run.path)):
         calls = plural(run.left, "call")
-        click.echo(f"waiting for {calls} that {who} has; --now takes what there is", err=True)
+        click.echo(
+            f"waiting for {calls} that {who} has; --now takes the results that are there", err=True
+        )
     results = run.results(seconds)
     content = WRITERS[form](results)
     if output is None:
@@ -88,7 +90,9 @@ def results_command(
 
 
 def _missing(run: NamedRun, results: Sequence[Any]) -> str:
-    """Return how many calls have no result, why, and what gives them one; empty if all have."""
+    """Return how many calls have no result, why, and how they will get one; empty if all have
+    results.
+    """
     left = sum(isinstance(one, Pending) for one in results)
     failed = sum(isinstance(one, BaseException) for one in results) - left
     parts = []
@@ -120,7 +124,7 @@ def _plain(value: Any) -> Any:
     """Return the JSON form of a value that `json` does not know.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the value has no JSON form.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return vars(value) if hasattr(value, "__dict__") else dataclasses.asdict(value)
@@ -133,7 +137,7 @@ def _plain(value: Any) -> Any:
 
 def _nothing_for(value: Any) -> ConfigurationError:
     return ConfigurationError(
-        f"JSON has nothing for {short_repr(value)}", hint="--format pickle writes anything"
+        f"JSON has no form for {short_repr(value)}", hint="--format pickle writes anything"
     )
 
 
@@ -162,7 +166,7 @@ def _record(result: Any) -> dict[str, Any]:
     for value in record.values():
         if isinstance(value, dict | list | tuple | set) or getattr(value, "ndim", False):
             raise ConfigurationError(
-                f"{short_repr(result)} is no flat record", hint="--format jsonl or pickle"
+                f"{short_repr(result)} is not a flat record", hint="--format jsonl or pickle"
             )
     return record
 

@@ -59,7 +59,7 @@ def _notes(one: RunSummary) -> Iterator[str]:
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (
                 f"{one.name}: the dispatcher {folder.name} has calls of it; `gridengine results "
-                f"{one.name}` takes what has come of them"
+                f"{one.name}` takes the results that they have by now"
             )
 
 
@@ -147,7 +147,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str | None)
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", given)
     if found is None:
-        raise click.BadParameter("a number with h, d or w for hours, days or weeks, as 30d")
+        raise click.BadParameter("a number with h, d or w for hours, days or weeks, such as 30d")
     return float(found[1]) * UNITS[found[2]]
 
 
@@ -157,7 +157,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str | None)
     "--older",
     callback=_seconds,
     metavar="AGE",
-    help="Only runs last written longer ago than this, as 12h, 30d, 4w; of all, without NAME.",
+    help="Only runs last written longer ago than this, such as 12h, 30d, 4w; of all, without NAME.",
 )
 @click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

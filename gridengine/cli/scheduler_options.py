@@ -76,7 +76,7 @@ class CommandWords(_ParamType):
         try:
             words = shlex.split(value)
         except ValueError as error:
-            self.fail(f"{value!r} is no command: {error}", param, ctx)
+            self.fail(f"{value!r} is not a command: {error}", param, ctx)
         return words if len(words) > 1 else value
 
 
@@ -109,14 +109,14 @@ _NODES = (
         "--python",
         type=CommandWords(),
         metavar="COMMAND",
-        help="The Python on the nodes, or a command that acts as one, as 'uv run python' (default: "
-        "this one).",
+        help="The Python on the nodes, or a command that acts as one, such as 'uv run python' "
+        "(default: this one).",
     ),
     click.option(
         "--container",
         type=ContainerWords(),
         metavar="IMAGE",
-        help="An image of apptainer that workers run in, or the words of its command, as "
+        help="An image of apptainer that workers run in, or the words of its command, such as "
         "'apptainer exec --nv image.sif'.",
     ),
 )
@@ -131,14 +131,16 @@ _how_it_starts = (
     click.option(
         "--min-workers",
         type=click.IntRange(min=0),
-        help="How many workers stay though they have nothing to do (default: none).",
+        help="How many workers stay even when they are idle (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
-    click.option("--account", help="Whose account the jobs go to."),
+    click.option("--account", help="The account to which the jobs are charged."),
     click.option("--qos", help="Slurm's --qos."),
     click.option("--queue", help="The queue that workers wait in."),
-    click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
-    click.option("--native", help="More options of the batch system, as they are."),
+    click.option(
+        "--parallel-environment", metavar="PE", help="Grid Engine's -pe, such as 'smp 4'."
+    ),
+    click.option("--native", help="More options of the batch system, passed on unchanged."),
     *_NODES,
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
@@ -151,11 +153,11 @@ _how_it_starts = (
         "--start-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Calls fail that wait longer for their first worker (default: they wait for ever).",
+        help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)
-"""Adds the options for what starts workers, and how."""
+"""Adds the options for the scheduler and its workers."""
 dispatcher_options = _options(_which_of_dispatcher, *_how_it_starts)
 """Adds the same options for a dispatcher, which need not start any workers."""
 _KINDS: Mapping[str, Callable[[Any], Resource]] = {
@@ -173,7 +175,9 @@ def _gigabytes(text: str) -> float:
     try:
         return parse_gigabytes("memory", text)
     except ConfigurationError:
-        words = f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M"
+        words = (
+            f"{text!r} is not an amount of memory; write GB, such as 1.5, or a unit, such as 512M"
+        )
         raise click.BadParameter(words) from None
 
 
@@ -181,7 +185,7 @@ def _walltime(text: str) -> float | str:
     try:
         return text if ":" in text else float(text)
     except ValueError:
-        words = f"{text!r} is no time; write 2:00:00, or seconds"
+        words = f"{text!r} is not a time; write 2:00:00, or seconds"
         raise click.BadParameter(words) from None
 
 
@@ -191,13 +195,13 @@ _held = (
         "--memory",
         type=_gigabytes,
         metavar="GB",
-        help="Memory of each worker, as 1.5 or 512M.",
+        help="Memory of each worker, such as 1.5 or 512M.",
     ),
     click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
     click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
 )
 held_options = _options(*_held)
-"""Adds the options for what workers have as long as they stay."""
+"""Adds the options for the resources that workers have as long as they stay."""
 resource_options = _options(
     *_held,
     click.option(
@@ -205,7 +209,7 @@ resource_options = _options(
         "walltime",
         type=_walltime,
         metavar="TIME",
-        help="How long each call may take, as 2:00:00 or in seconds.",
+        help="How long each call may take: 2:00:00, for example, or seconds.",
     ),
 )
 """Adds the same options, and the walltime of calls."""

@@ -255,7 +255,7 @@ class _Screen:
             click.echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:
-        """Limit the answers to what is shown, if they are not yet."""
+        """Ask for answers that are limited to the rows on the screen, unless they already are."""
         words = self._view.words
         if words != self._followed:
             self._followed = words

@@ -103,8 +103,8 @@ def _none(which: str) -> ConfigurationError:
 
 
 def scheduler_of(file: Path) -> str | None:
-    """Return the name of the scheduler that starts a dispatcher's workers; None if nothing does, or
-    it is unknown.
+    """Return the name of the scheduler that starts a dispatcher's workers; None if there is none,
+    or it is unknown.
     """
     found = Connection.load(file).scheduler if file.exists() else ""
     return found if found in STARTERS else None
@@ -121,7 +121,7 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 
 
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
-    """Return what would be submitted for this many workers, without submitting it."""
+    """Return the submission of this many workers, without submitting it."""
     if scheduler.local:
         return TcpProcessLauncher(connection).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)
@@ -347,20 +347,20 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
 
 
 def _check_shared(folder: DispatcherFolder) -> None:
-    """Check that the calls of a stand-alone dispatcher share workers, as far as its files tell.
+    """Check that the calls of a stand-alone dispatcher share its workers, as far as its files tell.
 
     Raises:
-        ConfigurationError: each worker has what the calls ask for that it was started for.
+        ConfigurationError: they do not: each worker has the resources that its calls request.
     """
     if not folder.options_file.exists():
         return
     options = folder.options()
     if options.scheduler in {one.name for one in BATCH_SYSTEMS} and not options.resources:
         raise ConfigurationError(
-            f"the dispatcher {folder.name} takes no workers that say what they hold: its calls "
-            "have cluster jobs of their own, each with what its calls ask for",
-            hint="leave out --cores and its like; or start the dispatcher with what its workers "
-            "hold, for calls to share them: gridengine dispatcher start "
+            f"the dispatcher {folder.name} takes no workers with resources of their own: each of "
+            "its cluster jobs has the resources that its calls request",
+            hint="leave out --cores and similar options; or start the dispatcher with the "
+            "resources of its workers, so that calls share them: gridengine dispatcher start "
             f"{folder.name} --cores 4",
         )
 

@@ -68,15 +68,15 @@ Rejected:
   back.
 - Numbers of a dispatcher for references. A function is pickled before its scheduler is made, so
   references are numbers of this process.
-- Starting threads late: from Python 3.12 on none starts once the interpreter ends, which is when
-  the last of a script's jobs run.
+- Starting threads late: from Python 3.12 on none starts once the interpreter ends, and the last of
+  a script's jobs run then.
 - Showing a crashed call's arguments at the caller. The worker shows the arguments of a call that
   fails; those of a call that crashed may be what it died of, and are not unpickled here.
 - anyio. It has no call that wakes a task from another thread without blocking; asyncio has
   `call_soon_threadsafe`, and trio `run_sync_soon` (`loop_tasks`).
 - dask's rule that a string in a task is data unless a key has that name: a slip would be silent
   (`graph`).
-- One layer for all that a named run does, as a `Dispatcher` around the real one. Calls are known by
+- One layer for named runs, as a `Dispatcher` around the real one. Calls are known by
   their arguments, which a dispatcher gets only pickled; a known map would be pickled in vain. And
   references are compared by the dispatcher that they were introduced to.
 - Fusing calls of a graph by closures. Functions are pickled once for all calls of the same

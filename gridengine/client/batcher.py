@@ -167,8 +167,8 @@ class Batcher(Settlement):
     def settle(
         self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
     ) -> None:
-        """Give the call of such a batch its outcome. With a path it was cancelled because a call
-        that it needs was cancelled.
+        """Give the call of a batch of one its outcome. With a path, the call was cancelled because
+        a call that it needs was cancelled.
         """
         [future] = batch.futures
         self._handed.pop(task, None)

@@ -25,8 +25,8 @@ class Step(Struct):
     """One of the calls.
 
     `function` is the number of its function. `args` and `kwargs` may be `Value`s, but not contain
-    them. `spent` are the numbers of the values that no later step needs. `name` is what people call
-    the result; empty if the step is a part of a later one.
+    them. `spent` are the numbers of the values that no later step needs. `name` is the name of the
+    result for people; empty if the step is a part of a later one.
     """
 
     function: int

@@ -68,7 +68,7 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
     must close it.
 
     Raises:
-        TypeError: `place` is no scheduler, and does not give one.
+        TypeError: `place` is neither a scheduler nor a callable that returns one.
         ConfigurationError: there is no scheduler of this name.
     """
     if place is None:

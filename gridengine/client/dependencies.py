@@ -1,4 +1,5 @@
-"""Futures among the arguments of calls: a dispatcher is told what their references stand for.
+"""Futures among the arguments of calls: a dispatcher is told for which result each reference
+stands.
 
 If this dispatcher runs the future's call, it is told which call that is, and the result does not
 come to this process for it. The results of all other futures (of another scheduler, of
@@ -191,8 +192,8 @@ def known_references() -> _References:
 
 
 def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]:
-    """Tell a dispatcher what the references in a payload stand for, and return them. The caller
-    must keep them alive until the payload is submitted.
+    """Tell a dispatcher for which results the references in a payload stand, and return the
+    references. The caller must keep them alive until the payload is submitted.
     """
     awaits = awaited_in(payload)
     if not awaits:
@@ -202,7 +203,7 @@ def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]
             try:
                 if not source.bind_reference(reference, dispatcher):
                     source.when_done(functools.partial(supply, source, reference, dispatcher))
-            # Such as Ctrl-C: the next payload with this reference tries again.
+            # After a Ctrl-C, for example, the next payload with this reference tries again.
             except BaseException:
                 reference.remove_user(dispatcher)
                 raise

@@ -211,7 +211,9 @@ class GraphSubmission(OutcomeListener):
     def _note(
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
-        """Prepare for a task's end."""
+        """Record the key and the future of a task before it is handed over, so that its end finds
+        them.
+        """
         if self.recorder is not None:
             self.recorder.added(node, task)
         self._unsettled[task] = None
@@ -310,8 +312,8 @@ class GraphSubmission(OutcomeListener):
         return futures
 
     def _send(self) -> None:
-        """Supply shared data and failures, submit the tasks, and release all references: tasks keep
-        what they need.
+        """Supply shared data and failures, submit the tasks, and release all references: tasks hold
+        the references that they need.
         """
         references = [reference for reference, _ in self._supplied]
         try:

@@ -151,7 +151,7 @@ def present_umask() -> int:
 T = TypeVar("T")
 
 MOST_CACHED, MOST_CACHED_BYTES = 64, 16_000_000
-"""A cache has at most so many functions, and so many bytes of pickles; but always one."""
+"""A cache has at most this many functions and bytes of pickles, but always one function."""
 LARGE_BYTES = 1_000_000
 """A function with a pickle of this size, whose parts may change in place, is taken to be unchanged
 since it was first submitted: to pickle it again for each submission would cost too much.

@@ -105,8 +105,8 @@ class CallTemplate(Struct, frozen=True, eq=False):
 
 class UndecodedResult:
     """The outcome of calls that ended together, still pickled. The first future that is asked for
-    its result unpickles all values; each future takes its own. `call` is the argument of a single
-    call that has an error of the package, which does not show the argument itself.
+    its result unpickles all values, and each future takes its own. `call` is the argument of a
+    single failed call: an error of the package, unlike an exception of the call, does not show it.
     """
 
     __slots__ = ("_call", "_lock", "_values", "event", "failed", "is_at_worker", "recalled")
@@ -434,8 +434,8 @@ class CallFuture(Future[Any]):
                 raise FutureTimeoutError
 
     def _comes(self, act: Callable[[], object]) -> bool:
-        """Have a result fetched that has stayed at its worker, and `act` called once it is here;
-        return False if there is nothing to fetch.
+        """If the result has stayed at its worker, have it fetched and `act` called once it is here.
+        Return False if there is nothing to fetch.
         """
         outcome = self.outcome
         event = outcome.event if type(outcome) is UndecodedResult else None
@@ -464,7 +464,9 @@ class CallFuture(Future[Any]):
             self._forget_waiter(lock)
 
     def _release_at_end(self, waiter: Releasable) -> bool:
-        """Have a lock or the like released when the call ends; return False if it has ended."""
+        """Have a lock, or another object with `release`, released when the call ends; return False
+        if the call has ended.
+        """
         with self.template.batcher.lock:
             if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return False
@@ -496,7 +498,7 @@ class CallFuture(Future[Any]):
         return self.result()
 
     async def _here(self) -> None:
-        """Wait until a result that has stayed at its worker is here."""
+        """If the result has stayed at its worker, wait until it has been fetched."""
         from gridengine.client.loop_tasks import task_waiter
 
         waiter = task_waiter()

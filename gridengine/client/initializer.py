@@ -139,7 +139,7 @@ def initializer_of(
     if initializer is not None and not callable(initializer):
         raise TypeError("initializer must be a callable")
     if not isinstance(arguments, Iterable):
-        raise TypeError(f"initargs must be a tuple of arguments, as (x,), not {arguments!r}")
+        raise TypeError(f"initargs must be a tuple of arguments, such as (x,), not {arguments!r}")
     [(name, most)] = most_calls.items()
     if most is not None:
         whole(name, most)

@@ -1,8 +1,8 @@
-"""What users write: the keywords of calls and of named runs, their names and defaults, and the
+"""The keywords of calls and of named runs that users write, with their names and defaults, and the
 arguments of many calls.
 
-Imports little: `map` is imported before a scheduler starts its workers. `options` checks the values
-of the keywords, and is imported meanwhile.
+Imports little: `map` is imported before a scheduler starts its workers. `options`, which checks the
+values of the keywords, is imported while the workers start.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallChanges(TypedDict, total=False):
-    """The same, where None stands for a value given elsewhere, or for the default."""
+    """The options of calls, each of which may be None: that stands for a value given elsewhere, or
+    for the default.
+    """
 
     retries: int | None
     timeout: float | None
@@ -142,7 +144,9 @@ def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: 
 
 
 def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
-    """Return the form of the calls, and an iterator over them."""
+    """Return the calls that these iterables make together: their form, and an iterator over their
+    arguments.
+    """
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
     for one in iterables[1:]:

@@ -116,7 +116,9 @@ class LogRelay:
             handle(record)
 
     def _warn(self, record: LoggedRecord) -> None:
-        """Issue a call's warning, once for each place and text: very many calls may warn alike."""
+        """Issue a call's warning, once for each place and text: many calls may issue the same
+        warning.
+        """
         key = record.text, record.path, str(record.line), record.categories[0]
         if key in self._warned:
             return

@@ -225,8 +225,8 @@ async def awaited(f: AsyncFunction, *args: Any) -> Any:
     made = f(*args)
     if not isinstance(made, Awaitable):
         raise TypeError(
-            f"{getattr(f, '__name__', f)} is no `async def`: it returned {short_repr(made)}, which "
-            "cannot be awaited"
+            f"{getattr(f, '__name__', f)} is not an `async def`: it returned {short_repr(made)}, "
+            "which cannot be awaited"
         )
     return await made
 

@@ -69,7 +69,7 @@ class Results:
             self.first_error = outcome.start
 
     def settled_from_start(self) -> int:
-        """Return how many calls have ended before the first that has not."""
+        """Return the number of the first call that has not ended: all calls before it have."""
         if self._frontier < len(self._settled):
             unsettled = self._settled.find(0, self._frontier)
             self._frontier = len(self._settled) if unsettled < 0 else unsettled

@@ -252,7 +252,7 @@ class RunFunction:
 
     @property
     def pickled(self) -> int:
-        """How many bytes the latest calls that were looked up have, as far as that is known."""
+        """The size, in bytes, of the calls that were looked up last, as far as it is known."""
         return self._known.pickled
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes] | None:

@@ -88,7 +88,7 @@ class CallOptions(Struct, frozen=True):
         if self.resources is not None:
             if not isinstance(self.resources, Resource):
                 raise TypeError(
-                    f"resources must be resources, as Memory(0.5), not {self.resources!r}"
+                    f"resources must be resources, such as Memory(0.5), not {self.resources!r}"
                 )
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)
@@ -167,7 +167,7 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
     classes = tuple(retry_on) if several else (retry_on,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise TypeError(f"retry_on must be exception classes, as (OSError,), not {one!r}")
+            raise TypeError(f"retry_on must be exception classes, such as (OSError,), not {one!r}")
     return classes
 
 

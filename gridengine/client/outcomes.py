@@ -121,8 +121,8 @@ def outcomes_of(
 
 
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:
-    """Return a sentence that says which call failed or was cancelled first, and which calls down to
-    the one of this name because of it.
+    """Return a sentence such as "f(3) failed, and with it g, h": the first call, then each call
+    that failed or was cancelled because of it, down to the call `name`.
     """
     first = f"{path[0]}, {arguments}," if arguments else path[0]
     return f"{first} {what}, and with it {', '.join([*path[1:], name])}"

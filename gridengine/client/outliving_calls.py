@@ -1,7 +1,7 @@
-"""Calls of named runs that stand-alone dispatchers were handed. They go on when the process that
+"""Calls of named runs that were handed to stand-alone dispatchers. They go on when the process that
 has the run is gone. The next process that has the run takes over their outcomes.
 
-A run whose calls have no result yet is in the hands of a script, or of such dispatchers.
+Calls without a result are either in the hands of a script that has the run, or of such dispatchers.
 """
 
 from __future__ import annotations
@@ -247,13 +247,15 @@ def who_has(name: str, path: Path) -> str:
 
 
 def how_left_go_on(name: str, path: Path) -> str:
-    """Return a sentence that says how the calls of a run without a result will get one."""
+    """Return the part of a message that says who will finish the calls without a result, or how to
+    have them finished.
+    """
     if who := who_has(name, path):
         return f"{who} has them"
     for one in dispatchers_with(name, path):
         return (
-            f"the dispatcher {one.name} has calls of it, and does not run: `gridengine dispatcher "
-            f"start {one.name}` goes on with them"
+            f"the dispatcher {one.name} has calls of it, and does not run: `{one.how_to_start()}` "
+            "goes on with them"
         )
     return "run the script again"
 

@@ -136,8 +136,9 @@ class Lifetime(ABC):
             self._finish(wait=False)
 
     def _finish(self, *, wait: bool) -> None:
-        """Close what belongs to this object, once. Without `wait`, return at once if another thread
-        is closing it: the helper thread must not wait for a thread that may wait for it.
+        """Close everything that belongs to this object, once. Without `wait`, return at once if
+        another thread is closing it: the helper thread must not wait for a thread that may wait for
+        it.
         """
         if not self._finishing.acquire(blocking=wait):
             return

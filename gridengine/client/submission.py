@@ -222,7 +222,7 @@ class Submission(OutcomeListener):
         return introduce(payload, self.dispatcher)
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, for calls of which some refer to results of other calls. Each of those
+        """Add calls as `add` does if some of them refer to results of other calls. Each of those
         becomes a task of its own; the others stay together.
         """
         size, start = 0, 0
@@ -236,8 +236,8 @@ class Submission(OutcomeListener):
         return size + (self._add(calls[start:], first + start) if start < len(calls) else 0)
 
     def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, but if calls cannot be pickled, they are left out and get the error as their
-        outcome.
+        """Add calls as `add` does. Calls that cannot be pickled are left out, and get the error as
+        their outcome.
         """
         try:
             return self._add(calls, first)
@@ -251,7 +251,7 @@ class Submission(OutcomeListener):
     add_what_can_travel = _add_what_can_travel
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
-        """Like `add`, for calls that fail with this error and are not sent."""
+        """Add calls that fail with this error and are not sent."""
         self._events.put(Outcome(first, first + len(calls), (), error))
         return 0
 

@@ -108,12 +108,12 @@ class Submitter:
         self._set_options(options)
 
     def _set_options(self, options: CallOptions, carried: tuple[Any, ...] = ()) -> None:
-        """Set the options, with an empty cache: templates depend on the options, on the environment
-        and on what calls carry besides.
+        """Set the options, and empty the cache: templates depend on the options, the environment
+        and the carried state.
         """
         self.options = options
         self._carried = carried
-        """What `gridengine.carry` has the calls of functions in the cache carry."""
+        """The carried state of calls of the functions in the cache."""
         present = own_variables()
         variables = dict(present)
         # The cache refers to no submitter: the functions would otherwise live until the garbage
@@ -126,7 +126,7 @@ class Submitter:
         """The present environment, and a copy of it from the time when the options were set."""
 
     def _renew(self) -> None:
-        """Make the cache anew if the environment, or what calls carry besides, has changed."""
+        """Empty the cache if the environment or the carried state has changed."""
         carried = present_carried()
         if self._variables != self._present or carried != self._carried:
             self._set_options(self.options, carried)
@@ -313,8 +313,8 @@ def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
 
 
 def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> SchedulerSpec:
-    """Return where calls run; if the number of calls at a time is given, a maker of a scheduler of
-    their own. `word` is the user's name for that number.
+    """Return where calls run. If the number of calls at a time is given, that is a function that
+    makes a scheduler for them alone. `word` is the user's name for that number.
 
     Raises:
         ConfigurationError: `place` is a scheduler instance, which has its own number.

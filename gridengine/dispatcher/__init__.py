@@ -12,7 +12,7 @@ that scheduler. It performs the decisions of `core`.
 Read `io_loop` first, then `unsettled` (the tasks without outcomes, and who is told of them);
 `io_thread` puts the parts together. Callers' ends are in the room `calls`.
 
-- `links` has the interface of links to workers, and the link that drives agents in this thread;
+- `worker_links` has the interface of links to workers, and the link to agents in this thread;
   `remote_workers` has a server's socket, and both kinds side by side.
 - `serving` is the end of clients in other processes, `standalone` the process of a dispatcher that
   stands alone, `run_directory` the folders.

@@ -242,7 +242,7 @@ class DispatcherThread:
 
         Raises:
             ConfigurationError: the scheduler runs all calls in one worker; or the arguments
-                are no valid bounds.
+                are not valid bounds.
         """
         policy = self._policy
         if not policy.max_workers:
@@ -263,8 +263,8 @@ class DispatcherThread:
         return least, most
 
     def drain(self, then: Callable[[], object]) -> None:
-        """Let no more calls begin, except those that running calls need. Call `then` in the I/O
-        thread, perhaps more than once, when no call runs.
+        """Let no more calls begin, except those that running calls need. Once no call runs, the I/O
+        thread calls `then`, perhaps more than once.
         """
         self._performer.drained = then
         self._post(Draining())
@@ -315,7 +315,7 @@ class DispatcherThread:
         self._post(ResultAsked(reference))
 
     def _let_go(self, references: Sequence[int]) -> None:
-        """Note that nobody has these results any more."""
+        """Note that the caller has released these results."""
         self._post(ClientForget(0, references=references))
 
     def _in_thread(self, make: Callable[[], Any]) -> Any:
@@ -361,8 +361,8 @@ class DispatcherThread:
             self._thread.join(CLOSE_SECONDS)
 
     def _at_exit(self) -> None:
-        """Wait for jobs that are no daemons, as the standard library does, unless an exception ends
-        the interpreter; then end everything.
+        """Wait for jobs that are not daemons, as the standard library does, unless an exception
+        ends the interpreter; then end everything.
         """
         if os.getpid() != self._owner:
             return
@@ -377,7 +377,7 @@ class DispatcherThread:
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for jobs that are no daemons, until a Ctrl-C."""
+        """Wait for jobs that are not daemons, until a Ctrl-C."""
         try:
             self._unsettled.wait_for_jobs(lambda: self._closed)
         except KeyboardInterrupt:

@@ -55,7 +55,7 @@ class _Group(Struct, frozen=True):
 
 
 class _Facts(Struct, frozen=True):
-    """The content of the file."""
+    """The content of the record's file."""
 
     groups: list[_Group]
     facts: dict[str, str]

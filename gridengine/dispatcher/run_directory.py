@@ -75,7 +75,7 @@ class StoredIdentity(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Home(Struct, frozen=True):
     """The folder of a stand-alone dispatcher, and the identity stored in it. `epoch` is the
-    dispatcher's epoch; 0 without a journal. `output` are the descriptors for what calls print on
+    dispatcher's epoch; 0 without a journal. `output` are the descriptors for the output of calls on
     this machine; without them, it goes to a log in the folder.
     """
 
@@ -159,7 +159,7 @@ def _may_go(folder: Path, least: float, now: float) -> bool:
 
 def was_killed(folder: Path) -> bool:
     """Return whether a run was killed before it could remove its files: its process ran on this
-    machine, and is gone. For other machines nobody can know.
+    machine, and is gone. Always False for runs of other machines, whose processes are not visible.
     """
     match = RUN_NAME.fullmatch(folder.name)
     if match is None or match[2] != _host() or Path("/proc", match[3]).exists():

@@ -23,11 +23,11 @@ T = TypeVar("T")
 N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
 
 MOST_QUEUES = 50
-"""How many demands, and requests of workers, are told of at most."""
+"""A status lists at most this many demands, and requests for workers."""
 NAMING = "worker", "host", "job", "function"
-"""What of a call or failure tells whose it is."""
+"""The fields of a call or failure by which people name its worker, host, job or function."""
 MOST_LOOKED_AT = 50_000
-"""How many runs, or tasks, are looked at for one answer at most: some ten milliseconds' work."""
+"""One answer looks at no more runs or tasks than this: some ten milliseconds' work."""
 
 
 def status_of(
@@ -116,7 +116,7 @@ def _short(worker: Worker) -> str:
 
 
 def sample(many: Collection[T], most: int) -> Iterable[T]:
-    """Return at most so many of them, evenly."""
+    """Return at most `most` of the items, at even distances."""
     step = -(-len(many) // max(most, 1)) or 1
     return islice(many, 0, None, step)
 
@@ -219,8 +219,8 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
 
 
 def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
-    """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
-    one.
+    """Yield the runs that are probably under way, the oldest first: the first run of each batch, up
+    to the number of slots in each slot group; and all runs that wait for nested calls.
     """
     seen: set[int] = set()
     taken: dict[int, int] = {}
@@ -294,8 +294,8 @@ def failure_status(one: Failure, now: float) -> rows.FailureStatus:
 
 
 def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
-    """Return the open calls meant by an id (`12.3`), a number among all calls of a map, or a job's
-    name, with their indices; of very many tasks the first are searched.
+    """Return the open calls that a text means, with their indices: an id (`12.3`), a number among
+    all calls of a map, or a job's name. Among very many tasks, only the first are searched.
     """
     task, _, place = word.partition(".")
     number = int(task) if task.isdecimal() else None

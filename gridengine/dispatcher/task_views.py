@@ -13,12 +13,12 @@ from gridengine.errors import call_words
 from gridengine.status.rows import CallStatus, GraphFunction, GraphNode, GraphStatus
 
 MOST_OF_GRAPH = 10_000
-"""How many tasks are looked at for one answer at most."""
+"""One answer looks at no more tasks than this."""
 MISSING, WAITING, RUNNING = "missing", "waiting", "running"
 
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:
-    """Return the graph; its nodes only if there are at most so many."""
+    """Return the graph of the open tasks. Its nodes are listed only if there are at most `most`."""
     seen = list(islice(state.open_tasks.values(), MOST_OF_GRAPH))
     makers = {awaited: one for one in seen for awaited in _made(one)}
     tasks = [one for one in seen if one.inputs or one.kept]
@@ -74,11 +74,11 @@ def _state(one: OpenTask) -> str:
 def call_window(
     state: CoreState, first: int, most: int, now: float
 ) -> tuple[list[CallStatus], int]:
-    """Return so many calls from the `first` on, counted from 0 in the order of submission, and how
-    many there are in all.
+    """Return `most` calls, beginning with number `first` in the order of submission (from 0), and
+    how many calls there are in all.
 
-    With very many tasks, the tasks before are taken to have equally many calls: then a window far
-    down may begin some calls off.
+    With very many tasks, the tasks before the window are taken to have equally many calls each:
+    then the window may begin some calls off.
     """
     tasks, count = state.open_tasks, sum(one.unsettled for one in state.clients.values())
     first, passed = max(0, min(first, count - most)), 0
@@ -89,7 +89,7 @@ def call_window(
 
 
 def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, int]]:
-    """Yield the calls that have not ended, without so many of the first."""
+    """Yield the calls that have not ended, but for the first `first` of them."""
     for one in tasks:
         if first >= one.unsettled:
             first -= one.unsettled

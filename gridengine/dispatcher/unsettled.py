@@ -36,7 +36,9 @@ class Listener(Protocol):
     def noted(self, event: TaskMessage) -> None: ...
 
     def abandoned(self) -> None:
-        """Submit nothing more: the call that the tasks belong to has ended, and so do they."""
+        """The call that submitted these tasks has ended, and so the tasks end too. Submit nothing
+        more.
+        """
 
     def restarted(self) -> None:
         """The dispatcher is a new process: what calls in progress were told, and what they have

@@ -226,7 +226,7 @@ class WatchAnswers:
         return replace(answer, timeline=timeline, settings=said, printed=printed)
 
     def record(self) -> bytes:
-        """Return what is left of this run when its process is killed."""
+        """Return the facts that stay on disk if the process of this run is killed."""
         return msgspec.json.encode(self._identity)
 
     def leave_report(self) -> None:

@@ -31,7 +31,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
         `graph`: the calls that need each other's results.
         `follow`: the status again and again, each time with the events since. It replaces an
             earlier `follow` of the same connection.
-    most: how many workers, runs and failures, or calls or nodes, the answer may have, each.
+    most: the answer may list this many workers, runs, failures, calls and nodes, each.
     interval: the seconds between two answers to `follow`.
     run: the named run, or the client, to whose calls `cancel` is limited; empty is all.
     """
@@ -111,7 +111,7 @@ class Answer(Struct, frozen=True):
     settings: as texts.
     received, sent: how many messages workers have sent, and were sent, by kind; one message may
     carry several.
-    printed: the beginning and the end of what calls have printed, if no log has it.
+    printed: the beginning and the end of the output of calls, if no log has it.
     killed: the dispatcher's process was killed, and only its identity is known.
     error: why the request was refused; empty if it was not.
     """

@@ -123,7 +123,7 @@ class WatchStreams:
         if not math.isfinite(request.interval):
             raise ValueError(f"an interval of {request.interval} seconds")
         if len(self._streams) >= MOST_FOLLOWERS and follower not in self._streams:
-            raise ValueError("very many follow this dispatcher already")
+            raise ValueError("too many follow this dispatcher already")
         if self._log.events is None:
             self._log.events = EventRecorder(now=now, ticked_at=now)
         request = replace(request, interval=max(request.interval, LEAST_INTERVAL))

@@ -46,14 +46,14 @@ TICK_DELAY_SECONDS = 0.01
 more than the message.
 """
 PRINTED_BYTES = 64 * 1024
-"""Where there is no log, this much of what calls print is stored for `gridengine logs`."""
+"""Where there is no log, this many bytes of calls' output are stored for `gridengine logs`."""
 
 
 class Link(Protocol):
     """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those on this machine.
 
     context: how the launcher lets workers connect.
-    streams: the destination of what calls print.
+    streams: the destination of the output of calls.
     poller: wakes when there is something to receive; other descriptors may be registered too.
     deadline: the monotonic time at which `receive` must be called even if nothing polls.
     keys: the keys, and the port, by which workers connect; None if they need none.

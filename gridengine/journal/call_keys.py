@@ -348,7 +348,7 @@ def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _facts(code: types.CodeType) -> tuple[Any, ...]:
     """Return the facts of a code object that decide what it does: without its place in the file,
-    and without the names of local variables that are no parameters.
+    and without the names of local variables that are not parameters.
     """
     parameters = code.co_argcount + code.co_kwonlyargcount
     does: tuple[Any, ...] = code.co_code, tuple(map(_constant, code.co_consts))
@@ -449,7 +449,7 @@ def _with_packages(names: Iterable[str]) -> set[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(path: str, changed: int) -> types.CodeType | None:
-    """Return the code of a file; None when it is no readable Python file."""
+    """Return the code of a file; None when it is not a readable Python file."""
     try:
         with tokenize.open(path) as file:
             return compile(file.read(), Path(path).name, "exec", dont_inherit=True)

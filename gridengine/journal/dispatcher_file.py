@@ -10,11 +10,11 @@ than it knows. Rejected: a row for each call, which costs a hundred times the wr
 
 A write may be deferred (`write_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
 included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
-256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
-messages of workers are not acknowledged either: they may be about calls that run only once, whose
-results nobody would have after a kill. Requests of clients overtake the deferred write. Rejected:
-files of their own for large results. They would still be written, and be one more thing to keep in
-step.
+256 MB in all, for its client's acknowledgement, which makes the write superfluous. Until then,
+later messages of workers are not acknowledged either: they may be about calls that run only once,
+whose results nobody would have after a kill. Requests of clients overtake the deferred write.
+Rejected: files of their own for large results. They would still be written, and be one more thing
+to keep in step.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class DispatcherFile:
         rows: Iterable[Sequence[Any]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute a statement with each of these rows. `settle` calls `then` once they are durable.
+        """Execute a statement for each of these rows. `settle` calls `then` once they are durable.
         A value that takes long to convert can have `__conform__`, which the writer's thread calls.
         """
         self.write_together((statement, tuple(rows)), then=then)
@@ -166,7 +166,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each with each of its rows, all or none. `settle` calls `then` once
+        """Execute statements, each for each of its rows, all or none. `settle` calls `then` once
         they are durable.
         """
 

@@ -84,9 +84,9 @@ class KnownCalls:
     """The calls of one function that are in a run's file.
 
     Args:
-        resume: True counts results of the function as it is now; "anyway" also counts results of
-            its earlier versions; False counts none.
-        retry_failed: make calls again that have failed.
+        resume: True counts results of the present version of the function; "anyway" also counts
+            results of its earlier versions; False counts none.
+        retry_failed: whether calls that have failed are made again.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class KnownCalls:
         return None
 
     def take_keys(self, keys: Sequence[bytes]) -> list[Piece]:
-        """Do the same as `take_block`, for calls with these keys."""
+        """Return the pieces as `take_block` does, but for calls with these keys."""
         if self._by_key is None:
             with explained(self._run.name, self._run.path):
                 self._by_key = self._positions()
@@ -214,8 +214,8 @@ class KnownCalls:
 
     @staticmethod
     def _put_last(found: list[int], best: Callable[[int], int]) -> None:
-        """Sort positions that are taken from the end: the best one last, and among equals the
-        earliest last.
+        """Sort positions, which are taken from the end: the best one comes last, and among equals
+        the earliest.
         """
         if len(found) > 1:
             found.reverse()

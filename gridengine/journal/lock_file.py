@@ -1,17 +1,17 @@
 """`LockFile`: lets one process at a time use something, and tells others which process that is.
 
 It is a lock of the open file (fcntl(2), `F_OFD_SETLK`), not a file with a process id. The lock is
-released with the last process that has it open, however that dies. A command that starts a
+released with the last process that has it open, however that process dies. A command that starts a
 dispatcher takes the lock and hands it on, so that the second of two starts fails at once. The
 supervisor has it open, too, so that nobody else starts between two lives. And anybody can ask
 whether it is locked without taking it, which flock(2) cannot. The text in the file is for people.
 
 Locks of other machines may not be visible (a home on NFS without locks), or may stay although the
-machine is gone. So the dispatcher on another machine counts as running while it answers, or touches
-the file: every 10 s, and after 60 s without it is taken over. Rejected: asking only whether it
-answers. A dispatcher behind a firewall, or on a network that was away for two seconds, would be
-replaced while it runs. A dispatcher that finds its lock taken ends as if killed, and so does its
-supervisor, because two would write into one journal.
+machine is gone. So a dispatcher on another machine counts as running as long as it answers, or
+touches the file. It touches the file every 10 s; after 60 s without a touch its lock may be taken
+over. Rejected: asking only whether it answers. A dispatcher behind a firewall, or on a network that
+was away for two seconds, would be replaced while it runs. A dispatcher that finds its lock taken
+ends as if killed, and so does its supervisor, because two would write into one journal.
 
 A named run has such a lock, too (`take_lock`).
 """
@@ -109,7 +109,7 @@ class LockFile:
             os.close(descriptor)  # another process replaced the file before it was locked
 
     def write(self, holder: Holder | None) -> None:
-        """Write who holds the lock; None after an end in order."""
+        """Write the name of the lock's holder; with None, that it ended in order."""
         text = b"" if holder is None else msgspec.json.encode(holder) + b"\n"
         os.pwrite(self.descriptor, text, 0)
         os.ftruncate(self.descriptor, len(text))
@@ -129,7 +129,7 @@ class LockFile:
         return False
 
     def close(self) -> None:
-        """Close the file: this process has the lock no more."""
+        """Close the file: from here on this process does not have the lock."""
         os.close(self.descriptor)
 
 
@@ -180,8 +180,8 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def _lock(descriptor: int, wait: bool) -> str | None:
-    """Lock the file. Return None when another process holds the lock, else an empty text, or why
-    the file system has no locks.
+    """Lock the file. Return None if another process holds the lock; an empty text if this process
+    has it now; or the reason why the file system has no locks.
     """
     try:
         how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK

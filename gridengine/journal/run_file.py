@@ -75,7 +75,8 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
     """
     if not isinstance(name, str) or not name or len(name) > 200 or set(name) & set("/\0\n"):
         raise JournalError(
-            f"{name!r} is no name of a run: a text of at most 200 characters, none of them a slash"
+            f"{name!r} is not a name of a run: that is a text of at most 200 characters, none of "
+            "them a slash"
         )
     if journal is None:
         return folder() / f"{name}{SUFFIX}"
@@ -111,7 +112,7 @@ class _Blob:
                 return pickle.dumps(self._error, 5)
             buffers = pickling.fetched(self._payload)
         except Exception as error:  # any kind; a ValueError says that the file is not at fault
-            raise ValueError("what a call gave cannot be had") from error
+            raise ValueError("the outcome of a call cannot be read") from error
         if len(buffers) == 1:
             return buffers[0]
         sizes = msgspec.msgpack.encode([memoryview(one).nbytes for one in buffers])
@@ -134,7 +135,8 @@ def read_result(connection: sqlite3.Connection, row: int) -> list[Buffer]:
     """Return the payload of a row of results.
 
     Raises:
-        VersionMismatch: it has code of another Python, and was written before code said of which.
+        VersionMismatch: the payload has code of another version of Python, and is so old that the
+            code does not name its version.
     """
     [[python, blob]] = connection.execute(
         "SELECT python, results.payload FROM results JOIN blocks ON blocks.id = block "
@@ -174,7 +176,7 @@ class RunFile:
             self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
         except OSError as error:
             raise JournalError(
-                f"{self.what} cannot be kept in {path}: {error.strerror or error}",
+                f"{self.what} cannot be stored in {path}: {error.strerror or error}",
                 hint=f"see that there is a folder {path.parent} in which you may write",
             ) from None
         self._reader: sqlite3.Connection | None = None
@@ -218,8 +220,8 @@ class RunFile:
         return self._reader
 
     def begin(self, *, anew: bool = False) -> int:
-        """Begin a map (or the like) of this process's session; return the number of its first call.
-        With `anew`, earlier results do not count any more.
+        """Begin a map, or a similar request, of this process's session; return the number of its
+        first call. With `anew`, earlier results do not count any more.
         """
         if not self._began or anew:
             self._began = True
@@ -229,7 +231,7 @@ class RunFile:
         return next(self._maps) * MOST_CALLS
 
     def function(self, key: FunctionKey, payload: Payload) -> int:
-        """Return the number of this version of a function; add it if it is new."""
+        """Return the number of this version of a function; a new version is added."""
         if key.digest not in self._ids:
             number = self._ids[key.digest] = next(self._function_numbers)
             about = (number, key.name, key.digest, platform.python_version())
@@ -319,7 +321,7 @@ def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, wha
     except Exception as error:
         if is_of_the_file(error):
             raise
-        log.exception("%s: something could not be kept, and will be run again", what)
+        log.exception("%s: something could not be stored, and its calls will run again", what)
 
 
 def _is_whole(payload: Payload) -> bool:
@@ -343,7 +345,7 @@ def _last_ids(reader: sqlite3.Connection | None) -> tuple[int, int, int]:
 
 
 def script() -> str:
-    """Return what the user runs: the script's path, or "a prompt"."""
+    """Return a name for the program that the user runs: the script's path, or "a prompt"."""
     first = sys.argv[0] if sys.argv else ""
     return str(Path(first).absolute()) if first not in ("", "-", "-c") else "a prompt"
 
@@ -470,7 +472,7 @@ def _checked(connection: sqlite3.Connection, name: str, path: Path) -> sqlite3.C
     [[version]] = connection.execute("PRAGMA user_version")
     [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema")
     if tables and application != APPLICATION:
-        raise JournalError(f"{path} is no file of a run: it has other tables")
+        raise JournalError(f"{path} is not the file of a run: it has other tables")
     if version > VERSION:
         raise JournalError(
             f"{path} was written by a newer version of gridengine (format {version}; this one "

@@ -1,4 +1,4 @@
-"""Named runs on disk: how they are read without the code that made them, and the record of which of
+"""Named runs on disk: reading them without the code that made them, and the record of which of
 their calls a stand-alone dispatcher was handed.
 
 The tables of that record are in the run's file, once the run was used with such a dispatcher. They
@@ -81,7 +81,7 @@ def find(name: str, journal: Any = None) -> Path:
     """Return the file of a run.
 
     Raises:
-        JournalError: there is none.
+        JournalError: there is no such run.
     """
     path = path_of(name, journal)
     if not path.is_file():
@@ -218,8 +218,8 @@ def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:
     )
     if minor_version(python) != PYTHON:
         raise VersionMismatch(
-            f"{name} was kept by Python {python}, and this is Python {platform.python_version()}, "
-            "which cannot load it, nor the classes of its script",
+            f"{name} was stored by Python {python}, and this is Python {platform.python_version()}"
+            ", which cannot load it, nor the classes of its script",
             hint=f"use Python {minor_version(python)}; or run the script again with this one: it "
             "makes the calls anew, and deletes nothing",
         )
@@ -323,8 +323,8 @@ def origin(file: RunFile) -> str:
 
 
 def handed_to(name: str, path: Path) -> set[str]:
-    """Return the public keys of the dispatchers that calls of a run were handed to and whose
-    outcomes the file lacks in part. None also when the file cannot be read.
+    """Return the public keys of the dispatchers that were handed calls of a run and have outcomes
+    that the file lacks; none if the file cannot be read.
     """
     with contextlib.suppress(JournalError, OSError), reading(name, path) as connection:
         [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'handed'")

@@ -64,8 +64,9 @@ class JournalWriter:
         self._thread.start()
 
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
-        """Make a change by a connection, within a transaction. The thread makes it again if the
-        commit fails, and calls `on_durable` once it is durable; that must return at once.
+        """Let the thread make a change, by a function that takes the connection, within a
+        transaction. The thread makes the change again if the commit fails, and calls `on_durable`,
+        which must return at once, when it is durable.
 
         Raises:
             ValueError: the writer is closed.
@@ -100,8 +101,8 @@ class JournalWriter:
         return done
 
     def finish(self) -> bool:
-        """Do as `close`, but return as soon as all changes are durable. The thread then runs
-        SQLite's checkpoint and ends.
+        """Close as `close` does, but return as soon as all changes are durable. The thread then
+        runs SQLite's checkpoint and ends.
         """
         with self._changed:
             self._closing = True
@@ -213,7 +214,7 @@ class JournalWriter:
 
 
 def is_of_the_file(error: Exception) -> bool:
-    """Return whether an error is about the file or its disk, not about the data to be written. A
+    """Return whether an error is about the file or its disk, rather than the data to be written. A
     damaged file has no exception class of its own.
     """
     return type(error) is sqlite3.DatabaseError or isinstance(
@@ -226,7 +227,7 @@ def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connecti
     return: by a write-ahead log or, on a network file system, by SQLite's rollback journal.
 
     Raises:
-        sqlite3.DatabaseError: the file cannot be opened, or is no database.
+        sqlite3.DatabaseError: the file cannot be opened, or is not a database.
     """
     connection = sqlite3.connect(path, timeout=busy_seconds, check_same_thread=False)
     try:

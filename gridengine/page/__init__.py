@@ -4,7 +4,7 @@
             <--events each second; rows of the visible window; graph, timeline, logs, metrics--
 
 Read `web_server` first. `access` decides which requests are answered, `source` asks the dispatcher,
-`rows` makes tables a window at a time, `drawn_graph` remembers what a graph looked like, `overview`
+`rows` makes tables a window at a time, `drawn_graph` remembers the nodes of a graph, `overview`
 is the data of each event. The files in `static` show them. Only the command line imports this room.
 
 Rejected:

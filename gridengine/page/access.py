@@ -1,6 +1,4 @@
-"""Decide who may see the page: whoever has the token, from a browser that no other site
-led here.
-"""
+"""Decides who may see the page: a browser that has the token and was not sent by another site."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DONE, FAILED = "done", "failed"
 
 
 class Drawn(Struct, frozen=True):
-    """A node: its call, its state, and its layer. All nodes that it comes after are in earlier
+    """A node: its call, its state, and its layer. All nodes whose results it needs are in earlier
     layers.
     """
 
@@ -54,7 +54,7 @@ class GraphMemory:
         """Take in an answer, and return the graph to draw."""
         told = answer.graph
         if told is None:
-            raise ValueError("this is no answer about a graph")
+            raise ValueError("this is not an answer about a graph")
         if answer.identity.run_id != self._run:
             self._run, self._nodes, self._functions = answer.identity.run_id, {}, {}
         if told.count > len(told.nodes):

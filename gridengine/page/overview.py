@@ -1,5 +1,5 @@
-"""The part of the page that is always visible: who the dispatcher is, its progress, and why calls
-wait.
+"""The part of the page that is always visible: the name of the dispatcher, its progress, and why
+calls wait.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ class Source:
     """Asks one dispatcher, for any number of threads.
 
     Args:
-        name: the dispatcher's name as `gridengine ls` lists it; empty for the only one. If it goes
-            after it has answered, the dispatcher that has its own name then takes its place.
+        name: the dispatcher's name in the list of `gridengine ls`; empty for the only dispatcher.
+            If the dispatcher ends after it has answered, another dispatcher with the same own name
+            takes its place.
 
     Raises:
         GridEngineError: there is no such dispatcher, or there are several.

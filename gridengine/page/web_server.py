@@ -1,6 +1,6 @@
 """The page's answers to requests: files, tables, events, and actions.
 
-Serve the page on this machine's loopback address, until it is told to end.
+It is served on this machine's loopback address, until the process is told to end.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigurationError(
-            f"port {port} cannot be had: {error.strerror}", hint="say another --port, or none"
+            f"port {port} cannot be used: {error.strerror}", hint="name another --port, or none"
         ) from error
     return sock
 

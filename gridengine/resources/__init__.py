@@ -1,10 +1,10 @@
-"""Resources: what calls request and workers have, such as `Cores(4) & Memory(8) &
+"""Resources, which calls request and workers have, such as `Cores(4) & Memory(8) &
 WTime("2:00:00")`.
 
 Users write requests. Schedulers translate them into options of the batch system. The core assigns
 calls to holders, which keep account of what is free.
 
-    request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and what it gave
+    request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and resources
                                                 ^ holders come (open) and go (shut)
 
 Read `base` first, then `kinds`. `units` reads times and amounts of memory, `demand` is the request
@@ -20,9 +20,9 @@ Rejected:
 - A separate class for the holder of each kind. A user's own kind would then need two classes. One
   class has three roles: requested, held and given. Its arguments never change, and it is equal by
   kind and `_repr`; a holder is a copy with an account of its own.
-- Running a kind's code for calls that do not request it. It may be a user's and raise. So a
-  holder's account is kept kind by kind, and requests are compared by what `_repr` returned once.
-  The price: the load by which the packer chooses the holder to drain counts only the requested
+- Running a kind's code for calls that do not request it. The code may be a user's and raise. So a
+  holder's account is kept kind by kind, and requests are compared by the text that `_repr` returned
+  once. The price: the packer chooses the holder to drain by a load that counts only requested
   kinds.
 - A question for each waiting task. Tasks with equal requests wait in one queue, and only its head
   is tried; each queue remembers which holders may have room. So an ended task costs one question
@@ -36,7 +36,17 @@ Rejected:
 from __future__ import annotations
 
 from gridengine.resources.base import ZERO, Combined, Resource
-from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
+from gridengine.resources.kinds import (
+    Capacity,
+    Cores,
+    GPUs,
+    Memory,
+    Node,
+    Nodes,
+    Ranks,
+    Token,
+    WTime,
+)
 
 __all__ = [
     "ZERO",
@@ -46,6 +56,8 @@ __all__ = [
     "GPUs",
     "Memory",
     "Node",
+    "Nodes",
+    "Ranks",
     "Resource",
     "Token",
     "WTime",

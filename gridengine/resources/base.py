@@ -3,11 +3,11 @@
 The kinds of the package are in `kinds`. A resource has three roles. One class, the *kind*, serves
 all of them:
 
-    requested   what a user writes. It never changes. Equal requests are equal and hash alike, in
+    requested   A user writes it. It never changes. Equal requests are equal and hash alike, in
                 whatever order they were combined.
-    held        what there is to give. `resource.holder()` makes a holder, which keeps account of
-                what is free.
-    given       what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes
+    held        It can be given. `resource.holder()` makes a holder, which keeps account of its
+                free part.
+    given       A holder's `_alloc` returned it and its `_dealloc` takes it back: `Cores(2)` becomes
                 `Cores(2, [4, 5])`.
 
 A resource's arguments are in its public attributes, which are set once, and in `_repr`. A holder's
@@ -43,19 +43,19 @@ class Resource(ABC):
 
     @abstractmethod
     def _request(self, res: Any) -> bool:
-        """Return whether this holder has what `res` requests, now. The answer depends on the holder
-        alone, and nothing changes.
+        """Return whether this holder has the requested resources `res` now. The answer depends on
+        the holder alone, and nothing changes.
         """
 
     @abstractmethod
     def _alloc(self, res: Any) -> Resource:
-        """Take what `res` requests, and return what is given. Called only after `_request` returned
-        true.
+        """Take the requested resources `res`, and return the given resources. Called only after
+        `_request` returned true.
         """
 
     @abstractmethod
     def _dealloc(self, res: Any) -> None:
-        """Take back what `_alloc` returned."""
+        """Take back resources that `_alloc` returned."""
 
     @abstractmethod
     def _repr(self) -> str:
@@ -64,7 +64,7 @@ class Resource(ABC):
     @abstractmethod
     def _stat(self) -> tuple[float, float]:
         """Return how much of this holder is in use, and how much it has; (0, 0) for a resource that
-        is not used up.
+        is never used up.
         """
 
     def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
@@ -250,12 +250,13 @@ def not_given(holder: Resource, res: object) -> ValueError:
 
 
 class FreeResources:
-    """The account of what a holder has left, kind by kind. A call that does not request a kind runs
-    none of the kind's code, which may be a user's.
+    """The account of the resources that a holder has left, kind by kind. A call that does not
+    request a kind runs none of the kind's code, which may be a user's.
 
     Args:
         resources: everything that the holder has.
-        since: since when, in monotonic seconds; None if time does not matter.
+        since: from when on the holder's time counts, in monotonic seconds; None if time does not
+            matter.
     """
 
     def __init__(self, resources: Resource, since: float | None = None) -> None:

@@ -22,9 +22,9 @@ from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import FreeResources, Resource, ResourceKey, key_of
 
 MOST_OUTDATED = 64
-"""How many outdated entries a queue may have, at least, before it is cleaned up."""
+"""A queue is cleaned up once it has at least this many outdated entries."""
 EMPTY_QUEUES = 16
-"""How many empty queues are remembered, because the next task often belongs to one of them."""
+"""This many empty queues are remembered, because the next task often belongs to one of them."""
 
 TaskT = TypeVar("TaskT", bound=Hashable)
 HolderT = TypeVar("HolderT", bound=Hashable)
@@ -42,8 +42,8 @@ class RequestFailed(Exception):
 
 
 class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
-    """A task that may begin, its holder, and what it was given. `order` is its place in the queue,
-    for the rest of it or a later run.
+    """A task that may begin, its holder, and the resources that it was given. `order` is its place
+    in the queue, which the rest of the task, or a later run, may use again.
     """
 
     task: TaskT
@@ -53,8 +53,8 @@ class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
 
 
 class _Waiting(NamedTuple):
-    """A task in its queue. `entry` is unique; an entry that is no longer waited for is recognised
-    and skipped by it.
+    """A task in its queue. `entry` is a unique number, by which an outdated entry is recognised and
+    skipped.
     """
 
     order: int
@@ -64,8 +64,8 @@ class _Waiting(NamedTuple):
 
 
 class _Holder(Struct, eq=False):
-    """A holder. `free` is the account of what is free; `empty` is the same with nothing given. Only
-    tasks whose depth is `above` this number are given anything.
+    """A holder. `free` is the account of its free resources; `empty` is the same with nothing
+    given. Only tasks whose depth is `above` this number are given anything.
     """
 
     key: Hashable
@@ -117,7 +117,7 @@ class Packer(Generic[TaskT, HolderT]):
     """Gives tasks their places on holders that come and go.
 
     Args:
-        offers: what future holders will have; None: anything.
+        offers: the resources that future holders will have; None: anything.
         overtake_seconds: how long a task may be overtaken before a holder drains for it.
     """
 
@@ -138,7 +138,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
         self.furthest = 0
-        """The last place in the order that was given something."""
+        """The last place in the order whose task was given anything."""
         self._changes = 0
 
     @property
@@ -165,9 +165,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._changes += 1
 
     def shut(self, key: HolderT) -> list[TaskT]:
-        """Remove a holder. Return the tasks that had their places there; they count as
-        ended now.
-        """
+        """Remove a holder. Return the tasks that had their places there; they count as ended."""
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
         self._restricted.discard(holder.number)
@@ -177,7 +175,7 @@ class Packer(Generic[TaskT, HolderT]):
         return list(holder.tasks)  # type: ignore[arg-type]
 
     def pause(self, key: HolderT) -> None:
-        """Give nothing more of a holder until `resume`. What it has given stays given."""
+        """Give nothing more of a holder until `resume`. Resources that it has given stay given."""
         holder = self._holders[key]
         holder.paused = True
         self._stop_draining(holder.drains_for)
@@ -245,7 +243,7 @@ class Packer(Generic[TaskT, HolderT]):
             heapq.heapify(queue.tasks)
 
     def _consider_closed(self, queue: _Queue) -> None:
-        """Try holders again that are closed to later tasks: a task with an earlier place may go
+        """Try again the holders that drain or are restricted: a task with an earlier place may go
         there.
         """
         for number in [
@@ -260,7 +258,7 @@ class Packer(Generic[TaskT, HolderT]):
         heapq.heappush(queue.tasks, _Waiting(order, self._last_entry, since, task))
 
     def remove(self, task: TaskT) -> None:
-        """Remove a task: it has ended and gives back what it had, or it need not wait any longer.
+        """Remove a task: it has ended and gives its resources back, or it need not wait any longer.
         An unknown task is no error.
         """
         waited = self._entries.pop(task, None)
@@ -400,7 +398,7 @@ class Packer(Generic[TaskT, HolderT]):
         return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
 
     def _forgive(self, queue: _Queue) -> None:
-        """Note that the head of a queue has not been overtaken. An empty queue is left alone: its
+        """Note that the head of a queue is no longer overtaken. An empty queue keeps its state: its
         next task may have an earlier order.
         """
         head = self._head(queue)
@@ -412,8 +410,8 @@ class Packer(Generic[TaskT, HolderT]):
             queue.consider(holder.number)
 
     def _blocked(self, queue: _Queue, head: _Waiting, now: float) -> None:
-        """Handle that the head of a queue fits nowhere: let a holder drain for it if it has waited
-        long enough.
+        """Let a holder drain for this queue, whose head fits nowhere, if the head has waited long
+        enough.
         """
         if queue.drained is not None and not queue.drained.could_hold(queue.request, now):
             self._stop_draining(queue)

@@ -37,7 +37,7 @@ def parse_seconds(name: str, value: float | str) -> float:
     if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not a time",
-            hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds",
+            hint="write [d-]hh:mm:ss, such as 2:00:00 or 1-12:30:00, or a number of seconds",
         )
     return total
 
@@ -62,7 +62,8 @@ def parse_gigabytes(name: str, value: float | str) -> float:
     if match is None:
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not an amount of memory",
-            hint="write GB as a number, as Memory(4), or a text with a unit, as Memory('512M')",
+            hint="write GB as a number, such as Memory(4), or a text with a unit, such as "
+            "Memory('512M')",
         )
     return number(name, float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper()) - 2))
 

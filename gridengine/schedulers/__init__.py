@@ -15,21 +15,21 @@ and stops workers, in a thread of the dispatcher's own, since batch systems answ
       workerless                          no workers: this process, a dispatcher elsewhere
 
 `default` chooses where calls run that name no scheduler, `registry` lists all schedulers,
-`requests` writes what calls request as options, and explains refusals.
+`requests` writes the requests of calls as options, and explains refusals.
 
 What must be kept in step:
 
 - A launcher never takes silence for a death. A task is gone when two listings lack it, or the
   system says how it ended; a command that fails, or gives no answer, says nothing.
-- What was submitted is deleted in the end, also if this process is killed. For that a second
-  process outlives this one (`cleanup_process`, `drmaa_process`). It finds jobs by their name, which
-  no other jobs have, or as those of its DRMAA session, and needs no list of ids: a submission that
-  seemed to fail may have made jobs all the same.
+- Every submitted job is deleted in the end, also if this process is killed. For that a second
+  process outlives this one (`cleanup_process`, `drmaa_process`). It finds the jobs by their name,
+  which no other jobs have, or by its DRMAA session, and needs no list of ids: a submission that
+  seemed to fail may still have made jobs.
 - A worker is identified by the path of its log (`batch_system`).
 
 Rejected: a class or an argument for each system that has a DRMAA library (the library says which
-system it speaks to); one launcher for each system with commands (each had the faults of the others
-to learn again). `docs/decisions.md` has the measurements.
+system it speaks to); one launcher for each system with commands (each repeated faults that the
+others had mended). `docs/decisions.md` has the measurements.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from gridengine.display import plural
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a batch job has on the node of this process.
+    """The resources that a batch job has on the node of this process.
 
     Attributes:
         system: the batch system, for people.
@@ -54,13 +54,13 @@ class Allocation:
 
     @property
     def here(self) -> str:
-        """What this process may use on its own node, for people."""
+        """The resources that this process may use on its own node, for people."""
         node = "" if self.nodes == 1 else f", on one of its {self.nodes} nodes"
         return f"the {plural(self.cores, 'core')} of {self.system} job {self.job}{node}"
 
     @property
     def why_here(self) -> str:
-        """Why calls stay on this node of several, and the remedy; empty if they need not."""
+        """Why calls stay on this node of several, and the remedy; empty if they need not stay."""
         return "" if self.nodes == 1 or self.shares else KEPT_HERE.get(self.system, KEPT_ON_NODE)
 
 
@@ -91,7 +91,7 @@ def _of_slurm(environment: Mapping[str, str], host: str) -> Allocation | None:
     """Read the variables of a batch script or of a step (sbatch(1), srun(1)).
 
     SLURM_CPUS_ON_NODE counts the cores of all tasks of a step on the node. Only a step has
-    SLURM_STEP_TASKS_PER_NODE, as "2(x3),1": a batch script has all of its node.
+    SLURM_STEP_TASKS_PER_NODE, such as "2(x3),1": a batch script has all of its node.
     """
     on_node = _number(environment.get("SLURM_CPUS_ON_NODE", ""))
     if not on_node:
@@ -158,7 +158,7 @@ def _of_pbs(environment: Mapping[str, str], host: str) -> Allocation | None:
 
 
 def _of_lsf(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read the hosts and their slots, as "n1 4 n2 2"; a script runs on the first host."""
+    """Read the hosts and their slots, such as "n1 4 n2 2"; a script runs on the first host."""
     words = environment["LSB_MCPU_HOSTS"].split()
     slots = {
         short(name): _number(count) for name, count in zip(words[::2], words[1::2], strict=False)

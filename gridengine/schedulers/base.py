@@ -1,5 +1,5 @@
-"""`Scheduler`: what a user holds. It has settings, and makes the launcher that starts, watches and
-stops workers.
+"""`Scheduler`: the object that a user makes. It has settings, and makes the launcher that starts,
+watches and stops workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_BY_HAND = 100
 
 
 class Closeable(Protocol):
-    """What all users of one scheduler share: its dispatcher, made once."""
+    """The part of a scheduler that all its users share: its dispatcher, made once."""
 
     def close(self, *, wait: bool = True) -> None: ...
     def status(self) -> Any: ...
@@ -43,7 +43,8 @@ class Scheduler:
         start_timeout: for how many seconds calls may wait for their first worker before they fail
             with `WorkerNotStarted` (default: the setting, which is for ever).
 
-    The workers end when it is closed, at the end of its `with`, or when it is collected.
+    The workers end when the scheduler is closed, at the end of its `with`, or when it is
+    garbage-collected.
     """
 
     local = True
@@ -61,7 +62,7 @@ class Scheduler:
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """What each worker holds, for calls to share; None is what one call requests."""
+    """The resources of each worker, which calls share; None: those that one call requests."""
 
     walltime: float | None = None
     """For how many seconds a worker may run; None if the user gives no limit."""
@@ -70,7 +71,7 @@ class Scheduler:
         "leave it out: calls that a call makes run where it does; or make one in the call",
         "return plain data",
     )
-    """What to do instead of passing a scheduler to a call, and instead of returning one."""
+    """The remedies for passing a scheduler to a call, and for returning one."""
 
     def __init__(
         self, *, max_workers: int, min_workers: int = 0, start_timeout: float | None = None
@@ -110,14 +111,14 @@ class Scheduler:
         """Return the launcher of this scheduler's workers for a dispatcher.
 
         Raises:
-            NotImplementedError: it starts none.
+            NotImplementedError: this scheduler starts no workers.
         """
         raise NotImplementedError(f"{self!r} has no workers to launch")
 
     def dry_run(
         self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None
     ) -> LaunchPlan:
-        """Return what would be submitted to start `count` workers for calls that request these
+        """Return the submission that would start `count` workers for calls that request these
         resources. Nothing is submitted or written.
 
         Workers that calls share (`worker_resources=`) are requested with everything that they hold.
@@ -126,7 +127,7 @@ class Scheduler:
             which stands for the name that a run's folder gets when it begins).
 
         Raises:
-            TypeError, ConfigurationError: an argument is not what it must be, or the site has no
+            TypeError, ConfigurationError: an argument has a wrong type or value, or the site has no
                 words for a request.
         """
         check_resources("resources", resources)
@@ -152,7 +153,8 @@ class Scheduler:
         """Begin slow work that needs no dispatcher: calls are about to be submitted."""
 
     def _share(self, make: Callable[[], Closeable]) -> Closeable:
-        """Return what all users of this instance share; `make` makes it at the first call.
+        """Return the object that all users of this instance share; `make` makes it at the first
+        call.
 
         Raises:
             ConfigurationError: the scheduler has been closed.
@@ -252,7 +254,7 @@ choice, or the best that is here.
 def check_resources(name: str, value: object) -> None:
     """Raise a TypeError that names the argument, unless its value is resources."""
     if not isinstance(value, Resource):
-        raise TypeError(f"{name} must be resources, as Cores(4) & Memory(8), not {value!r}")
+        raise TypeError(f"{name} must be resources, such as Cores(4) & Memory(8), not {value!r}")
 
 
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

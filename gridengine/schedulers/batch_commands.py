@@ -1,9 +1,9 @@
 """`BatchCommands`: how the commands of one batch system are called, and what their output means.
 
-In: an array of workers to submit, what calls request, the output of commands. Out: argument lists,
-and the state of cluster jobs. Everything here and in the class of a system is pure: it starts no
-process, opens no file and reads no clock. `command_launcher` runs the commands, each with a time
-limit; it submits, lists and cancels for all systems alike.
+In: an array of workers to submit, the requests of calls, the output of commands. Out: argument
+lists, and the state of cluster jobs. Everything here and in the class of a system is pure: it
+starts no process, opens no file and reads no clock. `command_launcher` runs the commands, each with
+a time limit; it submits, lists and cancels for all systems alike.
 
 A system is one class derived from `BatchCommands`, in a module of its own, beside a
 `CommandScheduler` that names the class. `docs/batch-systems.md` has a whole one, for a system whose
@@ -40,8 +40,8 @@ def shell(script: str, *arguments: str) -> list[str]:
 
 
 def succeeds_if_said(command: Argv, words: str) -> list[str]:
-    """Return a command that runs `command`, and succeeds also if it fails with these words, as "no
-    such job" in `cancel_all`.
+    """Return a command that runs `command` and also succeeds if `command` fails with these words,
+    such as "no such job" in `cancel_all`.
     """
     script = (
         'words=$1; shift; said=$("$@" 2>&1) || case $said in *"$words"*) ;; '
@@ -63,10 +63,10 @@ class WorkerArray:
         name: the name of all jobs of one launcher, and of no other jobs; `listing` and `cancel_all`
             find the jobs by it. A letter, then letters, digits and `-_.`; at most 80 characters.
         count: the number of tasks, at most `most_tasks`. A single task may be submitted as a job
-            that is no array.
+            that is not an array.
         script: the absolute path of the bash script that each task runs. It has a `#!` line, may be
             executed (0700), and is in the run directory, which all nodes must see.
-        options: what the user and the calls request, made by `requests.worker_options`.
+        options: the requests of the user and of the calls, made by `requests.worker_options`.
         log: returns the path of a task's log, given the word that stands for the task: its number,
             or a placeholder that the batch system replaces by its number or id (`%a`). Standard
             output and standard error must both go there, unbuffered, written from the task's node:
@@ -87,7 +87,7 @@ class WorkerArray:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a listing says of one task.
+    """A listing's statement on one task.
 
     Attributes:
         state: `QUEUED`, `RUNNING` or `SUSPENDED`; `ENDED` if it ended by itself and in order,
@@ -104,7 +104,7 @@ class Seen:
         linger: it is of no more use, but the system keeps it for somebody to look at or restart:
             held, evicted, requeued, in an error state. Its `state` is `FAILED` (mostly
             `blameless`), and the launcher deletes it.
-        again: it waits, maybe not for the first time. If its log exists, it ran before; the
+        again: it waits, perhaps not for the first time. If its log exists, it ran before; the
             launcher then takes it as lost, blameless, and deletes it.
         start: of a running task, when it started, as the system writes it, or how often it was
             started; empty if unknown. A task that was seen running and later waits, or has another
@@ -136,8 +136,8 @@ VANISHED = Seen(WorkerStatus.FAILED, "it was deleted while it waited", deleted=T
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue or partition in `gridengine doctor`; `words` describe it, as "up, 2 nodes"; `open` is
-    whether jobs in it start.
+    """A queue or partition in `gridengine doctor`. `words` describe it, such as "up, 2 nodes";
+    `open` says whether jobs in it start.
     """
 
     name: str
@@ -157,9 +157,9 @@ class BatchCommands(BatchWords):
     commands: tuple[str, ...]
     """The commands that must be in PATH; the first one submits."""
     server_name = "server"
-    """What the system calls the process that answers its commands."""
+    """The system's name for the process that answers its commands."""
     package: str = ""
-    """Where the commands come from, for `gridengine doctor`, as "Debian: slurm-client"."""
+    """Where the commands come from, for `gridengine doctor`, such as "Debian: slurm-client"."""
     tested = True
     """Whether we have run it on a real system; if not, `gridengine doctor` says so."""
     most_tasks: int = 1000
@@ -169,7 +169,7 @@ class BatchCommands(BatchWords):
     first_lines = ""
     """Shell lines that begin each worker's script, before the prologue."""
 
-    # What their words mean, besides refusals.
+    # The meanings of their words, besides refusals.
 
     away: re.Pattern[str] = NOTHING
     """The system cannot be reached: nothing is known, and it is asked again."""
@@ -180,19 +180,19 @@ class BatchCommands(BatchWords):
     (`own_jobs`), such a limit allows none at all; the values are remedies.
     """
     retrying: bytes = b""
-    """What a command writes to standard error if it waits and retries by itself: it is killed then,
-    before its time limit.
+    """The text that a command writes to standard error if it waits and retries by itself. Then it
+    is killed before its time limit.
     """
 
     # The environment of commands.
 
     foreign: tuple[str, ...] = ()
-    """How variables begin that commands must not see: those of the job that this process runs in,
-    and those that change what commands print or wait for.
+    """The beginnings of the names of variables that commands must not see: those of the job in
+    which this process runs, and those that change what commands print or wait for.
     """
     kept: re.Pattern[str] = NOTHING
     """The whole names of variables that commands see all the same: they say which system it is and
-    where, as `PBS_DEFAULT|PBS_CONF_FILE`. No other variables of batch jobs are seen.
+    where, `PBS_DEFAULT|PBS_CONF_FILE` for example. No other variables of batch jobs are seen.
     """
     variables: Mapping[str, str] = {}
     """Variables that are set for commands; the submitted jobs may have them too."""
@@ -204,12 +204,12 @@ class BatchCommands(BatchWords):
     """How variables begin by which users request something, for the texts of refusals."""
 
     def advice(self, options: Sequence[str]) -> str:
-        """Return what users should know of workers with these options here, as that each gets a
-        whole node; empty if nothing. It is logged once, as a warning.
+        """Return a remark that users need on workers with these options here, such as that each
+        gets a whole node; empty if there is none. It is logged once, as a warning.
         """
         return ""
 
-    # What the site allows.
+    # The limits of the site.
 
     def questions(self) -> Sequence[Argv]:
         """Return commands that tell what the site allows and lacks. They are run once, before the
@@ -218,8 +218,8 @@ class BatchCommands(BatchWords):
         return ()
 
     def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
-        """Return an instance that knows the outputs of `questions`, in their order; `options` are
-        those of the scheduler and of the settings.
+        """Return an instance that has read the outputs of `questions`, in their order; `options`
+        are those of the scheduler and of the settings.
         """
         return self
 
@@ -236,31 +236,33 @@ class BatchCommands(BatchWords):
 
     @abstractmethod
     def ids(self, output: str, count: int) -> list[str]:
-        """Return the id of each task of an array, in order, as `parse` has them, from what the
-        command of `submit` printed; none from any other output.
+        """Return the id of each task of an array, in order and in the form that `parse` uses, from
+        the output of the command of `submit`; none from any other output.
 
-        Failed submissions are passed too: if there are ids, or no answer came, jobs may exist all
-        the same. The launcher finds them by their name, and deletes them.
+        The outputs of failed submissions are passed too: if there are ids, or no answer came, jobs
+        may exist nevertheless. The launcher finds them by their name, and deletes them.
         """
 
     def log_word(self, task: int, id: str) -> object:
         """Return the word for a task in the name of its log: by default its number, from 1.
-        Otherwise what the placeholder in `WorkerArray.log` became: a number from 0, the id.
+        Otherwise the word that the batch system puts in the place of the placeholder in
+        `WorkerArray.log`: a number from 0, or the id.
         """
         return task
 
     @abstractmethod
     def listing(self, name: str) -> Argv:
-        """Return the command that lists this user's jobs of this name, each task of an array, also
-        those that have ended, as long as the system remembers them.
+        """Return the command that lists this user's jobs of this name, with each task of an array.
+        It also lists jobs that have ended, as long as the system remembers them.
         """
 
     @abstractmethod
     def parse(self, output: str) -> dict[str, Seen]:
-        """Return what a listing says of each task, by id.
+        """Return the listing's statement on each task, by id.
 
         Raises:
-            ValueError: it is no listing; the text says what it is. Nothing is known then.
+            ValueError: the output is not a listing; the text says what it is. Nothing is known
+                then.
         """
 
     def endings(self, ended: Mapping[str, Seen]) -> Sequence[Argv]:
@@ -270,8 +272,8 @@ class BatchCommands(BatchWords):
         return ()
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
-        """Return what the outputs of `endings` say of these tasks; an output is empty if its
-        command failed. A task that is left out is reported as it was; a task whose state is not
+        """Return the statements of the outputs of `endings` on these tasks; an output is empty if
+        its command failed. A task that is left out is reported as it was; a task whose state is not
         `ENDED` or `FAILED` has not ended, and is not reported. By default `parse` reads the
         outputs.
         """
@@ -307,12 +309,12 @@ class BatchCommands(BatchWords):
         return ""
 
     def own_jobs(self) -> Argv:
-        """Return the command that prints something exactly if this user has any job; it is run
-        after a refusal of `own_limits`.
+        """Return the command that prints something if, and only if, this user has any job. It is
+        run after a refusal that matches `own_limits`.
         """
         return ()
 
-    # What `gridengine doctor` and `best_available()` ask.
+    # The questions of `gridengine doctor` and `best_available()`.
 
     def version(self) -> Argv:
         """Return the command that prints the version on its first line."""
@@ -327,13 +329,13 @@ class BatchCommands(BatchWords):
         return True
 
     def probe(self, options: Sequence[str]) -> Argv:
-        """Return the command that fails as this user's submission with these options would, and
-        submits nothing; by default, where there is none, `ping`.
+        """Return a command that submits nothing, and fails exactly if this user's submission with
+        these options would fail; by default `ping`, for systems without such a command.
         """
         return self.ping()
 
     queue_name = "queue"
-    """What the system calls a queue; the setting of this name says which one workers wait in."""
+    """The system's word for a queue; the setting of this name says in which queue workers wait."""
 
     def queues(self) -> Argv:
         """Return the command that lists the queues; by default none."""

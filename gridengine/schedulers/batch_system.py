@@ -1,4 +1,4 @@
-"""What all batch systems have in common: each worker is a task of an array job, which runs a script
+"""The common part of all batch systems: each worker is a task of an array job, which runs a script
 from the run directory and writes a log there.
 
 A system with commands is a module of its words (`batch_commands`); one launcher serves them all
@@ -114,24 +114,24 @@ class BatchScheduler(Scheduler):
             with `WorkerNotStarted` and the batch system's reason (default: the setting, which is
             for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With a prologue
-            the shell is a login shell. If a line fails, the task fails.
+        prologue: shell lines that run before the worker, such as "module load python". With a
+            prologue the shell is a login shell. If a line fails, the task fails.
         environment: variables for the calls, besides those of their caller; None leaves them the
             variables of the batch system.
         python: the interpreter on the nodes (default: this one; in a container `python`); or the
-            words of a command that acts as one, as `["uv", "run", "python"]`.
-        container: an image that workers run in, as "image.sif": their command is run by `apptainer
-            exec --bind RUN_DIRECTORY image.sif`. Or all words of that command, the image last:
-            `["apptainer", "exec", "--nv", "image.sif"]`.
-        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
-            each worker runs all calls that fit (default: each worker holds what one call requests,
-            and runs one call at a time).
+            words of a command that acts as one, such as `["uv", "run", "python"]`.
+        container: an image that workers run in, such as "image.sif": their command is run by
+            `apptainer exec --bind RUN_DIRECTORY image.sif`. Or all words of that command, the image
+            last: `["apptainer", "exec", "--nv", "image.sif"]`.
+        worker_resources: the resources of each worker, such as `Cores(32) & Memory(120)`: calls
+            share them, and each worker runs all calls that fit (default: each worker holds the
+            resources that one call requests, and runs one call at a time).
         name: the name of the jobs in the batch system (default: that of the function whose calls
             were submitted first, or of the job).
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-            value.
+        TypeError, ConfigurationError: an argument has a wrong type or value; the text names it and
+            its value.
     """
 
     local = False
@@ -179,7 +179,7 @@ class BatchScheduler(Scheduler):
         self._take_options(native, given)
 
     def __init_subclass__(cls) -> None:
-        """Have the docstring and the signature tell of all arguments."""
+        """Write all arguments into the docstring and the signature of the derived class."""
         _, _, common = (BatchScheduler.__doc__ or "").partition("such scheduler:\n")
         if cls.__doc__:
             cls.__doc__ = f"{cls.__doc__.rstrip()}\n{common}"
@@ -235,7 +235,9 @@ class BatchLauncher(Launcher, Generic[Task]):
 
     @property
     def files(self) -> list[Path]:
-        """The files to remove when this process is gone, none of another process's dispatcher."""
+        """The files to remove when this process is gone. They never belong to another process's
+        dispatcher.
+        """
         return [
             path for path in (self.run.connection, self.script) if path.parent == self.run.directory
         ]
@@ -271,17 +273,20 @@ class BatchLauncher(Launcher, Generic[Task]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> Mapping[str, object]:
-        """Return what `submit` passes on, by names for people, as `argv`; change nothing."""
+        """Return the arguments of `submit`, by names for people, such as `argv`; change nothing."""
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what would be submitted first: limits on arrays are known after a refusal."""
+        """Return the first submission. Later ones may be smaller, because limits on arrays are
+        known only after a refusal.
+        """
         return LaunchPlan(
             count, self.request(count, demand, functools.partial(self.log_path, 1)), self.text
         )
 
     @abstractmethod
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
-        """Submit an array job of `count` tasks, as in `request`; return the tasks' ids, in order.
+        """Submit an array job of `count` tasks with the arguments of `request`; return the tasks'
+        ids, in order.
 
         log: returns the path of a task's log, given its number (from 1), or the placeholder that
             the batch system replaces by the number.

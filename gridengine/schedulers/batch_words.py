@@ -1,4 +1,4 @@
-"""`BatchWords`: the words of one batch system: of options for what calls request, and of refusals.
+"""`BatchWords`: the words of one batch system: the options for requests of calls, and its refusals.
 
 Every batch system has them: the systems that are used by their commands (`BatchCommands`), Grid
 Engine, and others that are used by DRMAA. `requests` writes requests in these words, and makes
@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
+from gridengine.resources.kinds import Ranks
 from gridengine.schedulers.worker_command import line_of_text
 
 Option = str | int | float | bool
@@ -32,8 +33,8 @@ def megabytes(size: float) -> int:
 
 
 def clock_time(seconds: float) -> str:
-    """Return seconds, rounded up, as "02:01:00": hours have no upper limit, and there are no
-    days.
+    """Return seconds, rounded up, in the form "02:01:00". There are no days: hours have no upper
+    limit.
     """
     whole = math.ceil(seconds)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
@@ -58,12 +59,12 @@ def memory_bytes(text: str) -> float:
 
 
 class BatchWords(ABC):
-    """The words of one batch system: options for what calls request, and tables of refusals.
+    """The words of one batch system: options for requests of calls, and tables of refusals.
 
-    Tables hold regular expressions, which are searched for in the output of a failed command
-    (standard error, or standard output if that is empty; on one line, without the name of the
-    command): compiled patterns with flags of their own, or the keys of mappings, of which the first
-    match counts and case does not.
+    The keys of tables are regular expressions, which are searched for in the output of a failed
+    command: its standard error, or its standard output if that is empty, on one line and without
+    the name of the command. They are compiled patterns with flags of their own, or the keys of
+    mappings. Of a mapping the first match counts, and upper and lower case are the same.
     """
 
     key: str
@@ -71,7 +72,7 @@ class BatchWords(ABC):
     title: str
     """Its name for people."""
 
-    # What its refusals mean.
+    # The meanings of its refusals.
 
     later: re.Pattern[str] = NOTHING
     """A limit on jobs is reached: fewer are submitted, or the same later."""
@@ -84,14 +85,14 @@ class BatchWords(ABC):
     other_remedy: str = ""
     """The remedy for a refusal that `remedies` does not have."""
     unavailable: Mapping[str, str] = {}
-    """Remedies where the system cannot be reached at all when workers are first needed, or by
-    `gridengine doctor`; the key of the last may be empty, and matches all other cases.
+    """Remedies for a system that cannot be reached at all, when workers are first needed or in
+    `gridengine doctor`. The last key may be empty: it matches all other cases.
     """
     never: re.Pattern[str] = NOTHING
     """A job that waits for this reason never starts."""
     meanings: Mapping[str, tuple[str, str]] = {}
-    """For systems that give codes as reasons why jobs wait, as `^BadConstraints$`: what the code
-    means, and the remedy. Of other reasons `remedies` may know a remedy.
+    """For systems whose reasons for waiting are codes (`^BadConstraints$`): the meaning of each
+    code, and the remedy. For other reasons `remedies` may have a remedy.
     """
 
     # Options.
@@ -99,9 +100,9 @@ class BatchWords(ABC):
     ours: frozenset[str] = frozenset()
     """The options that users may not set, in each of their forms (`--array`, `-a`)."""
     short: Mapping[str, str] = {}
-    """The long form of each short option that `said` has to know, as `{"-p": "--partition"}`."""
+    """The long forms of short options that `said` must know, such as `{"-p": "--partition"}`."""
     alike: Mapping[str, str] = {}
-    """Options that exclude each other, as `{"--mem-per-cpu": "--mem"}`."""
+    """Options that exclude each other, such as `{"--mem-per-cpu": "--mem"}`."""
     time_option: str = ""
     """The name, in `said`, of the option that limits how long a job may run."""
     soft_time_option: str = ""
@@ -127,6 +128,10 @@ class BatchWords(ABC):
     site_options: Mapping[str, str] = {}
     """Arguments of the scheduler, by name, and the options that each stands for: `--queue={}` or
     `-q {}`. If the site's settings have the same name, they say the default.
+    """
+    spans_nodes = False
+    """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
+    call.
     """
     says_false = False
     """Whether an argument that is False is an option too; if not, it is left out."""
@@ -159,6 +164,15 @@ class BatchWords(ABC):
     def cores(self, count: int) -> list[str]:
         """Return the words that request this many cores of one node."""
         return self.cores_option.format(n=count).split()
+
+    def ranks(self, ranks: Ranks) -> list[str]:
+        """Return the words that request places for ranks, if the system spans nodes (`cores` and
+        `memory` are then those of each rank).
+
+        Raises:
+            ConfigurationError: the system cannot be asked for that many nodes.
+        """
+        return []
 
     def memory(self, size: int) -> list[str]:
         """Return the words that request this many bytes of memory for the whole worker.
@@ -214,9 +228,9 @@ class BatchWords(ABC):
         return f"{found[1]}{megabytes(size)}{self.memory_suffix}"
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set: for each, under one name however it is spelt, its value and the
-        words that give it. By default options are `--name=value`, `--name value`, `-n value` and
-        `-nvalue`, the last two for names in `short`.
+        """Return the settings that options make: for each, under one name however it is spelt, its
+        value and the words that give it. By default options are `--name=value`, `--name value`, `-n
+        value` and `-nvalue`, the last two for names in `short`.
         """
         values = {}
         for word, follower in zip_longest(options, options[1:], fillvalue=""):
@@ -239,8 +253,8 @@ class BatchWords(ABC):
         check_not_ours([*self.said(options), *(word[:2] for word in options)], self.ours)
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return all options as they are submitted: with defaults that the site lacks, or several
-        joined into the one that the system wants. By default unchanged.
+        """Return all options as they are submitted: with defaults that the site lacks, or with
+        several options joined into the single one that the system expects. By default unchanged.
         """
         return options
 

@@ -1,5 +1,5 @@
-"""What `gridengine doctor` finds: its rows, and the checks of this machine and of a batch system
-that is used by its commands (those of Grid Engine: `grid_engine/diagnostics`).
+"""The findings of `gridengine doctor`: its rows, and the checks of this machine and of a batch
+system that is used by its commands (those of Grid Engine: `grid_engine/diagnostics`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Finding:
 
 
 def setting_of(setting: str) -> Setting:
-    """Return a setting and its source; empty if the settings cannot be read (another check)."""
+    """Return a setting and its source; both empty if the settings cannot be read, which another
+    check reports.
+    """
     try:
         return sources()[setting]
     except ConfigurationError:
@@ -48,8 +50,9 @@ def setting_of(setting: str) -> Setting:
 
 
 def check_names(finding: Finding, setting: str, there: Collection[str]) -> Finding:
-    """Return this finding of existing names; a broken one, with the setting's source, if the
-    setting names others. Patterns and groups of hosts are left for the batch system to judge.
+    """Return the finding that these names exist, unless the setting names others: then return a
+    broken finding with the source of the setting. Patterns and groups of hosts are left for the
+    batch system to judge.
     """
     one = setting_of(setting)
     names = [name.strip().partition("@")[0] for name in one.value.split(",")]

@@ -24,7 +24,9 @@ RETRY_SECONDS = 2.0
 
 
 def wait(parent: int) -> bytes:
-    """Wait until the parent has closed our input or is gone; return what it wrote."""
+    """Wait until the parent has closed this process's standard input or is gone; return the text
+    that it wrote.
+    """
     said = b""
     while True:
         if select.select([0], [], [], PARENT_SECONDS)[0]:

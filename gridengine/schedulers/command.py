@@ -44,10 +44,10 @@ def run_command(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end, in a session of its own.
 
-    waiting: what it writes to standard error when it only waits and retries.
+    waiting: the text that the command writes to standard error when it only waits and retries.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
         subprocess.TimeoutExpired: its time is over, or it only waits; with its output so far. All
             processes of its group were killed: a site's wrapper script starts the real command as a
             child.
@@ -126,11 +126,11 @@ def error_text(text: str) -> str:
 
 
 def command_environment(system: BatchCommands, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which a system's commands do exactly what their arguments say.
+    """Return an environment in which a system's commands do exactly what their arguments say.
 
     It lacks the variables of the batch job that this process may run in, those of this machine and
-    login, and those that change what commands print or wait for. It has those that say which system
-    to use, and what the user wants for all jobs.
+    login, and those that change what commands print or wait for. It has the variables that say
+    which system to use, and those by which the user requests something for all jobs.
     """
     clean = {
         name: value
@@ -152,7 +152,7 @@ class CommandRunner:
 
     def run(self, command: Argv, seconds: float | None = None) -> str:
         """Return a command's output, within this time or that of the settings. "There is no such
-        job" is no error.
+        job" is not an error.
 
         Raises:
             Unreachable: the system does not answer, or not in time; nothing is known.
@@ -188,7 +188,7 @@ class CommandRunner:
         raise Refused(answer.failure, answer.output)
 
     def answer(self, command: Argv) -> Answer:
-        """Return a command's answer, or as its failure the error of `run`."""
+        """Return a command's answer; its `failure` is the error that `run` would raise."""
         try:
             return Answer(self.run(command))
         except BatchSystemError as error:
@@ -218,7 +218,9 @@ class CommandRunner:
         return [shutil.which(name, path=self.environment.get("PATH")) or name, *arguments]
 
     def said_by_variables(self) -> list[str]:
-        """Return what the user requests by variables, for people, as `SBATCH_PARTITION=long`."""
+        """Return the requests that the user makes by variables, for people, such as
+        `SBATCH_PARTITION=long`.
+        """
         begin = self._system.request_variables
         return sorted(
             f"{name}={value} (of the environment)"

@@ -76,8 +76,8 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 
 @dataclass(slots=True)
 class CommandTask:
-    """What the launcher knows of a task: its demand, why it waits, when it started, since when it
-    has been about to end, and whether the last listing lacked it.
+    """The launcher's record of a task: its demand, why it waits, when it started, since when it has
+    been about to end, and whether the last listing lacked it.
     """
 
     demand: Demand
@@ -94,7 +94,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         system: how the system's commands are called.
         options: the scheduler's own options.
         strict: whether a job that can never start is an error.
-        site: the system that knows its site, if the site is being asked already.
+        site: the result of asking the system for its site's limits, if that has begun already.
         runner: runs the system's commands (default: in this process's environment).
     """
 
@@ -132,7 +132,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     @functools.cached_property
     def system(self) -> BatchCommands:
-        """The system that knows its site; a SchedulerUnavailable if the site does not answer."""
+        """The system with the limits of its site; raises SchedulerUnavailable if the system does
+        not answer.
+        """
         asked, self._site_asked = self._site_asked, None
         try:
             if asked is not None:
@@ -222,7 +224,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             return True
 
     def start_guard(self) -> None:
-        """Start the process that deletes all jobs when this one is gone, unless they stay then."""
+        """Start the process that deletes all jobs when this process is gone, unless they are to
+        outlive it.
+        """
         if self._guard is None and not self.run.epoch:
             self._guard = self._new_guard()
 
@@ -237,7 +241,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return {"name": self.name}
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
-        """Watch these tasks, and delete other jobs of their name, which nobody knows."""
+        """Watch these tasks. Delete other jobs of their name, since no record has them."""
         self.__dict__["name"] = facts["name"]
         super().adopt(handles, facts)
         self.in_doubt = True
@@ -262,7 +266,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks, by one listing and questions for the failed ones."""
+        """Return reports on these tasks, from one listing and further questions about the failed
+        ones.
+        """
         now = time.monotonic()
         if now - self._listed_at < LISTING_SECONDS:
             return {}
@@ -361,7 +367,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return self.system.parse_endings(ended, outputs)
 
     def amended(self, handle: Handle, end: Seen) -> Seen:
-        """Return how a task ended, if the launcher knows more than the system."""
+        """Return how a task ended, corrected if the launcher knows more than the system."""
         return end
 
     # Deletion.
@@ -401,7 +407,9 @@ def _is_over(seen: Seen) -> bool:
 
 
 def _started_again(task: CommandTask, seen: Seen) -> bool:
-    """Return whether this task ran before, and waits again or was restarted; note its start."""
+    """Note a task's start. Return whether the task ran before, and now waits again or was
+    restarted.
+    """
     before = task.start
     if seen.state is WorkerStatus.RUNNING and before is None:
         task.start = seen.start
@@ -427,6 +435,8 @@ def report_of(seen: Seen) -> Report:
 def system_at_site(
     system: BatchCommands, runner: CommandRunner, options: Sequence[str]
 ) -> BatchCommands:
-    """Return the system that knows its site; raise a BatchSystemError if it does not answer."""
+    """Return the system with the limits of its site; raise a BatchSystemError if it does not
+    answer.
+    """
     asked = worker_options(system, options, ANY)
     return system.told(runner.answers(system.questions()), asked)

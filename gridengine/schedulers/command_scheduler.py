@@ -1,4 +1,4 @@
-"""`CommandScheduler`: what a user holds to run calls on a batch system that is used by its
+"""`CommandScheduler`: the class by which a user runs calls on a batch system that is used by its
 commands.
 """
 
@@ -28,8 +28,8 @@ class CommandScheduler(BatchScheduler):
     own, derive a class that names its `BatchCommands`.
 
     Args:
-        strict: a job that the batch system takes, and says that it can never start, is an error at
-            once; with False it waits, for somebody to change the site or the job.
+        strict: whether a job that the batch system takes but can never start is an error at once.
+            With False it waits, for somebody to change the site or the job.
         options: any option of the command that submits, by its name with underscores for hyphens;
             None and False leave it out.
     """
@@ -66,7 +66,7 @@ class CommandScheduler(BatchScheduler):
         )
 
     def _prepare(self) -> None:
-        """Ask what the site allows, which takes about as long as this process's next imports."""
+        """Ask for the limits of the site, which takes as long as this process's next imports."""
         with self._lock:
             unused = self._shared is None and not self._closed and self._site_asked is None
             if unused and self._system.questions():

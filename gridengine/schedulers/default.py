@@ -1,4 +1,4 @@
-"""Which scheduler runs calls that name none: the settings', or the best that is here."""
+"""The scheduler of calls that name none: that of the settings, or the best that is here."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _ANNOUNCED: set[int] = set()
 def best_available() -> Scheduler:
     """Return the best scheduler here, whatever the settings say.
 
-    Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
-    a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
+    In a batch job, it has the job's cores: it is a `ProcessScheduler`, or, in the script of a Slurm
+    job with several nodes, a scheduler with a worker on each node. Elsewhere it is a
     `GridEngineScheduler` if Grid Engine is here and takes this user's jobs, else a `SlurmScheduler`
     if Slurm does, and so on in the order of `registry`, else a `ProcessScheduler`.
 
@@ -128,8 +128,8 @@ def makes_calls() -> bool:
 
 
 def named_scheduler(name: str) -> Scheduler:
-    """Return this process's own scheduler of a name, as "slurm", made at the first call and closed
-    at exit.
+    """Return this process's own scheduler of a name, such as "slurm". It is made at the first call
+    and closed at exit.
 
     Raises:
         ConfigurationError: there is no such name; the text lists those that there are.
@@ -146,8 +146,8 @@ def make_scheduler(name: str | None, max_workers: int | None) -> Scheduler:
 
 
 def default_entry() -> tuple[SchedulerEntry, str]:
-    """Return the scheduler of calls that name none, and the system where they run; no system if the
-    settings name the scheduler. In a batch job of several nodes it is this node.
+    """Return the scheduler of calls that name none, and the place where they run; the place is
+    empty if the settings name the scheduler. In a batch job of several nodes it is this node.
     """
     name = _BLOCKS.get(os.getpid()) or read_setting("scheduler", os.environ)
     return (entry_of(name), "") if name else _best()
@@ -155,9 +155,9 @@ def default_entry() -> tuple[SchedulerEntry, str]:
 
 @contextlib.contextmanager
 def default_in_block(scheduler: Scheduler, name: str) -> Iterator[None]:
-    """Within this block, run calls of this process that name no scheduler on this one, and those
-    that name a number of workers alone on a new scheduler of this name. Schedulers that calls name
-    are the block's own: its end closes them. The caller closes `scheduler`.
+    """Within this block, `scheduler` runs the calls of this process that name no scheduler. A call
+    that names only a number of workers gets a new scheduler of the name `name`. The end of the
+    block closes the schedulers that were made for names within it. The caller closes `scheduler`.
     """
     pid = os.getpid()
     before, name_before = _taken(pid), _BLOCKS.get(pid, "")
@@ -179,8 +179,8 @@ def _taken(pid: int) -> dict[tuple[int, str | None], Scheduler]:
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
-    """Say once, at INFO, where calls run if nobody said so; on standard error too if that is not
-    this whole machine, which may surprise the user.
+    """Say once, at INFO, where calls run if nobody said so. If that is not this whole machine,
+    which may surprise the user, say so on standard error too.
     """
     if not system or os.getpid() in _ANNOUNCED:
         return
@@ -200,8 +200,8 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
 
 
 def _warn_of_unused(default: Scheduler) -> None:
-    """Warn once of each scheduler whose `with` block is open and that has no calls: the block only
-    closes a scheduler at its end, and does not make it the default.
+    """Warn once of each scheduler whose `with` block is open and that has no calls: the block does
+    not make a scheduler the default, it only closes it at the end.
     """
     for entered in tuple(ENTERED):
         if entered is not default and entered.is_unused:
@@ -219,9 +219,9 @@ def _warn_of_unused(default: Scheduler) -> None:
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
     """Return the scheduler of a `Job` that is started without one: this process's own.
 
-    Jobs on this machine that request nothing start at once, as processes do, and take nobody's
-    place, because they may wait for one another. A call in its caller's own process starts them as
-    processes of the same machine.
+    Jobs on this machine that request nothing start at once, as processes do, and take no other
+    job's place, because they may wait for one another. A call in its caller's own process starts
+    them as processes of the same machine.
     """
     is_apart = GVAR.inside and not makes_calls()
     scheduler = named_scheduler(PROCESSES.name) if is_apart else default_scheduler()

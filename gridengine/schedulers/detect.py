@@ -1,5 +1,5 @@
-"""Whether this machine has any sign of a batch system. Most have none, and import nothing for
-one.
+"""Whether this machine has any sign of a batch system. Most machines have none, and then nothing is
+imported for one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def why_no_grid_engine(environment: Mapping[str, str]) -> str:
-    """Return why no DRMAA can be used here; empty if one might."""
+    """Return the reason why no DRMAA can be used here; empty if one may be usable."""
     if library_paths(environment):
         return ""
     unset = "" if environment.get("SGE_ROOT") else " (SGE_ROOT is not set)"
@@ -27,10 +27,11 @@ def why_no_grid_engine(environment: Mapping[str, str]) -> str:
 
 
 def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
-    """Return where a DRMAA library may be, the likeliest first.
+    """Return where a DRMAA library may be, the likeliest path first.
 
-    The given path, the setting's, or DRMAA_LIBRARY_PATH's; else Grid Engine's own, Debian's, the
-    linker's. Without SGE_ROOT Grid Engine's are useless: they end the process that opens a session.
+    The candidates are the given path, the one of the setting or of DRMAA_LIBRARY_PATH; else Grid
+    Engine's own library, Debian's, and the linker's. Without SGE_ROOT, Grid Engine's libraries are
+    useless: they end the process that opens a session.
     """
     named = (
         given or read_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
@@ -79,7 +80,9 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
 
 
 def why_no_command(command: str, environment: Mapping[str, str]) -> str:
-    """Return why the batch system with this command cannot be used here; empty if it might."""
+    """Return the reason why the batch system with this command cannot be used here; empty if it may
+    be usable.
+    """
     import shutil  # here: it takes 3 ms, and is not needed if the user names a scheduler
 
     found = shutil.which(command, path=environment.get("PATH", os.defpath))
@@ -109,7 +112,9 @@ def this_allocation() -> Allocation | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: its CPU affinity's, and at most its job's."""
+    """Return how many cores this process may use: those of its CPU affinity, but no more than its
+    job has.
+    """
     cores = len(os.sched_getaffinity(0))
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

@@ -106,7 +106,9 @@ class FluxCommands(BatchCommands):
     variables: Mapping[str, str] = {"FLUX_F58_FORCE_ASCII": "1"}
 
     def time(self, seconds: float) -> list[str]:
-        """Return a limit, with a signal before it: at the limit itself Flux sends SIGALRM."""
+        """Return a time limit with a signal before it, because at the limit itself Flux sends
+        SIGALRM.
+        """
         return [f"--time-limit={math.ceil(seconds)}s", f"--signal=SIGTERM@{SIGNAL_SECONDS}s"]
 
     def parse_time(self, text: str) -> float:

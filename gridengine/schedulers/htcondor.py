@@ -1,8 +1,8 @@
 """Workers on an HTCondor pool, by its commands (condor_submit(1), condor_q(1), condor_rm(1)); tried
 with 23.9.
 
-A job in HTCondor is never done: a failed job is held, an evicted one waits to run again. Workers
-are to do neither: a held or evicted one is deleted, and another takes its place.
+HTCondor never gives a job up: it holds a failed job, and lets an evicted one run again. Workers
+must do neither: the launcher deletes a held or evicted one, and another takes its place.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class HTCondorCommands(BatchCommands):
         return [f"{name}={'true' if value is True else option_text(name, value)}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what submit commands set; their names ignore case."""
+        """Return the values that submit commands set; case does not matter in their names."""
         parts = ((word, *word.partition("=")) for word in options)
         return {name.strip().lower(): (value.strip(), word) for word, name, _, value in parts}
 
@@ -178,7 +178,9 @@ class HTCondorCommands(BatchCommands):
         return shell(WHY, id)
 
     def because(self, output: str) -> str:
-        """Return which conditions no slot meets, and whether any slot could, from `WHY`."""
+        """Return, from `WHY`, the conditions that no slot meets, and whether any slot could meet
+        them.
+        """
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
@@ -252,10 +254,10 @@ class HTCondorScheduler(CommandScheduler):
 
     Args:
         account: the accounting group (default: the settings').
-        options: any submit command by its name, as `request_disk="2G"` or `requirements='Machine ==
-            "n1"'`; one that begins with `+` or `My.` goes into `native`.
-        strict: a request for a slot larger than any of the pool is an error; with False it waits,
-            as in a pool whose slots come and go.
+        options: any submit command by its name, such as `request_disk="2G"` or
+            `requirements='Machine == "n1"'`; one that begins with `+` or `My.` goes into `native`.
+        strict: whether a request for a slot larger than any of the pool is an error. With False it
+            waits, which suits a pool whose slots come and go.
     """
 
     _commands = HTCondorCommands

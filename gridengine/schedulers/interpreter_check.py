@@ -1,5 +1,5 @@
-"""Runs the nodes' Python once on this machine, for `gridengine doctor`: what `python=`,
-`container=` and `prologue=` of a scheduler make a worker start with.
+"""Runs the nodes' Python once on this machine, for `gridengine doctor`: the interpreter that the
+arguments `python=`, `container=` and `prologue=` of a scheduler give a worker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_interpreter(
     `wait` seconds at most. `folder` is where run directories are.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
     words = () if container is None else container_words("container", container)
     there = next(one for one in (folder, *folder.parents) if one.exists())
@@ -132,7 +132,7 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
 
 
 def _not_run(command: Sequence[str], output: str, by_hand: str) -> Finding:
-    """Return the finding for a command that has not come to run Python."""
+    """Return the finding for a command that ended before it ran Python."""
     broken = partial(Finding, "here", "python of workers", State.BROKEN)
     missing = re.search(
         rf"{re.escape(command[0])}: (?:command )?not found|{re.escape(command[0])}: No such file",

@@ -1,5 +1,5 @@
-"""`Launcher`: a scheduler as the dispatcher sees it. It starts, watches and stops workers, and
-reports on them.
+"""`Launcher`: the interface by which the dispatcher uses a scheduler. It starts, watches and stops
+workers, and reports on them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ class WorkerStatus(enum.Enum):
 
 
 class Report(NamedTuple):
-    """What the scheduler says of one worker.
+    """The scheduler's report on one worker.
 
     Attributes:
         reason: why it waits or how it ended, in the batch system's own words.
-        error: what to raise if the worker never connected; of a waiting worker, that it can never
-            start.
+        error: the error to raise if the worker never connected; for a waiting worker, the error
+            that says that it can never start.
         deleted: whether somebody deleted it.
         fault: the error that caused its end, if the batch system says (`OutOfMemory`,
             `TimeoutError`).
-        blameless: neither the calls nor the worker caused its end: its place went to another job.
-        uncertain: the batch system only lost sight of it, and it may live on.
+        blameless: whether neither the calls nor the worker caused its end: its place went to
+            another job.
+        uncertain: whether the batch system only lost sight of it, so that it may live on.
         remaining_seconds: how long it may still run, by a limit of the script, a variable or the
             site.
         lasts_seconds: if only that is known, how long it may run from its start.
@@ -73,8 +74,8 @@ class Handle(NamedTuple):
 
 
 def compress(ids: Iterable[str]) -> list[str]:
-    """Return ids of tasks as ranges that the batch system's commands take: Slurm's "12_1", "12_2",
-    "12_4" as "12_[1-2,4]", Grid Engine's "12.1", "12.2" as "12.1-2".
+    """Return the ids of tasks as ranges that the batch system's commands take: Slurm's "12_1",
+    "12_2", "12_4" become "12_[1-2,4]", Grid Engine's "12.1", "12.2" become "12.1-2".
     """
     arrays: dict[str, set[int]] = {}
     single = []
@@ -123,7 +124,7 @@ class Refused(BatchSystemError):
 
 
 class LaunchContext(NamedTuple):
-    """What a launcher knows of its dispatcher.
+    """The launcher's view of its dispatcher.
 
     A worker elsewhere is started with the file `connection` in the run directory `directory`
     (0700), and connects to one of `addresses`. A worker on this machine is passed to the dispatcher
@@ -140,7 +141,9 @@ class LaunchContext(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """What would be submitted: the number of workers, the request, and the workers' script."""
+    """The submission that `launch` would make: the number of workers, the request, and their
+    script.
+    """
 
     count: int  # type: ignore[assignment]
     request: Mapping[str, object]
@@ -181,20 +184,22 @@ class Launcher(ABC):
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these workers; one that is left out need not be dead."""
+        """Return reports on these workers. A worker without a report need not be dead."""
 
     @abstractmethod
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop these workers, or withdraw them from the queue; some may have ended."""
 
     def facts(self) -> Mapping[str, str]:
-        """Return what `adopt` needs besides the handles."""
+        """Return the facts that `adopt` needs besides the handles."""
         return {}
 
     def adopt(  # noqa: B027 - most launchers' workers end with them
         self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]
     ) -> None:
-        """Take over these workers of an earlier epoch, with its `facts`. Called first of all."""
+        """Take over these workers of an earlier epoch, with its `facts`. Must be called first of
+        all.
+        """
 
     def keep(self, handles: Collection[Handle]) -> None:  # noqa: B027 - as above
         """Have exactly these workers stay, for the next epoch, if this process is killed."""
@@ -205,12 +210,14 @@ class Launcher(ABC):
 
     @abstractmethod
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what `launch` would submit, and change nothing.
+        """Return the submission that `launch` would make, and change nothing.
 
         Raises:
             GridEngineError: it could not be submitted.
         """
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what these queued workers wait for, in the batch system's words, or nothing."""
+        """Return the reason why these queued workers wait, in the batch system's words; empty if
+        unknown.
+        """
         return ""

@@ -1,5 +1,5 @@
-"""Workers on this machine: one fork server, with as many runners as there are cores to use, whose
-agent is in the dispatcher's own thread; or processes that connect by TCP, as a cluster's workers
+"""Workers on this machine. Usually one fork server has as many runners as there are cores to use,
+and its agent is in the dispatcher's own thread. Or processes connect by TCP, as a cluster's workers
 do.
 """
 
@@ -120,7 +120,8 @@ class LocalLauncher(Launcher):
 
 class TcpProcessLauncher(LocalLauncher):
     """Starts workers that connect to a running dispatcher by TCP, as a cluster's workers do. They
-    hold the resources of the demand; if it has none, the same as the dispatcher's other workers.
+    hold the resources of the demand; if the demand has none, the same as the dispatcher's other
+    workers.
     """
 
     def __init__(self, connection: Path) -> None:
@@ -151,8 +152,9 @@ class TcpProcessLauncher(LocalLauncher):
 
 
 def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a worker knows whose each variable is: calls have their
-    caller's, except those of a batch job for its number of threads.
+    """Return the variables by which a worker tells the variables of its own machine from those of a
+    caller: calls have their caller's, except the variables of a batch job that set the number of
+    threads.
     """
     from gridengine.worker.environment import EXPORTED, KEPT
     from gridengine.worker.process_resources import THREADS
@@ -176,9 +178,9 @@ def _still_running(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return this environment for a local worker, without relative folders to import from. When
-    coverage.py measures this process, and is configured to measure processes of `multiprocessing`,
-    or such as end by `os._exit`, it measures the worker.
+    """Return this environment for a local worker, without relative folders to import from. If
+    coverage.py measures this process, it also measures the worker, provided that it is configured
+    for processes of `multiprocessing` or for processes that end by `os._exit`.
     """
     kept = {
         name: value
@@ -190,9 +192,10 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _coverage_variables() -> dict[str, str]:
-    """Return the variable by which coverage.py starts in a new Python with the configuration that
-    it has here (`coverage.patch`). It sets the variable itself for `patch = subprocess`; its
-    settings for forked processes find none here.
+    """Return the variable by which coverage.py starts in a new Python with the same configuration
+    as here (`coverage.patch`). With `patch = subprocess`, coverage.py sets the variable itself. Its
+    settings for forked processes do not apply, since the fork server is not forked from this
+    process.
     """
     coverage = sys.modules.get("coverage")
     measuring = None if coverage is None else coverage.Coverage.current()
@@ -256,13 +259,13 @@ class ProcessScheduler(Scheduler):
         min_workers: above 0 the processes stay while they have nothing to do (default 0).
         start_timeout: for how many seconds calls may wait for their first process, as with a
             cluster's scheduler (default: the setting).
-        worker_resources: further resources, as `Token("licence") & Capacity(3)`; or less memory,
-            say, than the machine has.
+        worker_resources: further resources, such as `Token("licence") & Capacity(3)`; or less of a
+            resource, memory for example, than the machine has.
         environment: variables for the calls, besides those of their caller.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-            value.
+        TypeError, ConfigurationError: an argument has a wrong type or value; the text names it and
+            its value.
     """
 
     idle_seconds = 60.0
@@ -369,7 +372,7 @@ class SpawnedForkServer(NamedTuple):
         return cls(ours, process, environment, os.getpid())
 
     def end(self) -> None:
-        """Kill it, unless this process is a fork of the one that started it."""
+        """Kill the fork server, unless this process is a fork of the one that started it."""
         self.sock.close()
         if self.owner == os.getpid():
             self.process.kill()
@@ -420,7 +423,9 @@ def memory_of_machine() -> int:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs for this process: those of CUDA_VISIBLE_DEVICES, else the driver's."""
+    """Return the GPUs for this process: those in CUDA_VISIBLE_DEVICES, else those that the driver
+    lists.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         folder = Path("/proc/driver/nvidia/gpus")
@@ -462,7 +467,9 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that this process started ahead in the same environment."""
+        """Return a fork server that was started ahead by this process in the same environment, if
+        there is one.
+        """
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
             if server.owner == os.getpid() and server.environment == _environment(

@@ -34,13 +34,15 @@ CANCELLED = re.compile(
     r"(slurmstepd\S*:|\[\S+\]) error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ "
     r"(DUE to SIGNAL \w+ )?\*\*\*\s*"
 )
-"""What Slurm writes into the log of a cancelled job, such as the workers at the end of a run; 26.05
+"""Slurm writes this into the log of a cancelled job, such as the workers at the end of a run; 26.05
 begins with the time, and names the signal.
 """
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether a log is empty, or says only that its job was cancelled, so that it can go."""
+    """Return whether a log is empty, or says only that its job was cancelled: then it may be
+    removed.
+    """
     try:
         size = path.stat().st_size
     except (OSError, ValueError):  # a worker may name anything
@@ -59,7 +61,9 @@ NO_ANSWER = "gets no answer of its dispatcher"
 
 
 def unanswered(path: str) -> str:
-    """Return the dispatcher's addresses that a worker tried in vain, and why, from its log."""
+    """Return, from a worker's log, the dispatcher's addresses that the worker tried in vain, and
+    why.
+    """
     found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
     return found[1] if found else ""
 

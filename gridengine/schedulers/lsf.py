@@ -1,5 +1,5 @@
-"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. Never run by us: it
-follows manuals, and what other programs read.
+"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. We have never run
+this: it follows manuals, and the output that other programs parse.
 
 Sources: the command reference of LSF 10.1 (bsub, bjobs, bkill, bqueues, bparams) and its
 "Termination reasons"; for `bjobs -json`, and the words of `bkill` and of a full queue, tests and
@@ -7,7 +7,7 @@ logs of public projects; for the messages of LSF's library, LavaLite, a free des
 (lsb.err.c).
 
 Left out, for lack of sources: how long a job may still run, which waiting jobs never start, and a
-submission only to try.
+submission that only tries.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TERMINATIONS: Mapping[str, Seen] = {
     **dict.fromkeys(("MEMLIMIT", "SWAP"), _failed(fault=OutOfMemory)),
     "ZOMBIE": _failed(uncertain=True),
 }
-"""What LSF's reasons for ending a job mean, without their prefix `TERM_`."""
+"""The meanings of LSF's reasons for ending a job, without their prefix `TERM_`."""
 
 
 class LSFCommands(BatchCommands):
@@ -92,7 +92,7 @@ class LSFCommands(BatchCommands):
         "queue's (hard limit|resource)": "`bqueues -l` lists the limits of each queue: ask for "
         "less, or name another queue=",
         "queue": "`bqueues` lists the queues, `bqueues -l` who may use them; name one with queue=",
-        "resource (requirement|name)|no resource defined": "a request is a -R string, as "
+        "resource (requirement|name)|no resource defined": "a request is a -R string, such as "
         "R='select[type==any] rusage[mem=4GB]'; `lsinfo` lists the names",
         "too many processors|not enough host": "no host has so many slots: ask for less; `bhosts` "
         "lists them",
@@ -139,7 +139,9 @@ class LSFCommands(BatchCommands):
         return [f"-{name}"] if value is True else [f"-{name}", option_text(name, value)]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set, of `-R` each section and each resource of `rusage`."""
+        """Return the settings that options make; of `-R`, those of each section, and each resource
+        of `rusage`.
+        """
         values: dict[str, tuple[str, str]] = {}
         for word, follower in zip_longest(options, options[1:], fillvalue=""):
             if not word.startswith("-"):
@@ -229,7 +231,7 @@ class LSFCommands(BatchCommands):
 
 
 def _id_of(record: Mapping[str, Any]) -> str:
-    """Return the id of a job. With LSB_BJOBS_DISPLAY_ENH JOBID has the index already."""
+    """Return the id of a job. With LSB_BJOBS_DISPLAY_ENH, JOBID already has the index."""
     job, index = str(record["JOBID"]), str(record.get("JOBINDEX", ""))
     is_element = index.isdecimal() and int(index) and "[" not in job
     return f"{job}[{index}]" if is_element else job
@@ -274,8 +276,8 @@ class LSFScheduler(CommandScheduler):
     Args:
         queue, account, project, group: `-q`, `-P`, `-P`, `-G` (default: the settings', else LSF's
             own).
-        options: any option of bsub by its name, as `W="2:00"`, `R="rusage[mem=4GB]"`, `x=True`,
-            `app="python"`.
+        options: any option of bsub by its name, such as `W="2:00"`, `R="rusage[mem=4GB]"`, `x=True`
+            or `app="python"`.
         strict: has no effect: nothing tells which waiting jobs LSF can never start.
     """
 

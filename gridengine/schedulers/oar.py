@@ -30,7 +30,7 @@ STATES: Mapping[str, WorkerStatus] = {
 }
 """The states of jobs that have not ended, except `Finishing` and `toError`."""
 STEPS = frozenset({"FRAG_JOB_REQUEST", "SEND_KILL_JOB", "SWITCH_INTO_TERMINATE_STATE"})
-"""Events that only tell what OAR does next, and no reason."""
+"""Events that only tell OAR's next step, and no reason."""
 BLAMELESS = re.compile("BESTEFFORT|BIPBIP|LAUNCHING|PING_CHECKER|SUSPECTED|CPUSET|PROLOGUE")
 """Events by which a job loses its place, or never gets one, through no fault of its own."""
 
@@ -82,7 +82,7 @@ class OARCommands(BatchCommands):
     time_option, gpus = "walltime", "--resource=nodes=1/gpu={n}"
     cores_option = "--resource=nodes=1/core={n}"
     no_memory = (
-        "choose nodes by the property in which your site has their memory, as "
+        "choose nodes by the property in which your site has their memory, such as "
         'property="memnode >= 64000", and say in worker_resources= what a worker then holds'
     )
     site_options: Mapping[str, str] = {
@@ -93,7 +93,9 @@ class OARCommands(BatchCommands):
     kept = re.compile("OARCONFFILE|OARDIR")
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set; among resources, the walltime is one of its own."""
+        """Return the settings that options make. The walltime, which OAR counts among resources,
+        has an entry of its own.
+        """
         values = super().said(options)
         value, words = values.pop("--resource", ("", ""))
         others, walltime = _parted(value)
@@ -232,8 +234,8 @@ class OARScheduler(CommandScheduler):
 
     Args:
         queue, account: `--queue`, `--project` (default: the settings', else OAR's own).
-        walltime: how long workers may run, as "2:0:0" (hours first; default: the site's, mostly two
-            hours).
+        walltime: how long workers may run, such as "2:0:0" (hours first; default: the site's, which
+            is usually two hours).
         options: any other option of oarsub by its name, with underscores for hyphens, as
             `resource="nodes=1/core=4"` or `property="mem >= 64"`.
         strict: has no effect: OAR refuses at once what it can never start.

@@ -31,7 +31,7 @@ from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
 Fields = Mapping[str, str]
-"""The attributes of a job, queue or server, as `Resource_List.walltime`."""
+"""The attributes of a job, queue or server, such as `Resource_List.walltime`."""
 STATES = {
     **dict.fromkeys("QHWT", WorkerStatus.QUEUED),
     "R": WorkerStatus.RUNNING,
@@ -189,7 +189,7 @@ class PBSCommands(BatchCommands):
             "`qstat -Q` lists the queues, `qstat -Qf` who may use them and for how much; name one "
             "with queue="
         ),
-        "unknown resource": "arguments of PBSScheduler that are not its own are resources, as "
+        "unknown resource": "arguments of PBSScheduler that are not its own are resources, such as "
         "walltime='2:00:00' or select='1:ncpus=4:mem=8gb': is one misspelt? How GPUs are asked for "
         "here is the setting gpus of [pbs]; options of qsub go into native=",
         "illegal attribute or resource value": "write times as '2:00:00' and memory as '4gb'",
@@ -246,8 +246,8 @@ class PBSCommands(BatchCommands):
         return ["-l", f"{name}={option_text(name, value)}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set: resources by name, also those within `select`; attributes as
-        "-W block"; all others by letter.
+        """Return the settings that options make: resources by name, also those within `select`;
+        attributes as "-W block"; all others by letter.
         """
         values = {}
         for flag, value in _pairs(options):
@@ -321,7 +321,9 @@ class PBSCommands(BatchCommands):
         )
 
     def listing(self, name: str) -> list[str]:
-        """Return the command that lists unfinished jobs and all subjobs; `endings` has the rest."""
+        """Return the command that lists unfinished jobs and all subjobs. The commands of `endings`
+        tell the rest.
+        """
         return shell(LIST, name)
 
     def parse(self, output: str) -> dict[str, Seen]:
@@ -387,10 +389,10 @@ class PBSScheduler(CommandScheduler):
     Args:
         queue, account, project, priority: `-q`, `-A`, `-P`, `-p` (default: the settings', else
             PBS's own).
-        options: any resource by its name, as `walltime="2:00:00"`, `mem="4gb"`,
+        options: any resource by its name, such as `walltime="2:00:00"`, `mem="4gb"`,
             `select="1:ncpus=4:mem=8gb"`, `place="excl"`; other options of qsub go into `native`.
-        strict: a job that PBS takes and can never start ("Can Never Run") is an error at once; with
-            False it waits, for somebody to change the site or the job.
+        strict: whether a job that PBS takes but can never start ("Can Never Run") is an error at
+            once. With False it waits, for somebody to change the site or the job.
     """
 
     _commands = PBSCommands

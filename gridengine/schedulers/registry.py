@@ -27,7 +27,7 @@ class SchedulerEntry(NamedTuple):
 
     name: as in `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and
         as the table of the settings files with a batch system's own names.
-    path: its class, as "module:Class" in `package`.
+    path: its class, such as "module:Class" in `package`.
     system: the batch system, for people; empty if there is none.
     command: the command that submits, if the system is used by its commands: its class is a
         `CommandScheduler`, and the next three are not needed.
@@ -66,7 +66,7 @@ class SchedulerEntry(NamedTuple):
         return any(one.__name__ == self.class_name for one in type(scheduler).__mro__)
 
     def make(self, **options: Any) -> Scheduler:
-        """Return a scheduler with these options, as `max_workers=4`."""
+        """Return a scheduler with these options, such as `max_workers=4`."""
         return self.scheduler_class()(**options)
 
     def drmaa_words(self, title: str) -> BatchWords:
@@ -74,7 +74,9 @@ class SchedulerEntry(NamedTuple):
         return cast("BatchWords", _imported(self.drmaa)(title))
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Yield what `gridengine doctor` finds of it on this machine, as it is found."""
+        """Yield the findings of `gridengine doctor` on this scheduler and machine, as they are
+        made.
+        """
         if self.checks:
             yield from _imported(self.checks)(environment)
         if self.command:

@@ -27,7 +27,9 @@ def interpreter_flags() -> list[str]:
 
 
 def hiding_flags() -> list[str]:
-    """Return the flags of this interpreter by which it ignores the environment's modules."""
+    """Return the flags by which this interpreter ignores modules that the environment or the user
+    adds.
+    """
     return [flag for flag in interpreter_flags() if flag in _HIDING]
 
 
@@ -62,7 +64,8 @@ def worker_command(python: str | Sequence[str], connection: Path, *resources: st
     to calls.
 
     python: an interpreter, or the words of a command that acts as one.
-    resources: one word, what the worker holds (default: as the dispatcher's other workers).
+    resources: one word with the resources of the worker (default: as the dispatcher's other
+    workers).
     """
     *before, interpreter = [python] if isinstance(python, str) else python
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
@@ -73,8 +76,8 @@ def worker_command(python: str | Sequence[str], connection: Path, *resources: st
 def python_path(inherited: str) -> str:
     """Return the PYTHONPATH for a worker, given the caller's; empty if it needs none.
 
-    Relative entries are dropped: they would mean another folder there. The folder of this package
-    comes last, if the package is not installed but in a checkout, say.
+    Relative entries are dropped: the worker runs in another folder. The folder of this package
+    comes last, unless the package is installed.
     """
     entries = [entry for entry in inherited.split(os.pathsep) if Path(entry).is_absolute()]
     home = Path(__file__).resolve().parents[2]
@@ -122,8 +125,8 @@ CONTAINERS = "apptainer", "singularity"
 def container_words(name: str, value: object) -> tuple[str, ...]:
     """Return the words of the command that runs another one in an image, which is the last word.
 
-    value: an image, or all words, as ("apptainer", "exec", "--nv", "image.sif"). The path of an
-        image is made absolute: cluster tasks begin in another folder.
+    value: an image, or all words of the command, such as ("apptainer", "exec", "--nv",
+        "image.sif"). The path of an image is made absolute: cluster tasks begin in another folder.
     """
     words = command_words(name, value)
     if isinstance(value, str):
@@ -203,10 +206,10 @@ def launch_script(
     the batch system tells too late.
 
     path: the PYTHONPATH.
-    caller: the environment of the submitting process. It travels with the calls. The script only
-        has the variables that the dynamic linker needs when Python starts, and the names by which
-        the worker knows whose each variable is. With `environment` None all variables are the batch
-        system's.
+    caller: the environment of the submitting process. It travels with the calls. The script itself
+        has only the variables that the dynamic linker needs when Python starts, and the names by
+        which the worker tells its own variables from the caller's. With `environment` None all
+        variables are those of the batch system.
     first: shell lines that are run before everything else.
     more: further words of the command, for the shell.
     """

@@ -35,8 +35,8 @@ class InlineScheduler(Scheduler):
     """Runs each call in this very process and thread, one after the other, so that `pdb`, prints
     and profilers work.
 
-    Limits (`timeout=`, `WTime`, `Memory`) have no effect, and the first of each is warned of:
-    nothing can end a call in this very process, and a call in a debugger is not late.
+    Limits (`timeout=`, `WTime`, `Memory`) have no effect, and a warning says so at the first of
+    each kind: nothing can end a call in this very process, and a call in a debugger is not late.
     `ProcessScheduler(1)` enforces them.
 
     Args:
@@ -54,15 +54,15 @@ class InlineScheduler(Scheduler):
 
 def inner_scheduler() -> InlineScheduler:
     """Return the scheduler of calls inside a call that runs in its caller's own process, or in a
-    process that a call has forked. The first use in each worker is warned of.
+    process that a call has forked. At the first use in each worker a warning is logged.
     """
     return _inner_of(os.getpid())[0]
 
 
 @functools.cache
 def _inner_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
-    """Warn, unless another runner of this worker has; return the scheduler, and a socket whose name
-    marks the warning as given while this process lives.
+    """Return the scheduler, and a socket whose name marks the warning as given while this process
+    lives. Warn, unless another runner of this worker has warned.
 
     A name in the abstract namespace belongs to one process at a time, and needs no tidying up
     (unix(7)).
@@ -84,7 +84,9 @@ class NestedScheduler(Scheduler):
         return "<the scheduler of the call that runs here>"
 
     def close(self) -> None:
-        """Cancel the nested calls of this process that have not ended. It stays usable."""
+        """Cancel the nested calls of this process that have not ended. The scheduler remains
+        usable.
+        """
         if self._shared is not None:
             self._shared.close()
 
@@ -102,10 +104,11 @@ class RemoteScheduler(Scheduler):
         path: its connection file for clients.
         weight: this client's weight when clients take turns.
         max_calls, max_bytes: the most that this client may have open there; None is any number.
-        origin: the name under which the calls that it leaves pass to the next client, if any.
+        origin: the name of the named run whose next client inherits the calls that this client
+            leaves; empty if nobody does.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument has a wrong type or value.
     """
 
     def __init__(
@@ -129,7 +132,9 @@ class RemoteScheduler(Scheduler):
         """The objects that hold calls back."""
 
     def leaving_as(self, name: str) -> RemoteScheduler:
-        """Return a scheduler whose calls go on without this process, for the next of that name."""
+        """Return a scheduler whose calls go on without this process, for the next client with that
+        name.
+        """
         made = RemoteScheduler(
             self.path,
             weight=self.weight,
@@ -146,7 +151,7 @@ class HandStartedScheduler(Scheduler):
     (`gridengine dispatcher start NAME --scheduler none`, `gridengine worker NAME`).
 
     Args:
-        worker_resources: what a worker holds that does not say so itself (default: one core).
+        worker_resources: the resources of a worker that does not name its own (default: one core).
     """
 
     local = False
@@ -164,7 +169,7 @@ class HandStartedScheduler(Scheduler):
 
 
 class _NoLauncher(Launcher):
-    """Has no workers."""
+    """The launcher of a scheduler that starts no workers."""
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         raise _refusal()
@@ -173,10 +178,10 @@ class _NoLauncher(Launcher):
         return {}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """There are none to stop."""
+        """Do nothing: there are no workers to stop."""
 
     def close(self) -> None:
-        """There are none to stop."""
+        """Do nothing: there are no workers to stop."""
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         raise _refusal()

@@ -55,8 +55,9 @@ Rejected:
   handle may lie in a list, an attribute or a closure.
 - Naming shared objects by content. A digest takes longer than the copy; and a random name has one
   lifetime: it ends with the handle, or with the last call that needs it. Functions are named by
-  content, since equal functions come about all the time.
+  content, since equal functions are made again and again.
 - A digest of each array among arguments. To compare an array with its copy takes a fifth of the
-  time, and needs nothing when an array is first seen. Found changed once, it travels with each
-  call. A definition goes to all runners of a worker, which arrays used once should not pay for.
+  time of a digest, and costs nothing when an array is first seen. An array that was found changed
+  once travels with each call from then on. A definition goes to all runners of a worker; an array
+  that is used once should not cost that much.
 """

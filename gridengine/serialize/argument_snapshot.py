@@ -1,4 +1,5 @@
-"""A snapshot of a call's arguments at submit: arguments that may change are pickled at once.
+"""A snapshot of a call's arguments at the time of its submission: arguments that may change are
+pickled at once.
 
 Arguments that cannot change wait as they are. Workers import this module too, so it imports little.
 """
@@ -21,7 +22,7 @@ SHORT = 256
 
 
 class CallSnapshot:
-    """A call that was pickled at submit. It arrives as the call itself."""
+    """A call that was pickled when it was submitted. It arrives as the call itself."""
 
     __slots__ = ("payload", "references", "size")
 
@@ -37,8 +38,8 @@ class CallSnapshot:
 
 
 class HiddenArguments(list[Any]):
-    """Arguments that errors of the call do not show: its function shows them itself, in notes, or
-    they are gone.
+    """Arguments that errors of the call do not show, because the call's function shows them itself,
+    in notes, or because they are gone.
     """
 
     __slots__ = ()
@@ -74,8 +75,8 @@ def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
 def given_words(call: Any, form: int) -> str:
     """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2".
 
-    Hidden arguments give an empty text. So does a snapshot: it is not rebuilt for this, since the
-    call may have died of rebuilding it.
+    Hidden arguments give an empty text. So does a snapshot: it is not rebuilt for an error, since
+    rebuilding it may be what killed the call.
     """
     if type(call) is CallSnapshot or type(call) is HiddenArguments:
         return ""

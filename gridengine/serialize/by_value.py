@@ -128,7 +128,7 @@ class Pickler(pickle.Pickler):
 
     def _definitions(self, cls: type) -> list[Definition | Filled]:
         """Return the definitions of a class and of its bases. A base itself gets no definitions:
-        its definition comes with the class that inherits from it.
+        they come with the class that inherits from it.
 
         An object that must exist before the class is made (a metaclass) may lead back to the class.
         The class is then made and filled there: the same definitions are returned again.
@@ -208,7 +208,7 @@ class Pickler(pickle.Pickler):
         return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
 
     def _pickled_optional(self, obj: Any) -> OptionalObject | None:
-        """Pickle an object that may be left out, on its own; return None if it cannot be pickled or
+        """Pickle an object that may be left out, by itself; return None if it cannot be pickled or
         is large.
         """
         if self._is_optional:
@@ -295,8 +295,8 @@ def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> 
 
 
 def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Reduction:
-    """Return the name of the handle's object; on the way to the caller, who does not know that
-    name, the object itself.
+    """Return the name of the handle's object. On the way to the caller, which does not know that
+    name, return the object itself.
     """
     if pickler.for_caller:
         return shared_objects.identity, (handle.get(),)
@@ -361,7 +361,9 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
 
 @functools.cache
 def _dataclass_recipes() -> Mapping[type, Recipe]:
-    """Return recipes for the marks of `dataclasses`, each a single object: by name."""
+    """Return recipes that pickle the marks of `dataclasses` by name, because each is a single
+    object.
+    """
     import dataclasses  # here: few need it, and its import would delay every start
 
     return {

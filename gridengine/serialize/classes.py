@@ -59,8 +59,8 @@ def register_relatives(cls: type, relatives: Relatives) -> None:
 def _registrars(
     registrations: object, is_by_value: Callable[[type], bool]
 ) -> MutableMapping[type, list[type]]:
-    """Return, by each class of the script, the importable abstract classes that it was registered
-    with. This looks at all classes of the process, once for each number of registrations.
+    """Return, for each class of the script, the importable abstract classes with which it was
+    registered. This looks at all classes of the process, but only once after each new registration.
     """
     found: MutableMapping[type, list[type]] = weakref.WeakKeyDictionary()
     for one in _abstract_classes():
@@ -101,7 +101,7 @@ each member, and its virtual subclasses and bases (`ABC.register`).
 """
 
 RECENT_CLASSES = 100
-"""So many classes are kept alive for results that are still on their way."""
+"""This many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 SKELETON = ("__module__", "__slots__", "__orig_bases__", "__doc__")
 MADE_ANEW = frozenset({*SKELETON, "__qualname__", "__dict__", "__weakref__", "_abc_impl"})
@@ -110,7 +110,7 @@ ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__redu
 
 
 class Filled(NamedTuple):
-    """Follows the definitions of classes in a pickle: from here on the classes are filled."""
+    """Comes in a pickle after the definitions of classes: from there on the classes are filled."""
 
     classes: list[type]
 
@@ -222,8 +222,9 @@ def is_by_value(cls: type) -> bool:
 
 
 def home_of(cls: type) -> str | None:
-    """Return the module where a class is found whose `__module__` names another module, as with
-    pytest's `Skipped`; None if there is none. The class's functions tell where they were written.
+    """Return the module in which a class is found if its `__module__` names another module, as with
+    pytest's `Skipped`; None if there is no such module. The class's functions tell where they were
+    written.
     """
     function = next((one for one in vars(cls).values() if type(one) is types.FunctionType), None)
     home = getattr(function, "__module__", None)

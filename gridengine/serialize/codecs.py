@@ -32,7 +32,7 @@ class Codec(msgspec.Struct, frozen=True):
         """Return the items of a list of calls.
 
         Raises:
-            ValueError: the payload is no list in this form.
+            ValueError: the payload is not a list in this form.
         """
         items = self.decode(payload[0])
         if not isinstance(items, list):

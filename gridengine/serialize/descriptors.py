@@ -2,8 +2,8 @@
 
 The pickle has a name for each open file. The process that unpickles the name asks for a duplicate,
 as often as the call is run again. The duplicate that is held here goes with the last call that may
-ask. `multiprocessing` takes such objects apart, as when it starts a child process. Imported only
-where such an object is pickled.
+ask. `multiprocessing` takes such objects apart, just as it does for a child process that it starts.
+This module is imported only where such an object is pickled.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def encode(
         Exception: the object, or a part of it, cannot be pickled.
     """
     buffers: list[Buffer] = []
-    named: list[SharedObject] = []  # a callback that holds the pickler is a circle
+    named: list[SharedObject] = []  # a callback to the pickler would be a cycle
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
@@ -156,7 +156,9 @@ SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_
 
 @functools.cache
 def dill_recipes() -> Mapping[type, Recipe]:
-    """Return dill's recipes, but for those of locks and files, which would arrive as others."""
+    """Return dill's recipes, without those of locks and files, which would arrive as other locks
+    and files.
+    """
     import dill  # here: few need it, and its import would delay every start
 
     refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)

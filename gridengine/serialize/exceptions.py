@@ -48,8 +48,8 @@ def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, An
 
 
 def unpickled_members(error: BaseException) -> dict[str, Any]:
-    """Return the members that an exception's builtin base has and does not pickle: the name of an
-    `AttributeError`, say, but not its `obj`.
+    """Return the members that an exception's builtin base has and does not pickle, such as the name
+    in an `AttributeError`, but never its `obj`.
 
     A class with a `__setstate__` of its own gets none, since it may expect only its own state.
     """
@@ -167,8 +167,8 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
 
 
 def note_on(error: BaseException, notes: list[str]) -> None:
-    """Add notes to an exception, past its class: a frozen dataclass would refuse. Its present list
-    of notes is not changed, since another exception may have the same list.
+    """Add notes to an exception directly, even if its class would refuse, as a frozen dataclass
+    does. Its present list of notes is not changed, since another exception may have the same list.
     """
     present = error.__dict__.get("__notes__")
     error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
@@ -205,8 +205,8 @@ class PartialResults(list[Any]):
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return an exception's traceback as text, without the frames of this package that called the
-    user's code.
+    """Return an exception's traceback as text, without the frames of this package before the user's
+    code.
     """
     inner = users_frames(error)
     try:

@@ -80,8 +80,9 @@ def is_looked_up(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 
 
 def take_annotations_apart(make: Any) -> Any:
-    """Return the parts of a function that the compiler has made of annotations; only the bytes of
-    its code where they suffice. A function that a user has written is returned as it is.
+    """Return the parts of a compiler-made `__annotate__` function, from which another process can
+    make it again. If its code alone suffices, return only the bytes of the code. Return any other
+    function, such as one that a user has written, unchanged.
     """
     if type(make) is not types.FunctionType or (code := make.__code__).co_name != "__annotate__":
         return make
@@ -116,8 +117,8 @@ def _items(names: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
 def _without_class(
     closure: tuple[types.CellType, ...], code: types.CodeType, wanted: tuple[str, ...]
 ) -> tuple[Any, ...]:
-    """Return a closure in which the wanted attributes of the class stand in the place of its
-    cell.
+    """Return a closure in which the cell of the class is replaced by those attributes of the class
+    that are wanted.
     """
     if code.co_freevars == ONLY_CLASS:  # the usual case, made quick
         return (_items(closure[0].cell_contents, wanted),)
@@ -142,8 +143,8 @@ def _cells(closure: tuple[Any, ...]) -> tuple[types.CellType, ...]:
 
 
 def put_annotations_together(parts: Any, names: dict[str, Any]) -> Any:
-    """Make the function of these parts, with these global variables, to which the variables that it
-    names are added.
+    """Make an annotations' function of its parts. It shares these global variables; the variables
+    that it names are added to them.
     """
     if type(parts) is bytes:
         parts = parts, {}, {}, (), ({},)

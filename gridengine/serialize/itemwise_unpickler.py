@@ -65,7 +65,7 @@ def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
     `Unloadable` with the error.
 
     Raises:
-        Exception: this is no pickled list.
+        Exception: this is not a pickled list.
     """
     return _Unpickler(io.BytesIO(body), buffers=buffers).items()
 

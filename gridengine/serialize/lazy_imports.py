@@ -20,13 +20,13 @@ def reduction(lazy: object) -> Any:
 
 
 def path_of(lazy: object) -> str:
-    """Return the path that it imports, as `package.module` or `module.function`."""
+    """Return the path that a lazy import imports, such as `package.module` or `module.function`."""
     return repr(lazy).split("'")[1]  # nothing else has the path
 
 
 def is_member(lazy: object) -> bool:
-    """Return whether it stands for the end of its path (`from xml import dom`), not for the
-    beginning (`import xml.dom`). Only then it refers to another lazy import.
+    """Return whether a lazy import stands for the end of its path (`from xml import dom`), not for
+    the beginning (`import xml.dom`). Only then it refers to another lazy import.
     """
     return any(type(one) is LAZY for one in gc.get_referents(lazy))
 

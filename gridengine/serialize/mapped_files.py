@@ -21,8 +21,8 @@ def _numpy() -> Any:
 
 
 def reduction(array: Any) -> Any:
-    """Return the file of an array and the array's place in the file; `NotImplemented` for an array
-    that cannot be written to, or that has no file, as the sum of two.
+    """Return the file of an array and the array's place in the file. Return `NotImplemented` for an
+    array that cannot be written to, or that has no file, such as the sum of two arrays.
     """
     mapping: Any = getattr(array, "_mmap", None)
     if (

@@ -96,7 +96,7 @@ def numbers(references: Iterable[Reference]) -> tuple[int, ...]:
 
 
 def can_go_on(payload: Payload, values: int) -> bool:
-    """Return whether the payload of a value can be forwarded as it is; `values` is the number of
+    """Return whether the payload of a value can be forwarded unchanged; `values` is the number of
     values in that payload. If not, the caller has to pickle the value again.
     """
     is_alone = values == 1 or size_of(payload) <= MOST_BESIDE
@@ -104,15 +104,15 @@ def can_go_on(payload: Payload, values: int) -> bool:
 
 
 class ResultHolder:
-    """The base of objects that are no futures and yet stand for a result: calls that are given one
-    get the result.
+    """The base of objects that are not futures and yet stand for a result: calls that get such an
+    object as an argument get the result.
     """
 
     __slots__ = ()
 
     def _find_source(self) -> tuple[Any, Any] | None:
-        """Return the object that the result is known by, the same each time, and the source of the
-        result. None: the object is pickled like others.
+        """Return the object by which the result is known, the same each time, and the source of the
+        result. Return None if the object is to be pickled like any other.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Large buffers in memory that several processes map, so that a machine holds each once.
 
 A block is memory without a name (`memfd_create(2)`). Processes of the same user can map it by its
-owner's `/proc/PID/fd` for as long as the owner has it open. What they have mapped then stays, even
+owner's `/proc/PID/fd` for as long as the owner has it open. Their mappings then stay, even
 after the owner has ended.
 """
 
@@ -37,7 +37,7 @@ MOST_BLOCKS = 200
 processes that need them, like other buffers.
 """
 IDLE_BYTES = 16_000_000
-"""So many bytes of functions that no call uses are kept. A larger function is released at once, so
+"""Unused functions are kept up to this many bytes. A larger function is released at once, so
 there is little use in recognizing it later.
 """
 _ALIGNMENT = 64

@@ -1,9 +1,9 @@
 """Objects that many calls use: shared by `share`, or large arrays that arguments repeat.
 
-Wherever a handle (`Shared`) lies in what is handed in, only the object's name is pickled, and the
-payload lists the objects that it needs. Workers are sent a shared object as they are sent a
-function: once, by name, until a message has them forget it. A runner that unpickles the name gets
-the object, loaded once in each process.
+Wherever a handle (`Shared`) lies in an object that is handed in, only the shared object's name is
+pickled, and the payload lists the shared objects that it needs. A worker is sent a shared object as
+it is sent a function: once, by name, until a message has the worker forget it. A runner that
+unpickles the name gets the object, loaded once in each process.
 
 `RepeatedArrays` does the same for a large array that calls of one map are given again. A caller may
 fill an array anew between two calls. So an array is known by the place of its data, and by its
@@ -244,8 +244,8 @@ def find(name: bytes) -> Any:
 
 
 def buffers_of(name: bytes) -> Payload:
-    """Return the bare buffers that a name stands for. No other process sees what is written to
-    mapped buffers.
+    """Return the bare buffers that a name stands for. A process that writes to mapped buffers
+    changes only its own copy.
 
     Raises:
         LookupError: the buffers have been released.
@@ -276,7 +276,9 @@ def _no_descriptor(name: bytes) -> int:
 
 
 def identity(obj: Any) -> Any:
-    """Return the object. By this function a handle travels to the caller as its object."""
+    """Return the object. A handle that travels to the caller calls this function there, and so
+    arrives as its object.
+    """
     return obj
 
 
@@ -285,7 +287,7 @@ HELD_BYTES = 256_000_000
 even if they have more.
 """
 _COMPARED_BYTES = 64 * 1024
-"""So many bytes are compared at a time: they stay in the processor's cache."""
+"""This many bytes are compared at a time: they stay in the processor's cache."""
 
 
 class _Known(Struct, eq=False):
@@ -345,7 +347,8 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
             known = self._known.get(key)
             if known is not None and known.shared is not None:
                 size += key[1]
-                # Arrays of the present calls stay: else calls of two would copy both each time.
+                # Arrays of the present calls stay: otherwise calls with two arrays would copy both
+                # each time.
                 is_old = size > max(HELD_BYTES, key[1])
                 if is_old and shared_object_of(known.shared) not in beside:
                     known.shared = None

@@ -62,9 +62,7 @@ _made_by: Callable[..., Any] = functools.partial
 
 
 def _options(variable: Any) -> dict[str, Any]:
-    """Return the keywords of a variable's constructor, as far as this Python has them, but for the
-    default.
-    """
+    """Return the keywords of a variable's constructor that this Python has, except the default."""
     return {
         name: True
         for name in ("covariant", "contravariant", "infer_variance")
@@ -158,7 +156,7 @@ def _reduce_alias(pickler: Any, alias: Any) -> Any:
 
 
 def _headings(parameters: tuple[Any, ...]) -> str:
-    """Return the source of an alias's variables."""
+    """Return the source of the list of an alias's type variables, such as `[T, *Ts]`."""
     stars = {typing.TypeVar: "", typing.TypeVarTuple: "*", typing.ParamSpec: "**"}
     written = [stars[type(one)] + one.__name__ for one in parameters]
     return f"[{', '.join(written)}]" if written else ""

@@ -91,8 +91,8 @@ def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return the cause to show beside a text that has this error's text: the error, if it was
-    raised outside of this package, since its traceback says where; else None.
+    """Return the error if it was raised outside of this package, so that its traceback can be shown
+    beside a text that quotes it; else None.
     """
     frames = users_frames(error)
     while frames is not None and frames.tb_next is not None:
@@ -196,7 +196,9 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
 
 
 def _named(obj: Any) -> tuple[str, str] | None:
-    """Return the remedies for an object, if its class or `_REMEDIES` has some."""
+    """Return the remedies for an object, one on the way to a call and one on the way back, if its
+    class or `_REMEDIES` has some.
+    """
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
     if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
         own = "await it, and give the result", "await it, and return the result"
@@ -204,7 +206,7 @@ def _named(obj: Any) -> tuple[str, str] | None:
 
 
 def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:
-    """Return the remedy; None if the error names it, or comes from the user's own code."""
+    """Return the remedy; None if the error already names it, or comes from the user's own code."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply; hand it over as a flat list of its parts, say"
     if (known := _named(obj)) is not None:
@@ -285,7 +287,7 @@ def name_of(obj: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text, even if the text of a user's class cannot be had."""
+    """Return an error's type and text, even if a user's class cannot give its text."""
     try:
         return f"{type(error).__qualname__}: {error}"
     except Exception as failure:

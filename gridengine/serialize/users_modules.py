@@ -1,8 +1,9 @@
-"""The modules that user code sees: a runner's `__main__`, and which of the user's own have changed.
+"""The modules that user code sees: a runner's `__main__`, and which of the user's own modules have
+changed.
 
-A runner's `__main__` offers by name what came by value from its caller's `__main__`. `pickle` and
-`multiprocessing` look there: a call saves an object whose class is of the script, or has a function
-of the script run by processes that it forks.
+A runner's `__main__` offers by name the objects that came by value from its caller's `__main__`.
+`pickle` and `multiprocessing` look there, for example when a call saves an object whose class is of
+the script, or lets processes that it forks run a function of the script.
 
 `OwnModules` notices that one of the caller's own modules has been reloaded, or that its file was
 edited, since the last check. Packages of the environment and the standard library are not among
@@ -29,9 +30,9 @@ class CallersMain(types.ModuleType):
     """Stands in for the caller's `__main__`. Each function finds the names that came with it and
     with its arguments.
 
-    While this process starts children that are not its forks, there are no names: such children
-    know none. `multiprocessing.Pool` would start one after the other, and each would end by an
-    unknown name.
+    While this process starts children that are not its forks, no names are offered: such children
+    know none of them. A `multiprocessing.Pool` would start one child after another, and each would
+    end at an unknown name.
     """
 
     __slots__ = ("_gridengine_current", "_gridengine_names")

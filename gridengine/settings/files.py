@@ -1,7 +1,6 @@
-"""The user's and the project's settings files: which are trusted, and what their lines say.
+"""The user's and the project's settings files: which are trusted, and the settings in them.
 
-Open files only if nobody but this user or root can have written them, or put them where they
-are.
+A file is opened only if nobody but this user or root can have written it, or put it where it is.
 
 Anything else in a shared folder (a pipe, a link, an unreadable file) is looked at and not opened.
 """
@@ -63,8 +62,8 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
 
 
 def _read(path: Path) -> str | None:
-    """Return a file's text; None when there is no file, or when it is not trusted: its words become
-    options of submissions.
+    """Return a file's text. Return None if there is no file, or if it is not trusted, because its
+    words become options of submissions.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -93,7 +92,9 @@ def _read(path: Path) -> str | None:
             f"cannot read the settings in {path}: {said}", hint=hint
         ) from error
     if len(content) > MOST_BYTES:
-        raise ConfigurationError(f"{path} is no settings file: it has more than {MOST_BYTES} bytes")
+        raise ConfigurationError(
+            f"{path} is not a settings file: it has more than {MOST_BYTES} bytes"
+        )
     return text
 
 
@@ -114,7 +115,7 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
     """Return the settings of a settings file, by full names.
 
     Raises:
-        ConfigurationError: the text is no TOML, or a key or a value is wrong; the text names the
+        ConfigurationError: the text is not TOML, or a key or a value is wrong; the text names the
         line, and the hint a similar key.
     """
     import tomllib

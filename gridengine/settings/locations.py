@@ -15,8 +15,8 @@ PREFIX = "GRIDENGINE_"
 
 
 def any_said(environment: Mapping[str, str]) -> bool:
-    """Return whether a file or the environment may have a setting. Usually there is none, and
-    start-up is faster without reading them.
+    """Return whether a file or the environment may have a setting. Usually none has, and then
+    start-up skips reading them.
     """
     if any(name.startswith(PREFIX) for name in environment):
         return True

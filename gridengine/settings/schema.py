@@ -1,5 +1,5 @@
-"""Define every setting (name, type, default), and convert and check given values. docs/settings.md
-says what each means; a test checks that it names all.
+"""The definition of each setting (name, type, default), and the checks and conversions of given
+values. docs/settings.md says what each means; a test checks that it names all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Ports: TypeAlias = Annotated[
     str,
-    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
+    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, such as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[
@@ -62,6 +62,7 @@ class GridEngineSite(Struct, frozen=True):
 
     queue: Line = ""
     parallel_environment: Line = ""
+    mpi_environment: Line = ""
     memory: Line = "h_vmem"
     memory_per_slot: Switch = True
     gpus: Line = "-l gpu={n}"
@@ -141,14 +142,14 @@ class Settings(Struct, frozen=True):
         """The ports in `ports`; an empty range when any port will do.
 
         Raises:
-            ConfigurationError: `ports` is no range of ports.
+            ConfigurationError: `ports` is not a range of ports.
         """
         if not self.ports:
             return range(0)
         first, last = map(int, self.ports.split("-"))
         if not 0 < first <= last < 1 << 16:
             raise ConfigurationError(
-                f"ports={self.ports!r} is no range of ports: the first is 1 at least, the last "
+                f"ports={self.ports!r} is not a range of ports: the first is 1 at least, the last "
                 "65535 at most, and not before the first"
             )
         return range(first, last + 1)

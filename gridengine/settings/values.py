@@ -69,15 +69,15 @@ def said_by(name: str) -> str:
 
 def said_in(words: str, prefix: str) -> str:
     """Return, for the end of an error's text, the settings with this prefix whose values occur in
-    `words`, and the source of each; empty when there is none, or the settings cannot be read any
-    more.
+    `words`, and the source of each. Empty when there is none, or when the settings can no longer be
+    read.
     """
     try:
         said = _said(os.environ)
     except ConfigurationError:
         said = {}
     found = [
-        f"{name} = {value!r} is said by {one.by}"
+        f"{name} = {value!r} is set by {one.by}"
         for name, one in said.items()
         if name.startswith(prefix)
         for value in (one.value.values() if isinstance(one.value, Mapping) else [one.value])
@@ -92,7 +92,7 @@ def _stands_in(words: str, start: str, brace: str) -> bool:
 
 
 def _said(environment: Mapping[str, str]) -> dict[str, Setting]:
-    """Return all settings that differ from the defaults' source."""
+    """Return all settings that a file or the environment sets."""
     return {
         name: one
         for layer in (*read_files(environment), from_environment(environment))
@@ -105,8 +105,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
     be set in a file.
 
     Raises:
-        ConfigurationError: a value has not its setting's type, or a number is not positive; or a
-        variable with our prefix is no setting.
+        ConfigurationError: a value does not fit its setting's type, or a number is not positive; or
+            a
+        variable with our prefix is not a setting.
     """
     said = [name for name in environment if name.startswith(PREFIX)]
     if not said:
@@ -124,7 +125,8 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
                 word.lower(), setting_types(), lambda name: PREFIX + name.replace(".", "_").upper()
             )
             raise ConfigurationError(
-                f"{variable} is no setting's variable", hint=f"unset it, or correct it: {hint}"
+                f"{variable} is not the variable of a setting",
+                hint=f"unset it, or correct it: {hint}",
             )
     return found
 
@@ -132,7 +134,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
 def _parsed(variable: str, kind: Any, text: str) -> Any:
     if kind is Names:
         raise ConfigurationError(
-            f"{variable} cannot be said in the environment", hint="write it into a settings file"
+            f"{variable} cannot be set in the environment", hint="write it into a settings file"
         )
     try:
         return from_text(text, kind)

@@ -1,12 +1,12 @@
-"""What a dispatcher tells of itself, as plain data and words: no decision, no I/O.
+"""A dispatcher's reports on itself, as plain data and words: no decision, no I/O.
 
     core --records--> watch_events, run_log, figures       while calls run
     dispatcher/status_views --makes--> rows                only on request
     watching, cli, page, api --read--> rows, snapshot      in any process
 
 `snapshot` holds the counts that the dispatcher's own process reads after each event. `rows` holds
-what watchers are sent: a `Status` with its samples of workers, runs and failures, and the graph.
-`watch_events` records what happens while somebody follows; `run_log` has the lines of the log;
+the data that watchers are sent: a `Status` with its samples of workers, runs and failures, and the
+graph. `watch_events` records events while somebody follows; `run_log` has the lines of the log;
 `figures` measures how long calls take and how much memory they use.
 
 **Below the core.** The core records events and measures calls as it handles them, so this room

@@ -12,23 +12,24 @@ from gridengine.wire.messages import RunnerFigures
 from gridengine.wire.records import record
 
 QUICK_SECONDS = 1e-3
-"""Of calls that take less it is not noted how long each took, which would cost as much as they."""
+"""The durations of calls that take less are not noted: that would cost as much as the calls."""
 _STEPS, _LEAST, _MOST = 4, -40, 96
-"""Durations are told apart by so many steps for each power of two, of which these are the first and
-the last: from a millisecond to half a year.
+"""Durations are counted in `_STEPS` steps for each power of two, from step `_LEAST` (a millisecond)
+to step `_MOST` (half a year).
 """
 _BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
-"""Up to how many seconds each of them is; the last is of all that take longer, too."""
+"""The upper bound of each step in seconds; the last step has all longer calls too."""
 
 
 @record
 class FunctionCounts:
-    """What became of the calls of functions of one name since the dispatcher began.
+    """Counts of the calls of functions of one name, since the dispatcher began.
 
-    `calls` were measured and took `seconds`; `lasting` counts, by steps of duration, those that
-    were not quick. `unsettled` ones are left, `running` ones at workers. `peak_memory` was seen at
-    most, `asked_memory` asked for at most, in bytes; by `grown_memory` bytes a process grew from
-    call to call.
+    calls, seconds: how many calls were measured, and how long they took together.
+    lasting: how many of them were not quick, by steps of duration.
+    unsettled, running: how many are left, and how many of these workers have.
+    peak_memory, asked_memory: the most that was seen and that was requested, in bytes.
+    grown_memory: by how many bytes a process grew from call to call.
     """
 
     name: str = ""
@@ -60,8 +61,8 @@ class FunctionCounts:
         return [(bound, count) for bound, count in found if count]
 
     def quantile(self, part: float) -> float | None:
-        """Return the duration that this part of the calls took at most, to a tenth; None if
-        unknown.
+        """Return the duration in seconds that this part of the calls (0.95, say) did not exceed, to
+        a tenth; None if unknown.
         """
         if not self.calls:
             return None
@@ -79,9 +80,9 @@ MOST_SAMPLED = 2000
 
 
 class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended: the id and words of the first (as in `RunStatus`), where they
-    ran, when they ended, and how long they took together. `failed`: the attempt of the only one
-    failed.
+    """Calls of a run that have ended: the id and name of the first (as in `RunStatus`), where they
+    ran, when they ended, and how long they took together. `failed`: there was one call, and its
+    attempt failed.
     """
 
     id: str
@@ -98,8 +99,8 @@ class EndedCall(Struct, frozen=True, gc=False):
 
 
 class CallSample:
-    """An even sample of ended calls that were not quick: each `every`-th, a number that doubles
-    when there are too many.
+    """An even sample of ended calls that were not quick: every `every`-th call. When there are too
+    many, half of them are dropped and `every` doubles.
     """
 
     __slots__ = ("calls", "every", "left_out")
@@ -110,7 +111,7 @@ class CallSample:
         self.calls: list[EndedCall] = []
 
     def add(self, one: EndedCall) -> None:
-        """Keep this one."""
+        """Add a call."""
         self.left_out = 0
         self.calls.append(one)
         if len(self.calls) >= MOST_SAMPLED:
@@ -119,15 +120,15 @@ class CallSample:
 
 
 CALLS = 5
-"""So many calls of a process are compared with as many before."""
+"""This many calls of a process are compared with as many of its first calls."""
 GROWN = 1.5
 LEAST_BYTES = 50_000_000
-"""By how much a process's memory must have grown to be told of: what is less is in the noise."""
+"""Growth of a process by less than this is taken for noise."""
 
 
 class Growth(Struct):
-    """The memory of a process over its measured calls: the most in the first ones, and each of the
-    last ones. `call` is the last of these.
+    """The memory of a process over its measured calls: the most in the first calls, and the memory
+    in each of the last ones. `call` is the last call.
     """
 
     call: tuple[int, int] = (0, 0)
@@ -137,9 +138,9 @@ class Growth(Struct):
 
     def note(self, call: tuple[int, int], memory: int) -> int:
         """Note a measurement of a call. Return by how many bytes all of the last calls exceed the
-        first ones, or 0 if that is no leak.
+        first ones; 0 if that is too little to be a leak.
         """
-        if call == self.call:  # the last that is measured of a call says most of what it leaves
+        if call == self.call:  # the last measurement in a call says most about what it leaves
             self.last[-1] = memory
         else:
             self.call, self.calls = call, self.calls + 1

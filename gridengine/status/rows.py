@@ -1,7 +1,9 @@
-"""The status of a dispatcher, as watchers are sent it: plain data that become JSON.
+"""The status of a dispatcher in the form in which watchers are sent it: plain data that become
+JSON.
 
 Times are seconds. The time of an event is given as seconds ago, since only the dispatcher's process
-knows its clock. Where there is much of a kind, there is a sample, and the whole number beside it.
+knows its clock. Where there are many rows of a kind, the status has a sample of them and their
+number.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 class FunctionStatus(Struct, frozen=True):
     """The calls of functions of one name, since the dispatcher began.
 
-    done, failed, retried: calls that ended with a value, or otherwise; attempts that another
-    followed. waiting, running: calls that no worker has yet, also for want of results; calls that
-    one has. mean_seconds, p95_seconds: how long one took, and all but 5 % at most, None while none
-    has ended; quicker ones count as a millisecond. peak_memory, asked_memory: the most that a
-    process had, and that a call asked for, in bytes, 0 if unknown. grown_memory: by how many bytes
-    a process grew from call to call. histogram: (upper bound in seconds, calls) for calls over a
-    millisecond.
+    done, failed: calls that ended with a value, or otherwise. retried: attempts that another
+        followed.
+    waiting: calls that no worker has yet, including those that lack results. running: calls that a
+        worker has.
+    mean_seconds: how long one took on average; None while none has ended.
+    p95_seconds: the time that 95 % of the calls did not exceed; calls under a millisecond count as
+    one. peak_memory, asked_memory: the most that a process had and that a call requested, in bytes;
+    0 if
+        unknown.
+    grown_memory: by how many bytes a process grew from call to call.
+    histogram: (upper bound in seconds, calls) for calls over a millisecond.
     """
 
     name: str
@@ -48,9 +54,13 @@ class FunctionStatus(Struct, frozen=True):
 
 
 class QueueStatus(Struct, frozen=True):
-    """The calls of one demand: how many wait, how many workers have, and for how many there are
-    slots. `launches`: by whom workers for them are requested. `command`: if no worker holds them
-    and somebody has to start one by hand, the command for that, or empty; else None.
+    """The calls of one demand.
+
+    waiting, running: how many wait, and how many workers have.
+    slots: how many of them may run at a time on the connected workers.
+    launches: the request of the workers that are launched for them, see `LaunchStatus.request`.
+    command: if no worker can hold them and somebody must start one by hand, the command for that,
+        or empty if there is none; else None.
     """
 
     request: str
@@ -62,19 +72,20 @@ class QueueStatus(Struct, frozen=True):
 
 
 class LaunchStatus(Struct, frozen=True):
-    """The workers for one request: those there are, and those that were asked for.
+    """The workers for one request: those that are connected, and those that are requested.
 
-    request, label: what they hold, and the calls they were last asked for.
-    workers, idle: how many are connected, and of them have nothing to do.
-    requested: how many the scheduler was asked for and has not answered.
-    queued, starting: of those that it has launched, how many wait in its queue, and how many run
-        and have not connected yet.
-    job, job_state, job_seconds, log: the first of them, as the batch system calls it, its state,
-        for how long it has been known, and its log.
-    reason: what keeps them from starting, in the batch system's words. unanswered: what keeps one
-        that runs from connecting, in its own.
-    failures: how many in a row ended before they connected. held_back_seconds: for how long no more
-        are asked for, since something went wrong.
+    request, label: the resources of each, and the name of the calls for which workers were last
+        requested.
+    workers, idle: how many are connected, and how many of these have nothing to do.
+    requested: how many the scheduler was asked for without having answered yet.
+    queued, starting: of the launched workers, how many wait in the batch system's queue, and how
+        many run without having connected yet.
+    job, job_state, job_seconds, log: the first of those that have not connected: its name and state
+        in the batch system, for how long it has been known, and its log.
+    reason: why they do not start, in the batch system's words.
+    unanswered: why a running one does not connect, in its own words.
+    failures: how many in a row ended before they connected.
+    held_back_seconds: for how long no more are requested, because something went wrong.
     waited_seconds: for how long calls have waited while there was no worker.
     """
 
@@ -99,19 +110,23 @@ class LaunchStatus(Struct, frozen=True):
 class WorkerStatus(Struct, frozen=True):
     """A connected worker.
 
-    id: unique among them. job, log: as the batch system has it; empty on this machine. phase:
-    `idle`, `busy`, `silent`, `stopping`. since_seconds, heard_seconds: how long ago it connected,
-    and was heard last. left_seconds: after how long it leaves, None without a limit. slots, taken:
-    how many calls it runs at a time, and was assigned in its life. running, queued, waiting: calls
-    that its runners are at, that wait for a runner, and that wait for their children. request: what
-    it was requested with.
-
-    load, memory, runners: the machine's load, the bytes of the agent and its runners, and their
-    number; None until it has said so. processor: how many processors its runners used in their last
-    seconds, without the programs that calls start; None until it has said so, and while there are
-    very many. agent_processor: the same of the agent; None where it is part of the dispatcher's
-    process. clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to
-    some tenths. suspended: whether the scheduler says that its job, or its process, is suspended.
+    id: unique among workers.
+    job, log: its name in the batch system and its log; empty on the dispatcher's machine.
+    phase: `idle`, `busy`, `silent` or `stopping`.
+    since_seconds, heard_seconds: how long ago it connected, and when it was last heard.
+    left_seconds: after how long it leaves; None without a limit.
+    slots, taken: how many calls it runs at a time, and how many it was assigned in its life.
+    running, queued, waiting: calls that its runners run, that wait for a runner, and that wait for
+        their nested calls.
+    request: the resources that were requested for it.
+    load, memory, runners: the load of its machine, the bytes of its agent and runners, and the
+        number of runners; None until it has reported them.
+    processor: how many processors its runners used in the last seconds, without programs that calls
+        start; None until it has reported that, and while there are very many runners.
+    agent_processor: the same for its agent; None if the agent is part of the dispatcher's process.
+    clock_ahead: by how many seconds the clock of its machine is ahead of the dispatcher's, to some
+        tenths.
+    suspended: whether the scheduler says that its job, or its process, is suspended.
     """
 
     id: str
@@ -141,12 +156,17 @@ class WorkerStatus(Struct, frozen=True):
 class RunStatus(Struct, frozen=True):
     """Calls of a task that a worker has.
 
-    id: the task's number, and the first unsettled call. call: what people call that. calls: how
-    many are unsettled. seconds: since the last of them ended, or they were assigned. attempt,
-    attempts: which attempt it is, of how many. limit: the seconds that each may take, or None.
-    late: they take longer than expected. waits: for their children. history: how earlier attempts
-    ended. arguments: the pickled calls, if short, and the call's place among them. memory: the
-    bytes of its process; 0 if unknown.
+    id: the task's number, and the index of the first unsettled call.
+    call: the name of that call for people.
+    calls: how many calls are unsettled.
+    seconds: since the last call ended, or since the calls were assigned.
+    attempt, attempts: the number of this attempt, and how many there may be.
+    limit: the seconds that each call may take, or None.
+    late: whether the calls take longer than expected. waits: whether they wait for their nested
+        calls.
+    history: how earlier attempts ended.
+    arguments, place: the pickled calls, if they are short, and the index of the call in them.
+    memory: the bytes of the process that runs them; 0 if unknown.
     """
 
     id: str
@@ -173,9 +193,10 @@ class RunStatus(Struct, frozen=True):
 class FailureStatus(Struct, frozen=True):
     """Calls that ended without a value.
 
-    error, hint: the kind of error with its words, and what to try, if the dispatcher knows them;
-    else `exception` is the beginning of the pickled one. seconds_ago, seconds: when it ended, and
-    how long its last attempt took. cancelled: somebody ended it.
+    error, hint: the kind of error with its words, and the remedy, if the dispatcher knows them.
+        Otherwise `exception` is the beginning of the pickled exception.
+    seconds_ago: how long ago the calls ended. seconds: how long their last attempt took.
+    cancelled: whether somebody ended them.
     """
 
     id: str
@@ -200,12 +221,13 @@ class FailureStatus(Struct, frozen=True):
 
 
 class CallStatus(Struct, frozen=True):
-    """One unsettled call, or one of a task that has unsettled calls.
+    """One unsettled call, or a settled call of a task that has unsettled ones.
 
-    state: `waiting` in a queue or for `missing` results, `running`, or `ended`. since_seconds:
-    since it was submitted. request, waiting: what it asks for, and how many calls wait for the
-    same. attempts: how many it may have. history: how the ended ones did. arguments, place, form:
-    see `RunStatus`.
+    state: `waiting` in a queue, or for `missing` results; `running`; or `ended`.
+    since_seconds: since its submission.
+    request, waiting: the resources that it requests, and how many calls wait for the same.
+    attempts: how many attempts it may have. history: how the earlier ones ended.
+    arguments, place, form: see `RunStatus`.
     """
 
     id: str
@@ -224,8 +246,8 @@ class CallStatus(Struct, frozen=True):
 
 
 class FileFault(Struct, frozen=True):
-    """A file or folder of a dispatcher or run that cannot be written: why, and what is lost by
-    that.
+    """A file or folder of a dispatcher or run that cannot be written, why it cannot, and what is
+    lost.
     """
 
     path: str
@@ -236,20 +258,24 @@ class FileFault(Struct, frozen=True):
 class Status(Struct, frozen=True):
     """A dispatcher's core at one moment.
 
-    elapsed_seconds: since it began. left_seconds: an estimate of when all calls will have ended,
-        None while nothing is known.
-    waiting, running, done, failed, retried: calls, as in `Snapshot`. blocked: all that is open
-        needs results that no call of this dispatcher makes.
-    statuses: workers by what they do, as in `Snapshot`. submitters: who has calls here.
-    max_workers, slots: how many workers it starts at most, and how many calls each runs at a time;
-        where they are `local`, all processes of this machine are one worker's.
-    workers, runs, failures: samples, of `worker_count`, `run_count` (those that wait at workers
-        included) and `failed`. worker_slots: how many calls all workers that are heard of run at a
-        time.
-    faults: what cannot be written at this moment, as its process and who asks know of it.
-    allocation: the cores of the batch job that its process runs in, in words; empty in none.
-    events: what has happened since who follows was told last, in order; of much of one kind at a
-        time a sample. left_out: by kind, how many more calls or workers it has happened to.
+    elapsed_seconds: since the dispatcher began.
+    left_seconds: an estimate of when all calls will have ended; None while nothing is known.
+    waiting, running, done, failed, retried: numbers of calls, as in `Snapshot`.
+    blocked: whether all open calls need results that no call of this dispatcher makes.
+    statuses: numbers of workers by their state, as in `Snapshot`.
+    submitters: how many submitters have open tasks.
+    max_workers, slots: the most workers at a time, and how many calls each runs at a time. With
+        `local`, all processes of this machine are one worker's.
+    workers, runs, failures: samples. `worker_count`, `run_count` (including runs that wait at
+        workers) and `failed` are the whole numbers.
+    worker_slots: how many calls all workers that are not silent run at a time.
+    faults: the files that cannot be written now, as far as the dispatcher's process and its watcher
+        know.
+    allocation: the cores of the batch job in which the dispatcher's process runs, in words; empty
+        outside of a job.
+    events: the events since a follower was last told, in order; of many events of one kind a
+        sample.
+    left_out: by kind, how many more calls or workers had such an event.
     """
 
     elapsed_seconds: float = 0.0
@@ -287,14 +313,14 @@ class Status(Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The scheduler's `max_workers=`, as its user has said it: of local processes how many run
-        calls at a time.
+        """The number that the user may set as `max_workers=`. For local processes it is the number
+        of calls that run at a time.
         """
         return self.max_workers * self.slots if self.local else self.max_workers
 
     @property
     def worker_words(self) -> str:
-        """How many workers there are, and may be."""
+        """The number of workers, and of how many there may be, in words."""
         if not self.max_workers:
             return f"{self.worker_count:,} started by hand"
         most = f", max_workers={self.room} here" if self.local else f" of at most {self.room:,}"
@@ -329,7 +355,7 @@ def _row(one: FunctionStatus) -> list[object]:
 
 
 def merged(before: Status, after: Status) -> Status:
-    """Return the later status with the last events and all left-out counts of both."""
+    """Return the later status, with the latest events and the left-out counts of both."""
     passed = after.elapsed_seconds - before.elapsed_seconds
     events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
     events += after.events
@@ -342,9 +368,10 @@ def merged(before: Status, after: Status) -> Status:
 class GraphNode(Struct, frozen=True):
     """A task that needs others' results, or whose result others need.
 
-    id: its number, with the place of its first call. call: how people call that. state: `missing`
-    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
-    results it needs.
+    id: its number, with the place of its first call.
+    call: the name of that call for people.
+    state: `missing` (inputs), `waiting` (for a worker), or `running`.
+    after: the ids of the unfinished tasks whose results it needs.
     """
 
     id: str
@@ -365,8 +392,8 @@ class GraphFunction(Struct, frozen=True):
 
 
 class GraphStatus(Struct, frozen=True):
-    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
-    looked_at, tasks: how many of all tasks this is about.
+    """The unfinished tasks of a graph: one by one, unless there are too many, and by function. Of
+    all `tasks`, the first `looked_at` are described.
     """
 
     nodes: Sequence[GraphNode] = ()
@@ -377,6 +404,6 @@ class GraphStatus(Struct, frozen=True):
 
 
 def request_words(resources: Resource | None) -> str:
-    """Return resources as people write them; empty for none."""
+    """Return resources in the form in which people write them; empty for none."""
     words = "" if resources is None else safe_repr(resources)
     return "" if words == "ZERO" else words

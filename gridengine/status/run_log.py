@@ -1,5 +1,5 @@
-"""The lines that the log has of a run. Of many lines of one kind at a time some are written, and
-the others are counted.
+"""The lines that the log has of a run. If too many lines of one kind come at a time, the rest are
+counted instead of written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from gridengine.status.watch_events import (
 from gridengine.wire.messages import Hello
 
 MOST_LINES, BULK_SECONDS = 5, 10.0
-"""How many lines of one kind there are at most in so many seconds; the others are counted."""
+"""Within `BULK_SECONDS`, `MOST_LINES` lines of one kind are written; others are only counted."""
 FIGURES_SECONDS = 10.0
-"""For how long calls must have run for their figures to be told before the end."""
+"""The figures of calls are logged at their end if the calls ran for at least this long."""
 
 
 class Tally(Struct):
-    """The lines of one kind since `since`: how many were told and left out."""
+    """The lines of one kind since `since`: how many were written, and how many left out."""
 
     since: float = -math.inf
     told: int = 0
@@ -41,7 +41,7 @@ class RunLog(Struct):
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     figures: tuple[int, int, int] = (0, 0, 0)
-    """How many calls were done, failed and run again when figures were last told."""
+    """How many calls were done, had failed and had run again when figures were last logged."""
     busy_since: float | None = None
     busy_seconds: float = 0.0
     connected_workers: int = 0
@@ -57,7 +57,7 @@ class RunLog(Struct):
             self.events.note(WatchEvent(kind, count, **facts))  # type: ignore[arg-type]
 
     def launched(self, handles: Sequence[Handle], asked: str, label: str, now: float) -> list[str]:
-        """Say what was submitted to the scheduler, and for which calls."""
+        """Return the line that says which workers were requested, and for which calls."""
         if not handles:
             return []
         kind, job = (QUEUED, handles[0].id) if handles[0].log else (RUNNING, "")
@@ -68,8 +68,9 @@ class RunLog(Struct):
         return self._line("launch request", f"launched {text}", now)
 
     def connected(self, hello: Hello, job: str, after: float | None, now: float) -> list[str]:
-        """Count a worker that has connected, so many seconds `after` its launch. Say so of the
-        first worker, and of each later one that is alone: of the others `after` is None.
+        """Count a worker that has connected `after` this many seconds since its launch. Return a
+        line for the first worker, and for each later one that comes alone; `after` is None for the
+        others.
         """
         self.connected_workers += 1
         self.note(CONNECTED, host=hello.host, job=job)
@@ -79,7 +80,9 @@ class RunLog(Struct):
         return self._line("first worker", text, now)
 
     def lost(self, hello: Hello, job: str, reason: str, calls: int | None, now: float) -> list[str]:
-        """Say that a worker is lost with so many calls; None is a worker that left in order."""
+        """Return the line for a lost worker that had `calls` unended calls; no line for a worker
+        that left in order (`calls` is None).
+        """
         self.note(LEFT if calls is None else LOST, host=hello.host, job=job, reason=reason)
         if calls is None:
             return []
@@ -88,11 +91,13 @@ class RunLog(Struct):
         return self._line("lost worker", f"lost {_where(hello, job)}, which {reason}; {left}", now)
 
     def retried(self, text: str, now: float) -> list[str]:
-        """Say that calls run again."""
+        """Return the line that says that calls run again."""
         return self._line("repeated call", text, now)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
-        """Return how many lines were left out, and figures when all calls have ended."""
+        """Return the line with how many lines were left out, and, when all calls have ended, the
+        line with figures.
+        """
         lines = [line for kind in self.tallies for line in self._left_out(kind, now)]
         if busy:
             self.busy_since = now if self.busy_since is None else self.busy_since
@@ -103,7 +108,7 @@ class RunLog(Struct):
         return lines
 
     def closed(self, figures: tuple[int, int, int], now: float) -> list[str]:
-        """Return all that has not been said yet."""
+        """Return all lines that are still due."""
         self._pause(now)
         return [line for kind in self.tallies for line in self._left_out(kind, math.inf)] + (
             self._told(figures)
@@ -148,7 +153,9 @@ class RunLog(Struct):
 
 
 def _names(handles: Sequence[Handle]) -> str:
-    """Return the ids of workers, compressed; processes of this machine have no log."""
+    """Return the ids of workers, compressed; empty for processes of this machine, which have no
+    log.
+    """
     names = compress(handle.id for handle in handles)
     one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
     return f"{one if len(names) == 1 else several} {', '.join(names)}"

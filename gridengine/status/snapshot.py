@@ -20,7 +20,7 @@ class DemandCounts(Struct, frozen=True):
 
 
 class ClientCounts(Struct, frozen=True):
-    """A client's weight and calls: waiting (also for results), at workers, done, and failed."""
+    """A client's weight and its calls: waiting (also for results), at workers, done, and failed."""
 
     weight: float
     waiting: int
@@ -32,12 +32,17 @@ class ClientCounts(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
 
-    waiting: calls that wait for a worker. running: runs that workers have, or of one submitter its
-    batches; batches: those of each submitter. workers: how many are connected. calls_running: calls
-    that workers have. done, failed, retried: calls that ended with a value, or otherwise; attempts
-    that another followed. statuses: how many workers are `requested`, `launched` and not connected
-    yet, and of those connected `idle`, `busy`, `silent`, `stopping`. demands: calls by what they
-    ask for. clients: calls of each client, by number; 0 is the dispatcher's own process.
+    waiting: calls that wait for a worker.
+    running: runs that workers have; in the snapshot of one submitter, the submitter's batches.
+    batches: the batches of each submitter.
+    workers: how many are connected.
+    calls_running: calls that workers have.
+    done, failed: calls that ended with a value, or otherwise. retried: attempts that another
+        followed.
+    statuses: how many workers are `requested`, `launched` and not connected yet, and, of the
+        connected ones, `idle`, `busy`, `silent` and `stopping`.
+    demands: the calls of each demand.
+    clients: the calls of each client, by number; 0 is the dispatcher's own process.
     """
 
     waiting: int = 0
@@ -58,5 +63,5 @@ class Snapshot(Struct, frozen=True):
         return sum(one.slots for one in self.demands.values())
 
     def of(self, submitter: int) -> Snapshot:
-        """Return the same, where only the batches of one submitter count as running."""
+        """Return the snapshot of one submitter: only its batches count as running."""
         return replace(self, running=self.batches.get(submitter, 0))

@@ -1,5 +1,5 @@
-"""The events of calls and workers, recorded while somebody follows a dispatcher. Of many events of
-one kind at a time some are kept, and the others are counted.
+"""The events of calls and workers, recorded while somebody follows a dispatcher. If too many events
+of one kind happen at a time, the rest are counted instead of kept.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from msgspec.structs import replace
 
 
 class WatchEvent(Struct, frozen=True):
-    """Something that has happened to calls or workers, told to those who follow a dispatcher.
+    """Something that has happened to calls or workers, told to the followers of a dispatcher.
 
     kind: `call waiting` (submitted), `call started` (assigned), `call done`, `call failed`, `call
-    retried`; `worker requested`, `worker queued` and `worker running` (by the batch system),
-    `worker connected`, `worker idle`, `worker silent`, `worker leaving`, `worker left`, `worker
-    lost`; `scheduler` (its words). count: how many calls or workers. call: what people call the
-    first of the calls. function: whose they are. seconds: how long they took, or None. reason: why,
-    or with what, in words.
+        retried`; `worker requested`, `worker queued` and `worker running` (by the batch system),
+        `worker connected`, `worker idle`, `worker silent`, `worker leaving`, `worker left`, `worker
+        lost`; `scheduler` (its words).
+    count: how many calls or workers.
+    call: the name of the first call for people. function: the function of the calls.
+    seconds: how long the calls took, or None.
+    reason: the reason, or the result, in words.
     """
 
     kind: str
@@ -35,11 +37,11 @@ class WatchEvent(Struct, frozen=True):
 
 
 MOST_EVENTS = 1000
-"""How many events are kept for who has not been told of them."""
+"""This many events are kept for followers that have not been told of them."""
 
 
 MOST_OF_KIND, WINDOW_SECONDS = 20, 0.25
-"""How many events of one kind are kept at most that happen within so many seconds."""
+"""Of the events of one kind within `WINDOW_SECONDS`, at most `MOST_OF_KIND` are kept."""
 
 
 WAITING, STARTED, DONE, FAILED, RETRIED = (
@@ -61,8 +63,8 @@ SCHEDULER = "scheduler"
 
 
 class Position(Struct, frozen=True):
-    """Up to where a follower was told: events seen, the number of the last kept one, and counts by
-    kind.
+    """How far a follower has been told: the number of events seen, the number of the last kept
+    event, and the counts by kind.
     """
 
     seen: int
@@ -71,8 +73,8 @@ class Position(Struct, frozen=True):
 
 
 class Kind(Struct):
-    """Events of one kind: how many calls or workers; since when they are counted, and how many of
-    these are kept.
+    """The events of one kind: how many calls or workers they are about, since when they are
+    counted, and how many events since then are kept.
     """
 
     count: int = 0
@@ -81,23 +83,23 @@ class Kind(Struct):
 
 
 class EventRecorder(Struct):
-    """Records events while somebody follows. An event costs some tenths of a microsecond once
-    enough of its kind are kept.
+    """Records events while somebody follows. Once enough events of a kind are kept, one more is
+    only counted, which takes some tenths of a microsecond.
     """
 
     now: float = 0.0
-    """When the event of the core came that is being handled."""
+    """The time of the core's event that is being handled."""
     seen: int = 0
     last: int = 0
     ticked_at: float = math.inf
-    """When it was last seen who is idle; nobody is told of those that were before."""
+    """When idle workers were last looked for; workers that were idle before are not reported."""
     kinds: defaultdict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
     recorded: deque[tuple[int, float, WatchEvent]] = field(
         default_factory=lambda: deque(maxlen=MOST_EVENTS)
     )
 
     def takes(self, kind: str, count: int) -> bool:
-        """Count calls or workers; return whether the event is to be kept, by `add`."""
+        """Count the calls or workers of an event. Return whether `add` should keep the event."""
         known = self.kinds[kind]
         known.count += count
         self.seen += 1
@@ -122,7 +124,7 @@ class EventRecorder(Struct):
 
     @property
     def position(self) -> Position:
-        """Where a follower that begins now begins."""
+        """The position of a follower that begins now."""
         counts = {kind: known.count for kind, known in self.kinds.items()}
         return Position(self.seen, self.last, counts)
 

@@ -1,24 +1,24 @@
-"""Watch dispatchers from other processes, and put what they report into words.
+"""Watch dispatchers from other processes, and put their reports into words.
 
     a word --names, dispatcher_lookup, run_lookup--> a dispatcher, or the file of a named run
                                                          |
          connections (a Unix socket), remote_connections (TCP)
                                                          | Answer (JSON)
                                                          v
-         explanation: why calls wait; top_tables: `top`; report: a page of HTML
+         explanation: why calls wait; top_tables: `top`; html_report: a page of HTML
 
 Read `connections` first; the messages are `dispatcher/watch_messages`.
 
 - Which dispatcher or run? `names` has the one rule by which a word names something;
   `dispatcher_lookup` and `run_lookup` apply it. `runs_on_disk` reads what runs leave on disk.
-- Which words? `explanation` says why calls wait and what is odd, `call_explanation` what is known
-  of one call or worker, `next_steps` what to do. `call_descriptions` describes arguments and
-  failures; `phrases` formats times, sizes and places. `top_tables` has the tables of `top` and of
-  the page, `worker_logs` finds logs, `report` makes the page of a run and its timeline.
+- Which words? `explanation` says why calls wait and what is unusual, `call_explanation` describes
+  one call or worker, `next_steps` says which step may help. `call_descriptions` describes arguments
+  and failures; `phrases` formats times, sizes and places. `top_tables` has the tables of `top` and
+  of the page, `worker_logs` finds logs, `html_report` makes the page of a run and its timeline.
 
 Everything that makes words is pure: it takes a status, and can be tested on played cores.
 
-Keep in step: `top_tables.VIEWS` with the fields of `core/status`, and the dispatcher's `Answer`
+Keep in step: `top_tables.VIEWS` with the fields of `status/rows`, and the dispatcher's `Answer`
 with older versions, because another version may answer.
 
 Rejected:

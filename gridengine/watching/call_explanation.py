@@ -1,4 +1,4 @@
-"""What is known of one call or worker: why a call waits, where it runs, how it has ended."""
+"""Explain one call or worker: why a call waits, where it runs, how it has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLED = "its worker is not known, because only an even sample of calls is reco
 
 
 def explain_call(answer: Answer, call: str) -> list[Explanation]:
-    """Return what is known of a call that runs or has failed lately, by its id, number, label, or a
+    """Return the facts about a call that runs or has failed lately, by its id, number, label, or a
     job's name.
     """
     found: list[Explanation] = []
@@ -38,7 +38,7 @@ def explain_call(answer: Answer, call: str) -> list[Explanation]:
 
 
 def explain_worker(status: Status, name: str) -> list[Explanation]:
-    """Return what is known of the workers with this id, process, cluster job or host."""
+    """Return the facts about the workers with this id, process, cluster job or host."""
     found = []
     for one in status.workers:
         if name not in (one.id, str(one.pid), one.job, one.host):
@@ -71,8 +71,8 @@ def explain_waiting(one: CallStatus) -> Explanation:
 
 
 def ended_calls(answer: Answer, which: str) -> list[Ended]:
-    """Return what is kept of how a call of this id, number, name or label has ended: each attempt
-    that returned or raised, the last one last. Only an even sample of a run's calls is kept.
+    """Return the recorded ends of a call with this id, number, name or label: each attempt that
+    returned or raised, the last one last. Only an even sample of a run's calls is recorded.
     """
     return [one for one in answer.timeline if _has(one, which)]
 
@@ -90,8 +90,8 @@ def _has(one: Ended, which: str) -> bool:
 
 
 def explain_ended(answer: Answer, which: str) -> list[Explanation]:
-    """Return what is known of a call that neither waits nor runs, nor has failed lately; nothing
-    when there was none.
+    """Return the recorded facts about a call that neither waits nor runs, nor has failed lately;
+    nothing when there was none.
     """
     if found := ended_calls(answer, which):
         return [_explained(answer, found[-1], which)]

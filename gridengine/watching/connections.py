@@ -187,8 +187,8 @@ def ask_all(
 
 
 def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
-    """Return the answers of all running dispatchers, the one that began last first; and the errors
-    of those that do not answer.
+    """Return the answers of all running dispatchers, beginning with the latest dispatcher; and the
+    errors of those that do not answer.
     """
     found, silent = ask_all(seconds=seconds)
     answers = sorted((answer for _, answer in found), key=lambda one: -one.identity.since)

@@ -1,7 +1,7 @@
 """Find the dispatcher that a word names: for commands, clients, and workers started by hand.
 
-`names` has the rule. Here is what it is applied to: dispatchers that run on this machine, by asking
-them; stand-alone dispatchers, by their folders; runs on other machines, by theirs.
+`names` has the rule. This module applies it: to dispatchers that run on this machine, by asking
+them; to stand-alone dispatchers, by their folders; and to runs on other machines, by their folders.
 """
 
 from __future__ import annotations
@@ -193,12 +193,15 @@ def _none(
         place, folder, name = one.thing, one.thing.standalone, one.title
         if folder is not None:
             holder, state = folder.holder(), folder.state()
-            start = f"gridengine dispatcher start {name}"
+            start = folder.how_to_start()
             if holder is not None and holder.is_here and holder.pid in silent:
                 return silent[holder.pid]
             if state is State.DIED:
                 hint = f"`{start}` goes on with its calls"
                 return ConfigurationError(f"the dispatcher {name!r} was killed", hint=hint)
+            if state is State.DISCONNECTED:
+                return folder.not_running()
+            folder.check_here("worker", name)
             if state is State.ENDED:
                 hint = f"start it: {start}"
                 return NotKnown(f"the dispatcher {name!r} does not run", hint=hint)
@@ -258,9 +261,9 @@ def connect(text: str = "") -> Watched:
 
 
 def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
-    """Return the answer of the dispatcher of this name, and True; if none runs, the report of the
-    last run of this name, and False. An empty name is the only dispatcher that runs, else the last
-    report.
+    """Return the answer of the dispatcher of this name, and True. If none runs, return the report
+    of the last run of this name, and False. An empty name means the only dispatcher that runs, else
+    the last report.
 
     Raises:
         ConfigurationError: there is neither, or there are several.
@@ -316,8 +319,8 @@ def standalone(text: str) -> DispatcherFolder:
 
 
 def by_itself(text: str) -> DispatcherFolder:
-    """Do as `standalone`, for commands that end or change a whole dispatcher. The word must not be
-    a named run or a client, because the dispatcher may have others.
+    """Return the folder as `standalone` does, for commands that end or change a whole dispatcher.
+    The word must not be a named run or a client, because the dispatcher may have others.
 
     Raises:
         ConfigurationError: the word is a named run or a client.

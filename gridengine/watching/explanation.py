@@ -1,4 +1,4 @@
-"""Explain why calls wait, what is odd about those that run, and what can be done, from a
+"""Explain why calls wait, what is unusual about running ones, and which step may help, from a
 dispatcher's status alone.
 """
 
@@ -52,7 +52,7 @@ SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
 
 
 def explain(answer: Answer) -> list[Explanation]:
-    """Return why calls wait, and whatever else is odd, the most important first."""
+    """Return why calls wait, and everything else that is unusual, the most important first."""
     status, who = answer.status, answer.identity
     if answer.killed:
         return [_killed(who)]
@@ -106,15 +106,17 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
 
 
 def _room(status: Status, who: Identity) -> str:
-    """Return how to get more workers if no script set max_workers; else an empty text."""
+    """Return how to get more workers, unless a script has set max_workers; then return an empty
+    text.
+    """
     if who.home and not status.local:
         return "`gridengine scale NAME N` has N workers there, if there is room; or wait"
     if who.home:
         return "wait; or stop it, and `gridengine dispatcher start NAME --max-workers N`"
     if status.local:
         return (
-            "wait; a larger max_workers= helps calls that do not compute all the time (unless the "
-            "script says it, it is the number of processors)"
+            "wait; a larger max_workers= helps calls that do not compute all the time (the "
+            "default is the number of processors)"
         )
     return ""
 
@@ -262,7 +264,9 @@ def _failing(status: Status) -> Iterator[Explanation]:
 
 
 def _of_cause(cause: Cause) -> Explanation:
-    """Return how many calls failed for one cause, and the last of them."""
+    """Return an explanation with the number of calls that failed for one cause, and the last such
+    call.
+    """
     one = cause.last
     place = on(one.host, one.job)
     text = f"{one.call} failed{place}: {cause.words}"
@@ -282,7 +286,7 @@ def _repeated(run: RunStatus) -> Explanation:
 
 
 def oddities(status: Status) -> Iterator[Explanation]:
-    """Yield what is odd, the most urgent first."""
+    """Yield everything unusual, the most urgent first."""
     told = silence(status)
     if told is not None:
         yield told

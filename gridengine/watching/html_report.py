@@ -263,8 +263,8 @@ def timeline_of(answer: Answer) -> Timeline:
 
 
 def _calls(answer: Answer, total: float) -> Iterator[tuple[str, Bar]]:
-    """Yield the ended calls of the sample, and those that run, each with its worker; rows come
-    later.
+    """Yield the ended calls of the sample, and the running calls, each with its worker and without
+    a row yet.
     """
     for one in answer.timeline:
         begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"

@@ -5,7 +5,7 @@ are tried in order, and the first rule by which the word names anything decides:
 before the name of a script, for example. If several things are named, none is taken; the error has
 for each a word that names it alone.
 
-Pure: `dispatcher_lookup` and `run_lookup` supply what there is.
+Pure: `dispatcher_lookup` and `run_lookup` supply the known things.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SeveralMeant(ConfigurationError):
 
 
 class NotKnown(ConfigurationError):
-    """A word names nothing; the hint lists what there is, nearest first."""
+    """A word names nothing; the hint lists the known things, nearest first."""
 
 
 class Word(NamedTuple):
@@ -48,10 +48,11 @@ class Known(NamedTuple, Generic[T]):
     """Something that words name.
 
     title: its name in lists.
-    about: what tells it from others with the same title, for people.
+    about: a description that distinguishes it from others with the same title, for people.
     own: words that nothing else has, the shortest first.
     other: words of things that it belongs to, such as its script or a cluster job.
-    calls: whose calls it runs or has run: named runs, each with its file, and clients.
+    calls: the owners of the calls that it runs or has run: named runs, each with its file, and
+        clients.
     id: any beginning of it names the thing, too.
     paths: its folder or file; a path below the folder names it, too.
     """
@@ -145,12 +146,14 @@ def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
 
 
 def calls_meant(word: Word, one: Known[T]) -> str:
-    """Return the named run or client that the word is, if nothing else about the thing fits."""
+    """Return the named run or client that the word names, unless the word names the thing by
+    something else.
+    """
     return "" if any(rule(word, one) for rule in ITSELF) else _calls_of(word, one)
 
 
 def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
-    """Return the shortest word that names this one alone."""
+    """Return the shortest word that names this thing and nothing else."""
     words = (Word(text) for text in (one.title, *one.own))
     paths = (Word(path, path) for path in one.paths)
     alone = (word.text for word in (*words, *paths) if meant(word, known) == [one])
@@ -158,7 +161,9 @@ def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
 
 
 def listed(word: str, known: Sequence[Known[T]]) -> str:
-    """Return what there is as a list for people, the most similar first, by unambiguous words."""
+    """Return all things as a list for people, each by a word that names it alone, the most similar
+    first.
+    """
 
     def nearness(one: Known[T]) -> float:
         return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()

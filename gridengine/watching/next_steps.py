@@ -1,4 +1,4 @@
-"""What users can do next, by the words of batch systems and of errors."""
+"""The next steps that users can take, by the words of batch systems and of errors."""
 
 from __future__ import annotations
 
@@ -56,17 +56,15 @@ NEXT_STEPS = (
     (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
     (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
 )
-"""Patterns for a batch system's words, each with what can be done. The first that matches
-counts.
-"""
+"""Patterns for a batch system's words, each with the next step. The first that matches counts."""
 
 OTHER_QUEUES = r"disabled|suspended|not contained in its hard queue list"
-"""What Grid Engine says of every queue, including queues that the job does not want."""
+"""Words that Grid Engine says of every queue, including queues that the job does not want."""
 
 
 def next_step(reason: str) -> str:
-    """Return what can be done for a batch system's reason. Parts of the reason about queues that
-    the job cannot use count only if there are no other parts.
+    """Return the next step for a batch system's reason. Parts of the reason about queues that the
+    job cannot use count only if there are no other parts.
     """
     parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
     counts = "; ".join(parts) if parts else reason
@@ -110,8 +108,8 @@ FAILURE_STEPS = (
 
 
 def failure_step(cause: str, hint: str = "") -> str:
-    """Return what can be done about failures with this cause; empty when only the calls' own code
-    can tell.
+    """Return the next step for failures with this cause; empty when only the calls' own code can
+    tell.
     """
     steps = (*DISK_STEPS, ("", hint)) if hint else (*DISK_STEPS, *FAILURE_STEPS)
     return next((step for words, step in steps if re.search(words, cause)), "")

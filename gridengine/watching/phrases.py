@@ -14,12 +14,12 @@ RESUME = (
     "JOB` on Slurm, `condor_continue JOB` on HTCondor, `oarresume JOB` on OAR, `kill -CONT` of a "
     "process of this machine; or delete their jobs, and the calls run elsewhere"
 )
-"""What can be done about suspended workers."""
+"""The next step for suspended workers."""
 
 
 class Explanation(Struct, frozen=True):
-    """Why something waits, or what is odd: a word for scripts, a sentence or two, what can be done,
-    and the place.
+    """Why something waits, or what is unusual: a word for scripts, a sentence or two, the next
+    step, and the place.
     """
 
     cause: str
@@ -53,8 +53,8 @@ def ago(seconds: float) -> str:
 
 
 def clock(answer: Answer, seconds_ago: float) -> str:
-    """Return when something happened, from how many seconds before an answer it was: the time of
-    day, with the date unless it is today.
+    """Return the time at which something happened, from how many seconds before an answer it was:
+    the time of day, with the date unless it is today.
     """
     told_at = answer.identity.since + answer.status.elapsed_seconds
     then = time.localtime(told_at - seconds_ago)
@@ -71,7 +71,7 @@ def names_of(call: str) -> tuple[str, ...]:
 
 
 def are(count: int) -> str:
-    """Return `is` or `are`."""
+    """Return `is` or `are`, by a number."""
     return "is" if count == 1 else "are"
 
 
@@ -104,8 +104,8 @@ def size(value: float | None) -> str:
 
 
 def memory_to_ask_for(used: int) -> str:
-    """Return the request for calls that were seen to use this many bytes, with a quarter to spare;
-    empty when unknown.
+    """Return the request that fits calls that were seen to use this many bytes, with a quarter to
+    spare; empty when unknown.
     """
     if not used:
         return ""

@@ -1,5 +1,5 @@
-"""Watch stand-alone dispatchers on other machines, by the watcher's key in their folder, which only
-lets look.
+"""Watch stand-alone dispatchers on other machines, by the watcher's key in their folder. With this
+key one can look, and change nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class RemoteWatched(Watched):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """Do as `Watched.ask`. Requests that change something use the clients' key."""
+        """Return the answer, as `Watched.ask` does. Requests that change something use the clients'
+        key.
+        """
         request = msgspec.json.encode(Request(ask, most, words, first, run=self.run)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)

@@ -43,7 +43,8 @@ def run_file(text: str, journal: Any = None) -> Path:
 
 
 def own_run_file(text: str, journal: Any = None) -> Path:
-    """Do as `run_file`, for commands that delete: only by a run's own name or path.
+    """Return the file as `run_file` does, for commands that delete: only by a run's own name or
+    path.
 
     Raises:
         JournalError: the word names the run by something else, such as its script.

@@ -1,5 +1,5 @@
-"""Runs known by what is on disk: folders, reports, records of killed processes, and the files of
-named runs.
+"""The runs that are known from files on disk: folders, reports, records of killed processes, and
+the files of named runs.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _known_and_left() -> list[tuple[Known[Path], int]]:
 
 
 def run_begun_by(word: Word) -> str:
-    """Return the name of the run that a word names by its script or process: of several the one
-    that has calls without a result. Empty when there is none.
+    """Return the name of the run that a word names by its script or process. Of several runs it is
+    the one that has calls without a result. Empty when there is none.
 
     Raises:
         SeveralMeant: several have such calls, or none of several has.
@@ -155,7 +155,7 @@ def _time_of(path: Path) -> float:
 
 
 def ended_words(answer: Answer) -> str:
-    """Return which run has ended, and when, in a sentence."""
+    """Return a sentence that says which run has ended, and when."""
     who = answer.identity
     end = "was killed; it began" if answer.killed else "ended"
     at = time.localtime(who.since + answer.status.elapsed_seconds)

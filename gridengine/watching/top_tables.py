@@ -20,8 +20,8 @@ from gridengine.watching.phrases import seconds, size
 LEAST_WIDTH, LEAST_HEIGHT = 20, 5
 BAR_CELLS = 40
 MOST_WHY_LINES, LEAST_TABLE = 4, 6
-"""How many lines the explanation of waiting calls takes at most, and the table below it at
-least.
+"""The explanation of waiting calls has at most `MOST_WHY_LINES` lines, the table below it at least
+`LEAST_TABLE`.
 """
 
 
@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Messages of one kind: how many workers were sent, and have sent."""
+    """Messages of one kind: how many workers have been sent, and how many workers have sent."""
 
     kind: str
     sent: int
@@ -155,9 +155,9 @@ room.
 
 
 class View(Struct, frozen=True):
-    """One of `VIEWS`, and how to show it: the column to sort by (None: unsorted), the direction, a
-    text that rows must contain, and the first row. With `follow`, only rows of this worker, host,
-    cluster job or function.
+    """One of `VIEWS`, and the way it is shown: the column to sort by (None: unsorted), the
+    direction, a text that rows must contain, and the first row. With `follow`, only rows of this
+    worker, host, cluster job or function.
     """
 
     name: str = "functions"

@@ -28,8 +28,8 @@ class FoundLogs(NamedTuple):
     paths: the workers' logs.
     may_come: whether workers may still write logs.
     printed: output of calls that is in no log.
-    why: why there is nothing of these.
-    heading: which run has ended, and when.
+    why: the reason why all of these are empty.
+    heading: a line that says which run has ended, and when.
     """
 
     told: list[str]
@@ -95,13 +95,13 @@ def _is_named(path: Path, which: str) -> bool:
 
 
 def _why_none(answer: Answer, which: str) -> str:
-    """Return why there is no log, of a call or worker if one is named."""
+    """Return why there is no log at all, or none of the named call or worker."""
     if answer.killed:
         return "nothing is known of its calls, because its process was killed"
     found = explain_call(answer, which) or explain_ended(answer, which)
     words = [str(one).rstrip(".") for one in found[:1]]
     if which and not found:
-        words.append(f"{which!r} is no call that runs or has ended, no worker, and no log's name")
+        words.append(f"{which!r} names no call that runs or has ended, no worker and no log")
     if answer.status.local and not answer.identity.home:
         words.append(NO_LOG.format(shlex.quote(answer.identity.name)))
     elif found or not which:

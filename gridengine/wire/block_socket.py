@@ -50,8 +50,8 @@ _KIND = int(socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 class BlockSocket:
     """One end of the socket. Its methods never wait.
 
-    accepted: whether the other end has the connection, too. If not, its first packet says so: a
-        dispatcher to which very many connect leaves some of them alone.
+    accepted: whether the other end is known to have accepted the connection. If not, its first
+        packet will say so; a dispatcher with very many clients leaves some connections unaccepted.
     """
 
     def __init__(self, sock: socket.socket, *, accepted: bool = True) -> None:

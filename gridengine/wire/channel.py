@@ -174,7 +174,7 @@ class Channel:
         """Return the messages that have arrived, oldest first. Never waits.
 
         Raises:
-            ProtocolError: the bytes are no message; the channel cannot be used any more.
+            ProtocolError: the bytes are not a message; the channel cannot be used any more.
         """
         messages: Received = []
         self.more = False
@@ -189,7 +189,7 @@ class Channel:
 
         Raises:
             EOFError: the peer is gone.
-            ProtocolError: the bytes are no message.
+            ProtocolError: the bytes are not a message.
         """
         messages: Received = []
         while not messages:

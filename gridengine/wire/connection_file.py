@@ -22,6 +22,8 @@ from gridengine.errors import UNREACHABLE, ConfigurationError
 from gridengine.wire.processes import has_ended
 
 T = TypeVar("T")
+IPC = "ipc://"
+"""Stands before the path in the address of a Unix socket, such as a tunnel's."""
 
 
 class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,10 +113,6 @@ class ClientConnection(msgspec.Struct, frozen=True):
     returns: bool = True
 
     role: ClassVar[str] = "client"
-    hint: ClassVar[str] = (
-        "see that it runs (gridengine dispatcher list) and that no firewall is between; where it "
-        "was killed, start it again; a copy of its file may be old: copy it again"
-    )
     start_seconds: ClassVar[float] = 60.0
     lease_seconds: ClassVar[float] = 10.0
     """For how many seconds a client tries to connect for the first time."""
@@ -123,6 +121,16 @@ class ClientConnection(msgspec.Struct, frozen=True):
     def pair(self) -> tuple[str, str]:
         """The public and the secret key that a client uses."""
         return self.client_public, self.client_secret
+
+    @property
+    def hint(self) -> str:
+        """The remedy when nobody answers."""
+        if self.addresses[0].startswith(IPC):
+            return f"open its tunnel again: gridengine dispatcher connect {self.name}"
+        return (
+            "see that it runs (gridengine dispatcher list) and that no firewall is between; where "
+            "it was killed, start it again; a copy of its file may be old: copy it again"
+        )
 
     def is_gone_for_good(self) -> bool:
         """Return whether the dispatcher's process is seen to have ended, and no other process will
@@ -157,12 +165,17 @@ def load_private(path: Path, kind: type[T]) -> T:
 
 
 def why_unreachable(address: str, seconds: float) -> str:
-    """Return why no process accepts connections at an address of the form `tcp://host:port`; empty
-    when one does. Waits at most this many seconds.
+    """Return why no process accepts connections at an address of the form `tcp://host:port` or
+    `ipc://path`; empty when one does. Waits at most this many seconds.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+        if address.startswith(IPC):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(seconds)
+                sock.connect(address.removeprefix(IPC))
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), seconds).close()
     except TimeoutError:
         return f"no answer within {seconds:g} s"
     except OSError as error:
@@ -233,7 +246,7 @@ def make_private_folder(path: Path) -> Path:
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(
-            f"cannot make the folder {path} (run_directory is said by {said_by('run_directory')}): "
+            f"cannot make the folder {path} (run_directory is set by {said_by('run_directory')}): "
             f"{error.strerror}",
             hint=hint,
         ) from None

@@ -148,7 +148,7 @@ class DispatcherConnection:
         """Return all messages that have arrived.
 
         Raises:
-            ProtocolError: the dispatcher sent frames that are no message.
+            ProtocolError: the dispatcher sent frames that are not a message.
         """
         messages: list[tuple[Message, list[Buffer]]] = []
         while frames := self._polled.receive():

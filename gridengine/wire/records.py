@@ -1,9 +1,8 @@
-"""Classes with slots, made of the fields that their bodies annotate, for modules that a first map
-loads.
+"""Classes with slots for the fields that their bodies annotate, for modules that a first map loads.
 
-As `dataclasses.dataclass(slots=True, eq=False)`, whose import of `inspect` and whose checks take a
-tenth of the start of a process. `msgspec.Struct` is as quick to make, but setting an attribute of
-one takes longer, which the core would feel.
+They are like `dataclasses.dataclass(slots=True, eq=False)`, but `dataclasses` takes a tenth of the
+start of a process for its import of `inspect` and its checks. `msgspec.Struct` is as quick to make,
+but setting an attribute of one takes longer, which the core would feel.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Server:
         self._close_blocks(peer)
 
     def hold_acknowledgements(self) -> None:
-        """Acknowledge from now on only what is passed to `acknowledge`."""
+        """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
         self._holds = True
 
     def take_receipts(self) -> dict[bytes, int]:
@@ -338,7 +338,7 @@ class Server:
             blocks.close()
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
-        """Return the answer to a first message that is no greeting."""
+        """Return the answer to a first message that is not a greeting."""
         if self._epoch and foreign_greeting(content) is None:
             return encode(Rejoin(self._epoch))
         return _refusal(content)
@@ -425,6 +425,6 @@ def resolve(host: str) -> None:
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(
-            f"host {host!r} (said by {said_by('host')}) does not resolve: {error}",
+            f"host {host!r} (set by {said_by('host')}) does not resolve: {error}",
             hint="set GRIDENGINE_HOST to an address of this machine",
         ) from None

@@ -116,7 +116,7 @@ class Session:
         is a duplicate), and the envelopes to send at once.
 
         Raises:
-            ProtocolError: the first frame is no envelope, or a piece is not one frame.
+            ProtocolError: the first frame is not an envelope, or a piece is not one frame.
             MessageTooLong: the pieces of a message are longer than the message may be.
         """
         try:

@@ -184,8 +184,8 @@ class Agent:
         return self._nested_calls.open(request) if is_nested else self._answer(request)
 
     def finish_background(self) -> None:
-        """Give idle runners the grace time to end what calls left in them: threads, processes,
-        semaphores, exit handlers. Call this before `close`.
+        """Give idle runners the grace time to end everything that calls left in them: threads,
+        processes, semaphores, exit handlers. Call this before `close`.
         """
         pool = self.pool
         left = (runner for runner in pool.runners.values() if runner.status.background)
@@ -228,8 +228,8 @@ class Agent:
         self._nested_calls.end_all()
 
     def forget_output(self, under_way: Mapping[int, int]) -> None:
-        """Set how many bytes of each run's output are under way to the dispatcher; of other runs
-        none are.
+        """Set how many bytes of each run's output are under way to the dispatcher; for runs that
+        are not listed, none.
         """
         if self._relay is not None:
             self._relay.begin_again(under_way)
@@ -333,8 +333,8 @@ class Agent:
         self.leave_by(message.seconds, now=message.seconds is None)
 
     def leave_by(self, seconds: float | None, *, now: bool) -> None:
-        """Tell calls in how many seconds this worker leaves (None: not known), and with `now` that
-        they are to stop.
+        """Tell calls in how many seconds this worker leaves; None if that is not known. With `now`,
+        tell them to stop.
         """
         until = 0
         if seconds is not None:

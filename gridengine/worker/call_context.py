@@ -75,13 +75,13 @@ _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None
 
 
 class ProcessSpent(BaseException):
-    """This process has made as many calls as it may."""
+    """This process has made as many calls as it may make."""
 
 
 class Interrupted(BaseException):
     """Raise this in a call that `checkpoint()` has told to stop, once its state is saved: the call
-    runs again elsewhere, which counts as no retry. No `Exception`, so that no `except Exception` of
-    the call takes it for a failure.
+    runs again elsewhere, and that counts as no retry. It derives from `BaseException`, so that an
+    `except Exception` in the call does not take it for a failure.
     """
 
 
@@ -204,9 +204,10 @@ Empty in most processes, which then pay nothing for it.
 
 
 class CallStates:
-    """The states that the calls of the present run have saved, by index; `tell` sends the
-    agent a message. `told`: the call, as (run, index), that was told to stop last. `asked`: the
-    call that asked last, the worker's end as it knew it, and when it first asked, in nanoseconds.
+    """The states that the calls of the present run have saved, by index. `tell` sends the agent a
+    message. `told`: the call, as (run, index), that was told to stop last. `asked`: the call that
+    asked last, when the worker was then known to end, and when the call first asked, in
+    nanoseconds.
     """
 
     def __init__(self, tell: Callable[[Message, Payload], None]) -> None:
@@ -220,9 +221,9 @@ class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call. `states` has what the present calls have saved. In a watched
-    call, `hear` waits for the next thing that the client tells the call, and raises an `EOFError`
-    once there can be none; `push` sends the client something.
+    allocation in the midst of a call. `states` has the states that the present calls have saved. In
+    a watched call, `hear` waits for the next thing that the client tells the call, and raises an
+    `EOFError` once there can be none; `push` sends the client something.
     """
 
     number: int

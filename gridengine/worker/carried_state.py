@@ -1,5 +1,5 @@
-"""State of the caller that its calls find beside the interpreter's: what `gridengine.carry` has
-registered, and NumPy's error state and print options.
+"""State of the caller that its calls find beside the interpreter's: the values that
+`gridengine.carry` has registered, and NumPy's error state and print options.
 
 The caller takes the state when it hands calls over (`present`). The state travels within
 `CallerState.interpreter`, as one entry for each pair, variable, or NumPy. A runner sets it before
@@ -60,7 +60,7 @@ class Pair:
 
 
 class Variable:
-    """A context variable, whose value travels where it has one beside its default."""
+    """A context variable. Its value travels if one is set; the variable's default does not."""
 
     def __init__(self, variable: ContextVar[Any]) -> None:
         self.variable = variable
@@ -87,7 +87,9 @@ def _name(f: Callable[..., Any]) -> str:
 
 
 class Registration(Struct, eq=False):
-    """What `gridengine.carry` has registered. `pickled` is its pickle, once it was needed."""
+    """A pair or variable that `gridengine.carry` has registered. `pickled` is its pickle, once it
+    was needed.
+    """
 
     carried: Pair | Variable
     pickled: bytes = b""
@@ -157,7 +159,7 @@ PRINTING: Mapping[str, Any] = MappingProxyType(
 
 def present_numpy() -> tuple[Entry, ...]:
     """Return NumPy's error state and print options, if NumPy is loaded and they differ from its
-    defaults. A function in them that cannot travel is left out, as a warning's category is.
+    defaults. A function in them that cannot be pickled is left out.
     """
     parts = parts_of(sys.modules["numpy"])
     if "geterr" not in parts or "get_printoptions" not in parts:
@@ -197,7 +199,9 @@ def _set_numpy(errors: Mapping[str, str], handler: Any, printing: Mapping[str, A
 
 
 class _Held:
-    """What this runner has set: the first token of each variable, and NumPy's state before that."""
+    """The state that this runner has set: the first token of each variable, and NumPy's state
+    before that.
+    """
 
     def __init__(self) -> None:
         self.tokens: dict[ContextVar[Any], Token[Any]] = {}
@@ -210,8 +214,8 @@ def _held() -> _Held:
 
 
 def restore(entries: Iterable[Entry]) -> None:
-    """Set a caller's state in this runner, and undo what an earlier caller has carried beside it.
-    Calls that its calls submit carry the same.
+    """Set a caller's state in this runner, and undo the state that an earlier caller carried.
+    Nested calls carry the same state on.
 
     Raises:
         Exception: a value cannot be loaded, or `set` raises it; a note names the state.

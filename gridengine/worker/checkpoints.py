@@ -4,12 +4,13 @@
                <---Saved--- agent <--------------------- save(state)
                --Assign.saved--> runner ---------------> saved()
 
-The dispatcher holds what a call has saved until the call is settled, so each later attempt finds
-it, after a crash too. Calls that do not ask pay nothing: there is no thread and no signal, only two
-words of the status block. An object with a method `checkpoint` cannot ask, so a thread asks for it.
+The dispatcher holds the state that a call has saved until the call is settled, so each later
+attempt finds it, after a crash too. Calls that do not ask pay nothing: there is no thread and no
+signal, only two words of the status block. An object with a method `checkpoint` cannot ask, so a
+thread asks for it.
 
 Rejected: a time set by the dispatcher at which all calls are told. Only the call knows how long
-saving takes; and what does not ask would lose that much of each worker's life.
+saving takes; and a worker whose calls do not ask would lose that time for nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from gridengine.worker.status_block import INDEX, LISTENS, RUN, STOP_BY, STOP_NO
 
 NOTICE_SECONDS = 60.0
 LOOK_SECONDS = 0.1
-"""How often it is asked for an object with a method `checkpoint`."""
+"""How often the thread asks on behalf of an object with a method `checkpoint`."""
 
 
 class MustStop(NamedTuple):
@@ -50,17 +51,17 @@ class MustStop(NamedTuple):
 def checkpoint(notice: float = NOTICE_SECONDS) -> MustStop | None:
     """Return until when the present call must have stopped, or None while it may go on.
 
-    It must stop when its worker leaves within `notice` seconds because its walltime is over (but
-    at the earliest after half of the time that was left when the call first asked); when the batch
-    system or somebody ends the worker by a signal; and when its host is drained. Asking takes
-    microseconds; ask at least every `notice` seconds, less the time that saving takes. Outside of
-    a worker, and in a process that the call has forked, it is None.
+    The call must stop when its worker leaves within `notice` seconds because its walltime is over
+    (but at the earliest after half of the time that was left when the call first asked); when the
+    batch system or somebody ends the worker by a signal; and when its host is drained. Asking takes
+    microseconds; ask at least every `notice` seconds, less the time that saving takes. Outside of a
+    worker, and in a process that the call has forked, the answer is always None.
 
     Args:
         notice: how many seconds before the end of the worker's time to stop (default 60).
 
     Raises:
-        TypeError, ConfigurationError: `notice` is no number above zero.
+        TypeError, ConfigurationError: `notice` is not a number above zero.
     """
     notice = number("notice", notice)
     process = calling_process()
@@ -85,7 +86,7 @@ def save(state: Any) -> None:
     more than the setting `kept_bytes`. Outside of a worker nothing is saved.
 
     Args:
-        state: any object that can be pickled, but None.
+        state: any object that can be pickled, except None.
 
     Raises:
         ConfigurationError: the state is None, which `saved()` returns where there is none.
@@ -165,7 +166,7 @@ def _interrupting(process: CallingProcess, make: Callable[[], Any]) -> Iterator[
     def interrupt(number: int, frame: object) -> None:
         if told.is_set() and not ended.is_set():
             made = make()
-            if made is not None:  # else the call is not to be made again, and goes on
+            if made is not None:  # otherwise the call must not be made again, and goes on
                 save(next_call(made))
                 raise Interrupted
 
@@ -194,7 +195,7 @@ def next_call(made: Any) -> NextCall:
         kwargs = getattr(made, "keywords", {})
     if not callable(function):
         raise ConfigurationError(
-            f"checkpoint() returned {safe_repr(made)}, which is no call",
+            f"checkpoint() returned {safe_repr(made)}, which is not a call",
             hint="return functools.partial(self, *args, **kwargs), submitit's DelayedSubmission, "
             "or None if the call is not to go on",
         )

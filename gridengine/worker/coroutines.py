@@ -70,8 +70,8 @@ def finished(value: Any, library: str = ASYNCIO) -> Any:
 
 
 def library_of(f: Callable[..., Any]) -> str:
-    """Return in whose event loop a coroutine function must run: that of the library that its code
-    names, or else that of the task that submits it.
+    """Return the library, asyncio or trio, in whose event loop a coroutine function must run: the
+    one that its code refers to, else the one in which its caller runs.
     """
     functions = [one for one in _functions_of(f) if one is not None]
     for library in (ASYNCIO, TRIO):

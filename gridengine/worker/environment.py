@@ -1,5 +1,6 @@
-"""What calls find of their caller's process: the environment, but for variables that belong to a
-machine, a login or a batch job; the warning filters, the context of `decimal`, the recursion limit.
+"""The parts of their caller's process that calls find in a runner: the warning filters, the context
+of `decimal`, the recursion limit, and the environment variables, except those that belong to a
+machine, a login or a batch job.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def present_state() -> bytes:
 
 
 def present_carried() -> tuple[Any, ...]:
-    """Return what `gridengine.carry` has calls carry that are submitted now."""
+    """Return the state, registered by `gridengine.carry`, that calls submitted now will carry."""
     if not CARRIED:
         return ()
     from gridengine.worker import carried_state  # few need it
@@ -271,7 +272,7 @@ def restore(state: bytes) -> None:
 
 
 def restore_carried(state: bytes) -> None:
-    """Set the state that a caller carries besides, and undo what an earlier caller carried.
+    """Set the state that a caller carries, and undo the state that an earlier caller carried.
 
     Raises:
         Exception: a carried value cannot be loaded or set.
@@ -292,8 +293,8 @@ def is_left_by_another(caller: CallerState | None) -> bool:
 
 
 def _carried_in(state: bytes) -> tuple[Any, ...]:
-    """Return what a caller carries besides. The journal of an older dispatcher has calls without
-    it.
+    """Return the carried state within a caller's state; none in calls from the journal of an older
+    version.
     """
     _, _, _, *carried = pickle.loads(state) if state else (None, None, None)
     return carried[0] if carried else ()

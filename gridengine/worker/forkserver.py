@@ -129,8 +129,8 @@ def _numbered(folder: str) -> list[int]:
 
 
 def end_children() -> None:
-    """End all children of this process, and theirs once they are orphans, until none is left that
-    this process may end.
+    """End all children of this process, and all their descendants, which become its children as
+    orphans. Return when none is left that this process may end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     orphans = OrphanReaper()
@@ -194,7 +194,7 @@ class RunnerDescriptors(Struct, frozen=True):
 
 
 RunnerMain: TypeAlias = Callable[[RunnerDescriptors], None]
-"""What a runner does in the forked process. It never returns."""
+"""Runs a runner in the forked process. It never returns."""
 
 
 def be_fork_server(
@@ -441,8 +441,8 @@ class ForkServer:
         """Fork this process; the child becomes the fork server.
 
         Args:
-            run: what a runner does in the forked child; it never returns to the fork server's code.
-            prepare: what the fork server does before its first fork, such as imports.
+            run: runs a runner in the forked child; it never returns to the fork server's code.
+            prepare: called by the fork server before its first fork, for imports, say.
         """
         ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""The functions that a runner has unpickled, with what calls of them need, and the caller's own
+"""The functions that a runner has unpickled, the things that their calls need, and the caller's own
 modules that it has imported for them.
 """
 
@@ -43,9 +43,9 @@ MOST_SET_ASIDE = 8
 
 
 class _Imported(Struct):
-    """The modules imported under one module search path: how to tell whether a file has changed
-    since `looked_at` (nanoseconds since 1970), and the modules themselves while others are in their
-    place.
+    """The modules imported under one module search path. `changes` tells whether one of their files
+    has changed since `looked_at` (nanoseconds since 1970). `modules` holds the modules themselves
+    while those of another search path are in their place.
     """
 
     changes: OwnModules = field(default_factory=OwnModules)
@@ -182,7 +182,7 @@ class LoadedFunctions:
         self._defined[message.function] = path, directory, message, buffers
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Drop functions and shared objects, and what came with them."""
+        """Drop functions and shared objects, and everything that was sent with them."""
         large = False
         for digest in digests:
             known = self._defined.pop(digest, None)
@@ -337,8 +337,8 @@ def _load(define: Define, payload: Payload) -> Loaded:
 
 
 def checkpoint_method(function: Any) -> str:
-    """Return the name of the method by which an object makes its next attempt, as submitit names
-    it; empty if it has none. A class that has one is no such object: its call makes one.
+    """Return the name of the method by which an object makes its next attempt, in submitit's
+    spelling or ours; empty if it has none. A class is no such object, even if its instances are.
     """
     kind = type(function)
     if kind is types.FunctionType or isinstance(function, type):
@@ -348,9 +348,9 @@ def checkpoint_method(function: Any) -> str:
 
 
 def _list_folders_anew() -> None:
-    """Have the next imports list their folders anew: a module may have been written since. As
-    `importlib.invalidate_caches`, which from Python 3.13 on imports `importlib.metadata`: 30 ms in
-    each runner.
+    """Have the next imports list their folders anew: a module may have been written since. This
+    replaces `importlib.invalidate_caches`, which from Python 3.13 on imports `importlib.metadata`,
+    30 ms in each runner.
     """
     external: Any = sys.modules["importlib._bootstrap_external"]
     namespaces: Any = getattr(external, "_NamespacePath", None)

@@ -190,7 +190,7 @@ class Worker:
         return status
 
     def serve(self, wake: socket.socket, woken: socket.socket) -> int:
-        """Do as `work`, in any thread, without touching signals."""
+        """Work as `work` does, but in any thread and without signal handlers."""
         try:
             with self._clock.waking(partial(_wake, woken)):
                 self._client.send(_hello(self._connection))
@@ -248,8 +248,8 @@ class Worker:
                     self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
-        """Do what is due. Return after how many seconds to call this again, at least a millisecond;
-        or 0 when there is a reason to leave.
+        """Do everything that is due. Return after how many seconds to call this again, at least a
+        millisecond; or 0 when there is a reason to leave.
         """
         if self._held is not None:
             self._held.settle()
@@ -267,8 +267,8 @@ class Worker:
         return 0 if self.reason else wait
 
     def _terminate(self) -> None:
-        """Leave since a signal asks for it: at once, or when the calls that ask whether they must
-        stop have done so. Runs in the signal's handler: the loop tells the calls.
+        """Leave because a signal asks for it: at once, or when the calls that use checkpoints have
+        stopped. Runs in the signal's handler: the loop tells the calls.
         """
         if self._agent.listens:
             self._terminated = True

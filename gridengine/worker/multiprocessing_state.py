@@ -1,5 +1,5 @@
-"""What `multiprocessing` finds in a runner (a name, a parent, the caller's authentication key), and
-what calls leave running there: threads, and children of `multiprocessing`.
+"""The state of `multiprocessing` in a runner (a name, a parent, the caller's authentication key),
+and the threads and children of `multiprocessing` that calls leave running there.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SAY_SECONDS = 5.0
 
 
 def left() -> Iterator[str]:
-    """Yield names, for people, of the threads and processes that this process waits for. No process
-    is reaped: another thread may be waiting for it.
+    """Yield the names of the threads and processes that this process must wait for, for people. No
+    process is reaped here: another thread may be waiting for it.
     """
     multiprocessing = sys.modules.get("multiprocessing.process")
     for child in list(getattr(multiprocessing, "_children", ())):
@@ -46,8 +46,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def is_running(own_threads: int = 0) -> bool:
-    """Return whether threads or processes are left that this process waits for before it ends. This
-    many daemon threads are our own.
+    """Return whether there are threads or processes that this process waits for before it ends.
+    `own_threads` is the number of daemon threads of this package.
     """
     # Counts the threads beside the main one. `threading.active_count` takes a lock each time.
     if _thread._count() > own_threads:
@@ -62,8 +62,8 @@ def is_running(own_threads: int = 0) -> bool:
 
 def is_left(own_threads: int = 0) -> bool:
     """Return whether this process must end by `finish`, and not at once: something is running, exit
-    handlers are registered, or `multiprocessing` has to give back what it holds in the system's
-    name (semaphores, folders).
+    handlers are registered, or `multiprocessing` has to release named objects of the system
+    (semaphores, folders).
     """
     util = sys.modules.get("multiprocessing.util")
     return (
@@ -74,9 +74,10 @@ def is_left(own_threads: int = 0) -> bool:
 
 
 def finish(what: str = "") -> None:
-    """Wait for all threads and processes that are left, and let `multiprocessing` give back what it
-    holds, as its `process.BaseProcess._bootstrap` does, without a limit: loky's pool keeps its
-    processes for minutes. After a while, standard error says what `what` (if given) waits for.
+    """Wait for all threads and processes that are left, and let `multiprocessing` release its named
+    objects, as its `process.BaseProcess._bootstrap` does. There is no time limit: loky's pool keeps
+    its processes for minutes. With `what`, standard error says after a while what that job waits
+    for.
 
     Afterwards this process can only end: executors that have shut down take no more work.
     """
@@ -123,8 +124,8 @@ def prepare(descriptor: int, number: int) -> None:
 
 
 def _name_in_records(name: str, logging: Any) -> None:
-    """Put this process's name into log records before `multiprocessing` is imported, which
-    `logging` asks for the name.
+    """Put this process's name into log records before `multiprocessing`, which `logging` would ask
+    for the name, is imported.
     """
     made = logging.getLogRecordFactory()
 

@@ -69,7 +69,8 @@ class NestedCalls:
         """Answer a runner's request for a socket for nested calls.
 
         Raises:
-            LookupError: the number is no runner of this worker, or the runner has a socket already.
+            LookupError: this worker has no runner with this number, or the runner has a socket
+                already.
         """
         number = int(request[1:])
         if number not in self._pool.runners or number in self._links:

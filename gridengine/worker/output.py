@@ -211,8 +211,8 @@ no job of another caller waiting.
 
 
 class Relay(Struct, eq=False):
-    """The worker's side: sends the output of each run at most one window ahead of what its caller's
-    streams have taken.
+    """The worker's side: sends the output of each run at most one window ahead of the output that
+    its caller's streams have taken.
 
     Args:
         alone: whether the output of watched runs goes nowhere else, because there is no log.
@@ -233,8 +233,8 @@ class Relay(Struct, eq=False):
             self._send(Output(run, stream), [data])
 
     def begin_again(self, under_way: Mapping[int, int]) -> None:
-        """Set how many bytes of each run are under way to a new dispatcher; of other runs
-        none are.
+        """Set how many bytes of each run are under way to a new dispatcher; for runs that are not
+        listed, none.
         """
         self._under_way = dict(under_way)
 

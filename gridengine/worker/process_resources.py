@@ -110,7 +110,9 @@ class Processors:
                 self._numbers.append(number)
 
     def _is_ours(self, number: int, claims: int) -> bool:
-        """Return whether this process has now a processor that so many others have claimed."""
+        """Return whether this process now has a processor that so many other processes have
+        claimed.
+        """
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             claim.bind(f"\0{CLAIM}-{number}-{claims}")
@@ -157,6 +159,8 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
         ConfigurationError: this machine does not let it.
     """
     variables = {}
+    if message.cores or message.threads:
+        variables = dict.fromkeys(THREADS, str(message.threads or max(message.slots, 1)))
     if message.cores:
         try:
             processors = message.cores if message.exact else processors_for(message.cores, allowed)
@@ -169,7 +173,6 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
                 hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
                 "worker_resources",
             ) from error
-        variables = dict.fromkeys(THREADS, str(max(message.slots, 1)))
     if message.gpus:
         variables[GPUS] = ",".join(map(str, message.gpus))
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}

@@ -500,8 +500,8 @@ class Runner:
             exit_process(0)
 
     def _exit_if_late(self) -> None:
-        """End this process if the present call was asked to end for being over its time, and has
-        returned: it has failed all the same.
+        """End this process if the present call was found over its time limit, even if the call has
+        returned: it counts as failed.
         """
         if (
             self._words[LATE]
@@ -532,8 +532,9 @@ class Runner:
         self._result_buffer.add_raised(index, payload, status)
 
     def _add_interrupted(self, index: int, assignment: Assignment) -> None:
-        """Say that a call has stopped and is to run again. The exception that goes along is its
-        outcome if nothing says so: it was not told to stop, or saved nothing in a worker's life.
+        """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
+        carries an exception, which is the outcome of the call if it was not told to stop, or if it
+        saved nothing although it had nearly all of a worker's life.
         """
         name = self.functions.name_of(assignment.function)
         what = call_words(name, assignment.first, index, assignment.name)

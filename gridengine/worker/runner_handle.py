@@ -1,7 +1,5 @@
-"""Queues of batches that wait for a runner.
-
-The agent's side of one runner: its channel, its output, its status block, and the runs that it
-was given.
+"""The agent's side of one runner (`RunnerHandle`): its channel, its output, its status block, and
+the runs that it was given. And queues of batches that wait for a runner (`BatchQueue`).
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class BatchQueue(deque[Batch]):
     """
 
     def take_out(self, runs: Set[int]) -> list[int]:
-        """Take out these runs; return those that were in the queue."""
+        """Remove these runs from the queue; return the ones that were in it."""
         taken = [run for batch in self for run in take_out(batch, runs)]
         if taken:
             left = [batch for batch in self if batch]
@@ -47,7 +45,7 @@ class BatchQueue(deque[Batch]):
 
 
 def take_out(batch: Batch, runs: Set[int]) -> list[int]:
-    """Take these runs out of a batch; return those that were in it."""
+    """Remove these runs from a batch; return the ones that were in it."""
     taken = [assignment.run for assignment, _ in batch if assignment.run in runs]
     if taken:
         left = [work for work in batch if work[0].run not in runs]
@@ -199,8 +197,8 @@ class RunnerHandle:
 
         Return the numbers of the runs among `runs` that were taken back, the other runs that were
         taken back with them and must be queued again, and where the run in progress now ends. A run
-        that may have begun at this very moment is in none of these: the runner reports later what
-        it did not do.
+        that may have begun at this very moment is in none of these: the runner reports later which
+        calls it did not make.
         """
         current, index = self.status.run, self.status.index
         if current not in self.given or self.ending is not None or self.dead:

@@ -177,7 +177,7 @@ class RunnerMessages:
         )
 
     def _handle_crashed(self, runner: RunnerHandle, message: Crashed, buffers: Payload) -> None:
-        """Pass on that a runner has dropped a cancelled run."""
+        """Tell the dispatcher that a runner has dropped a cancelled run."""
         if message.run not in runner.given:
             raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
         self._pool.end_run(runner, message.run)

@@ -131,7 +131,7 @@ class RunnerPool:
         self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
         """Called with each runner that has ended."""
         self._leaves = (0, False)
-        """What runners are told of the worker's end, as by `leave_by`."""
+        """When the worker ends, as runners were told by `leave_by`."""
         self._last_id = 0
         self._ticked = math.inf
         self.broken = ""
@@ -483,8 +483,8 @@ class RunnerPool:
         self._poller.unregister(runner.channel.fileno())
 
     def leave_by(self, stop_by: int, *, now: bool) -> None:
-        """Tell calls, present and future ones, when the worker leaves, and with `now` that they are
-        to stop. What was told once stays, unless the time changes.
+        """Tell calls, present and future ones, when the worker leaves; with `now`, tell them to
+        stop. A later call may change the time, but cannot take either back.
         """
         known, told = self._leaves
         self._leaves = stop_by or known, now or told

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -18,19 +19,28 @@ from tests.support.waiting import kill_all
 class Shell:
     """Runs `gridengine`, with the run directory below a folder, and so the sockets by which runs
     are watched: other tests may have dispatchers of the same name at the same time.
+
+    python, environment, identity: the interpreter, what it finds besides, and as whom it runs.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        python: str = sys.executable,
+        environment: Mapping[str, str] = os.environ,
+        identity: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self._python, self._identity = folder, python, identity
         self.dispatchers = folder / "runs" / "dispatchers"
         self.environment: Mapping[str, str] = {
-            **os.environ,
+            **environment,
             "GRIDENGINE_RUN_DIRECTORY": str(folder / "runs"),
             "GRIDENGINE_WATCH_DIRECTORY": str(folder / "watch"),
         }
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "gridengine", *words]
+        return [self._python, "-m", "gridengine", *words]
 
     def begin(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command; what it writes, errors included, is to be read."""
@@ -41,6 +51,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            **self._identity,
             **options,
         )
 
@@ -59,13 +70,14 @@ class Shell:
     def python(self, code: str, *words: str) -> str:
         """Run a script that must succeed, and return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-c", code, *words],
+            [self._python, "-c", code, *words],
             env=self.environment,
             cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
+            **self._identity,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

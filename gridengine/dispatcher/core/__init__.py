@@ -51,5 +51,6 @@ memory), then to other calls (3). So the core finishes work before it begins mor
 | workers | `worker_startup`, `worker_messages`, `worker_lifecycle` |
 | the scheduler | `provisioner` (of one demand), `scaling` (of all) |
 
-What is told of the core stands elsewhere: `status` (below) and `dispatcher/status_views` (above).
+Descriptions of the core are made elsewhere: in `status` (below) and `dispatcher/status_views`
+(above).
 """

@@ -22,15 +22,15 @@ from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
-from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores
+from gridengine.resources.demand import Demand, on_one_node, replaced
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.packing import Placed, RequestFailed
 from gridengine.wire.messages import Release
 
 
 def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
-    """Give out the slots of a worker. Return the error if the worker lacks what it was launched
-    for.
+    """Give out the slots of a worker. Return an error if the worker lacks the resources for which
+    it was launched.
     """
     if worker.hello.functions:
         _give_functions(state, worker)
@@ -52,7 +52,10 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         group = SlotGroup(worker, state.queue_for(demand), slots)
     else:
         try:
-            given = asked.holder()._alloc(asked)
+            if asked.get(Ranks) is None:
+                given = asked.holder()._alloc(asked)
+            else:  # their cores have no numbers: they may be on several nodes
+                given = replaced(asked, Cores, lambda part: Cores(part.N))
         except BaseException as error:  # a user's own kind
             return outcomes.cannot_give(asked, error)
         state.last_allocation += 1
@@ -65,7 +68,9 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
 
 
 def _give_functions(state: CoreState, worker: Worker) -> None:
-    """Give calls of each announced function all slots of the worker, which runs them in order."""
+    """Add all slots of the worker to the queue of each function that it announces. The worker runs
+    its calls one after another, so the queues may share its slots.
+    """
     for name in dict.fromkeys(worker.hello.functions):
         queue = state.queue_for(Demand(function=name))
         queue.add(SlotGroup(worker, queue, worker.hello.slots))
@@ -90,7 +95,7 @@ def pause_worker(state: CoreState, worker: Worker) -> None:
 
 
 def resume_worker(state: CoreState, worker: Worker) -> None:
-    """Give out the slots of a worker again, first to calls that ask for theirs."""
+    """Give out the slots of a worker again. Calls that want to go on get them first."""
     if worker.resuming:
         worker.withheld = True
         state.agenda.returning[worker.id] = worker
@@ -135,8 +140,8 @@ def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
 
 
 def _fill_queues(state: CoreState) -> list[TaskQueue]:
-    """Assign calls of the changed queues; return the queues that now request an allocation and did
-    not before.
+    """Assign calls of the changed queues. Return the queues that have a new request for an
+    allocation.
     """
     fresh: list[TaskQueue] = []
     agenda = state.agenda
@@ -156,7 +161,7 @@ def _fill_queues(state: CoreState) -> list[TaskQueue]:
 
 
 def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
-    """Have a queue request one more allocation; return whether it has begun to."""
+    """Have a queue request one more allocation. Return whether the request is new."""
     asked = queue in state.pending_requests
     if (
         not queue.demand.function
@@ -170,8 +175,9 @@ def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
 
 
 def _request(state: CoreState, queue: TaskQueue) -> bool:
-    """Request one more allocation for a queue; return whether that was possible. A queue that waits
-    for a worker started by hand does not: others would release their allocations for it in vain.
+    """Request one more allocation for a queue; return whether that was possible. A queue whose
+    calls need a worker that people start makes no request: others would release allocations in
+    vain.
     """
     if queue in state.deferred or queue in state.unheld:
         return False
@@ -186,7 +192,8 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
             return False
         order, depth = books.place_of(state, first), queue.asked_depth
         state.packer.add(number, request, first.since, order=order, depth=depth)
-    # a kind may be a user's own, here as below: what it raises is the error of its calls alone
+    # A kind of resource may be a user's own, here and below: an exception that it raises fails only
+    # the calls that request it.
     except BaseException as error:
         _fail(state, queue, error)
         return False
@@ -235,7 +242,7 @@ def _allocate(state: CoreState) -> None:
 def add_slot(
     state: CoreState, queue: TaskQueue, worker: Worker, placed: Placed[int, bytes]
 ) -> SlotGroup:
-    """Add an allocation of the packer to a slot group of its queue."""
+    """Add an allocation that the packer has made to the slot group of this queue and worker."""
     group = next(
         (one for one in worker.slot_groups if one.queue is queue and not one.allocation), None
     )
@@ -247,7 +254,7 @@ def add_slot(
     group.slots += 1
     queue.slots += 1
     if group.allocation:
-        given = asked_only(placed.given, queue.demand.resources)
+        given = asked_only(placed.given, on_one_node(queue.demand.resources))
         _grant(state, group, given, _cores(placed.given, 0))
     return group
 
@@ -261,7 +268,8 @@ def _add_slot(state: CoreState, placed: Placed[int, bytes]) -> None:
     queue.relist(group)
     fill(state, queue)
     if group.batches == before < group.slots and queue.calls:
-        # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
+        # The group may not be assigned anything, for whatever reason. Without this the packer would
+        # allocate it again and again.
         release(state, group)
         pause_worker(state, worker)
     if queue.calls:
@@ -295,7 +303,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
     while group.slots > max(group.batches, 0):
         try:
             state.packer.remove(group.packed.pop())
-        except BaseException as error:  # its books may be wrong from here on, all others are right
+        except BaseException as error:  # what it knows of this worker may be wrong from here on
             what = safe_repr(queue.demand.resources)
             text = (
                 f"resources={what} of {worker.hello.host} could not be taken back: "

@@ -28,7 +28,7 @@ from gridengine.status.watch_events import STARTED
 from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000
-"""How many runs of one queue an event assigns at most: some ten milliseconds' work."""
+"""One event assigns at most this many runs of a queue: some ten milliseconds' work."""
 
 
 def fill(state: CoreState, queue: TaskQueue) -> None:
@@ -161,7 +161,7 @@ def _add_saved(
 def begin_run(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
 ) -> Run:
-    """Note a run that a worker has or is about to be given."""
+    """Record a run that a worker has or is about to be given."""
     one, worker, hard = span.open_task, group.worker, group.queue.hard
     limit = one.task.timeout
     if hard is not None:
@@ -181,19 +181,21 @@ def begin_run(
 
 
 TRANSFER_RATE = 50e6
-"""How many bytes per second are taken to come from one worker to another."""
+"""The assumed speed, in bytes per second, at which a result travels from worker to worker."""
 
 
 def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
-    """Return the calls of a batch whose inputs this worker has, can be sent, or makes before them.
-    The others wait, in no queue, until their inputs are here, or the worker that has them has room;
-    or their inputs have failed.
+    """Return the calls of a batch that this worker can be given.
+
+    Such a call has no inputs; or the worker has its inputs, can be sent them, or makes them earlier
+    in this batch. Each other call is in no queue until its inputs are here, or until the worker
+    that has them has room. A call with a failed input is settled.
     """
     found: list[Span] = []
     coming: set[AwaitedResult] = set()
     for span in spans:
         one = span.open_task
-        if one.missing:  # it follows those that make what it needs
+        if one.missing:  # it follows the calls that make its inputs
             fits = all(needed.data is not None or needed in coming for needed in one.inputs)
         else:
             fits = not one.inputs or _has_inputs(state, span, worker)

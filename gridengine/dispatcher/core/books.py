@@ -1,7 +1,8 @@
 """The counts that the core keeps beside its tables; no other module changes them.
 
-A count tells in constant time what else a walk over all calls or workers would tell: who has which
-share of the workers, what waits, who is idle. `invariants` counts all of them again and compares.
+A count answers a question in constant time that would otherwise take a walk over all calls or
+workers: how large a client's share is, how many calls wait, which workers are idle. `invariants`
+counts everything again and compares.
 
 | of | counts |
 |---|---|
@@ -91,7 +92,7 @@ def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | Non
         if client.left and state.clients.get(client.number) is client:
             del state.clients[client.number]
         if client.left or state.active_clients == 1:
-            # A client that alone is left asks for slots in the order in which its calls came.
+            # The only client that is left requests slots in the order in which its calls came.
             state.first_turn = turn_of(state.packer.furthest) + 1
             state.agenda.reorder = True
 
@@ -103,7 +104,7 @@ def retry(state: CoreState, one: OpenTask, calls: int) -> None:
 
 
 def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
-    """Count so many more calls of a task at a worker, or fewer."""
+    """Change the counts of calls at a worker by this number, which may be negative."""
     group.queue.running += calls
     group.worker.calls += calls
     one.submitter.client.running += calls
@@ -111,7 +112,7 @@ def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
 
 
 def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> None:
-    """Count a batch that a worker was given, and so many calls of it, of a task."""
+    """Count a new batch of a worker, with the calls of its first run."""
     worker, submitter = group.worker, one.submitter
     group.queue.running += calls
     worker.calls += calls
@@ -119,7 +120,7 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
     one.function.counts.running += calls
     worker.batches += 1
     worker.provisioner.idle.discard(worker.id)
-    client, load = submitter.client, batch.load  # as `count_slot`: a call more would be felt
+    client, load = submitter.client, batch.load  # `count_slot`, inlined to save time
     group.batches += 1
     submitter.batches += 1
     submitter.load += load
@@ -130,8 +131,8 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
 
 
 def end_run(state: CoreState, run: Run) -> None:
-    """Count a run that has ended, and its batch with the last one. A batch that waits for calls of
-    its own has no slot to leave.
+    """Count the end of a run; with the last run of a batch also the end of the batch. A batch that
+    waits for nested calls has given its slot back before.
     """
     group, batch, one = run.slot_group, run.batch, run.span.open_task
     worker, submitter, calls = group.worker, one.submitter, run.span.stop - run.done
@@ -161,7 +162,7 @@ def end_run(state: CoreState, run: Run) -> None:
 
 
 def count_slot(group: SlotGroup, batch: Batch, submitter: Submitter, sign: int) -> None:
-    """Count a batch that gets a slot, or with a negative sign leaves it, in its client's share."""
+    """Count a batch that gets a slot (`sign` 1) or leaves its slot (-1) in its client's share."""
     client, load = submitter.client, sign * batch.load
     group.batches += sign
     submitter.batches += sign
@@ -199,7 +200,7 @@ def count_waiting(state: CoreState, worker: Worker, batches: int) -> None:
 
 
 def note_suspended(worker: Worker) -> None:
-    """Note whether all batches of a worker wait for calls that they have made."""
+    """Note whether all batches of a worker wait for nested calls."""
     suspended, share = worker.provisioner.suspended, worker.provisioner.policy.jobs_per_worker
     if 0 < worker.waiting == worker.batches:
         suspended[worker.id] = share is not None and worker.taken >= share
@@ -208,19 +209,19 @@ def note_suspended(worker: Worker) -> None:
 
 
 SHARE_TURNS = 1000
-"""By so many turns who has a share of the workers asks later than who has none."""
+"""A client that has all the workers comes this many turns after a client that has none."""
 TURN_SHIFT = 120
-"""Above an order (40 bits), a priority (34), and a depth."""
+"""A turn is above these bits of a packing priority: an order (40), a priority (34), and a depth."""
 
 
 def turn_of(place: int) -> int:
-    """Return the turn of a place in the packer's queue."""
+    """Return the client's turn that is encoded in a packing priority: see `place_of`."""
     return place + (1 << TURN_SHIFT - 1) >> TURN_SHIFT
 
 
 def place_of(state: CoreState, one: OpenTask) -> int:
-    """Return the place of a task's request in the packer's queue. Clients with a smaller share go
-    first; within a client: deeper nesting, higher priority, earlier submission.
+    """Return the packing priority of a task's request; the smallest number goes first. Clients with
+    a smaller share go first; within a client: deeper nesting, higher priority, earlier submission.
     """
     client, turn = one.submitter.client, state.first_turn
     if state.active_clients > 1:
@@ -237,7 +238,9 @@ def add_worker(state: CoreState, worker: Worker) -> None:
 
 
 def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
-    """Change the phase of a worker; one that `NEXT_PHASES` does not name is a fault of ours."""
+    """Change the phase of a worker. A change that `NEXT_PHASES` does not allow is a fault of this
+    package.
+    """
     if phase not in NEXT_PHASES[worker.phase]:
         raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
     if state.story is not None:
@@ -248,12 +251,14 @@ def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
 
 
 def change_slots(state: CoreState, worker: Worker, slots: int) -> None:
-    """Count a worker that has come back, with other slots maybe."""
+    """Correct the count of slots for a worker that has come back, perhaps with another number of
+    slots.
+    """
     state.slots_by_phase[worker.phase] += slots - worker.hello.slots
 
 
 def _count_phase(state: CoreState, worker: Worker, sign: int) -> None:
-    """Count a worker that enters its phase, or leaves it, and its slots."""
+    """Count a worker and its slots in its phase (`sign` 1), or no longer (-1)."""
     state.phases[worker.phase] += sign
     state.slots_by_phase[worker.phase] += sign * worker.hello.slots
     if sign > 0 and worker.phase is READY and not worker.batches:
@@ -272,7 +277,7 @@ def remove_worker(state: CoreState, worker: Worker) -> None:
 
 
 def move_worker(worker: Worker, provisioner: Provisioner) -> None:
-    """Count a worker where it belongs, as is known only now."""
+    """Count a worker at another provisioner, once it is known which one launched it."""
     before, worker.provisioner = worker.provisioner, provisioner
     before.workers -= 1
     before.by_hand.discard(worker.id)

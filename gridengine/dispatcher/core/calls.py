@@ -24,14 +24,16 @@ from gridengine.wire.records import field, record
 
 T = TypeVar("T")
 Ranges: TypeAlias = Sequence[tuple[int, int]]
-"""Calls of a task, each range from one to before another."""
+"""Calls of a task, as ranges `start` to before `stop`."""
 
 FEW = 8
-"""Up to so many things stand in a tuple: a table takes several times the memory, and the time."""
+"""Up to this many items are in a tuple: a dictionary takes several times the memory and time."""
 
 
 def added(many: Collection[T], one: T) -> Collection[T]:
-    """Return a collection with one thing more: a tuple of few, or a table, which changes."""
+    """Return the collection with one more item. A few items are in a tuple, which is copied; more
+    are in a dictionary, which is changed in place.
+    """
     if isinstance(many, dict):
         many[one] = None
         return many
@@ -39,7 +41,7 @@ def added(many: Collection[T], one: T) -> Collection[T]:
 
 
 def without(many: Collection[T], one: T) -> Collection[T]:
-    """Return a collection that `added` has made, without one thing."""
+    """Return a collection, made by `added`, without one item."""
     if isinstance(many, dict):
         many.pop(one, None)
         return many
@@ -56,13 +58,15 @@ class Pace:
     seconds: float | None = None
 
     def measured(self, calls: int, seconds: float) -> None:
-        """Learn from a result: a longer duration counts at once, a shorter one by half."""
+        """Learn from a result: a longer duration replaces the mean; a shorter one is averaged with
+        it.
+        """
         mean = seconds / calls if seconds > 0.0 else 0.0
         known = self.seconds
         self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
 
     def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken this long already."""
+        """Learn that a call has already run for this long."""
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
@@ -134,8 +138,8 @@ class Submitter:
 
 
 class Unwanted(Struct, frozen=True):
-    """Calls of a task, `start` to before `stop`, that were cancelled by a signal, or with 0
-    recalled: then they must not begin their first attempt.
+    """Calls of a task, `start` to before `stop`, that were cancelled by a `signal`. With signal 0
+    they were recalled: then they must not begin their first attempt.
     """
 
     start: int
@@ -147,8 +151,9 @@ class AwaitedResult(Struct, eq=False, gc=False):
     """The result of a call that other calls, its *dependents*, need. The result may not have come
     yet.
 
-    held: how often it is referred to: new dependents may come. A result that stays at a worker is
-        held once more, when the caller was `told` of it; the caller may have `asked` for it.
+    held: how many references to the result exist: new dependents may come. A result that stays at
+        a worker is held once more, when the caller was `told` of it; the caller may have `asked`
+        for it.
     open: how many dependents have not ended; waiting: the dependents that have not begun.
     data: the outcome; remote: a large value, as workers know it.
     run: until the result has come, the run that makes it, if dependents may follow in the same
@@ -181,7 +186,7 @@ class OpenTask(Struct, eq=False, gc=False):
     missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
         queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
         call needs.
-    again: the demand and the attempt with which a call waits that came back, or lacked its inputs.
+    again: the demand and the attempt of a call that came back or lacked its inputs, and waits.
     kept: its result that other calls need; of several calls, the results by index.
     needs: the shared objects that the task or its function refers to.
     order, since: its place among all tasks; when it was submitted.
@@ -261,7 +266,7 @@ class OpenTask(Struct, eq=False, gc=False):
         return size
 
     def is_settled(self, index: int) -> bool:
-        """Return whether one of its calls is settled."""
+        """Return whether the call of this index is settled."""
         return any(start <= index < stop for start, stop in self.settled or ())
 
     @property
@@ -270,7 +275,7 @@ class OpenTask(Struct, eq=False, gc=False):
         return left_of([(0, self.task.count)], self.settled or ())
 
     def add_settled(self, start: int, stop: int) -> None:
-        """Note that these calls are settled, and others are not."""
+        """Note that the calls `start` to before `stop` are settled."""
         if self.settled is None:
             self.settled = [(start, stop)]
         elif self.settled[-1][1] == start:
@@ -311,7 +316,7 @@ class Span(Struct, frozen=True, gc=False):
 
 
 def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    """Return the parts of ranges of calls that are in no other range."""
+    """Return the parts of the ranges that no other range covers."""
     left, sorted_others = list[tuple[int, int]](), sorted(others)
     for start, stop in ranges:
         for first, last in sorted_others:
@@ -325,14 +330,14 @@ def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
 
 
 SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
-"""Of how many bytes pickled calls are at most that are kept to be shown, and how many of the first
-of a pickled exception are.
+"""Pickled calls of up to `SHOWN_BYTES` are kept to be shown; of a pickled exception the first
+`EXCEPTION_BYTES` are.
 """
 
 
 def shown_calls(one: OpenTask) -> bytes:
-    """Return the pickled calls of a task, to show their arguments; empty if they are long or no
-    pickle.
+    """Return the pickled calls of a task, so that their arguments can be shown; empty if they are
+    long, or have another codec than pickle.
     """
     payload = one.task.payload
     short = (
@@ -344,8 +349,8 @@ def shown_calls(one: OpenTask) -> bytes:
 
 
 class Failure(Struct, frozen=True):
-    """The record of calls that ended without a value: `error` in words, with its `hint`, or the
-    beginning of the pickled `exception`; for the others see `CallsFinished` and `Task`.
+    """The record of calls that ended without a value: the `error` in words with its `hint`, or the
+    beginning of the pickled `exception`. The other fields are those of `CallsFinished` and `Task`.
     """
 
     task: int
@@ -403,12 +408,12 @@ Subject: TypeAlias = int | bytes
 
 
 class Broken(AssertionError):
-    """Something that always holds in the core does not: a fault of this package."""
+    """An invariant of the core does not hold: a fault of this package."""
 
 
 class Story:
-    """The last `MOST_LINES` events of each of the `MOST_SUBJECTS` tasks and workers that had one
-    last; and the state of each call that has not been settled.
+    """The recent past of a core. It has the last `MOST_LINES` events of each of the `MOST_SUBJECTS`
+    tasks and workers to which something happened last; and the state of each unsettled call.
     """
 
     def __init__(self) -> None:
@@ -452,7 +457,9 @@ class Story:
             del self._states[number]
 
     def states_of(self, one: OpenTask, start: int, stop: int, but: CallState) -> list[int]:
-        """Return which of these calls of a task are in another state than this."""
+        """Return the indices of the calls from `start` to before `stop` that are in another state
+        than `but`.
+        """
         known = self._states.get(one.task.id)
         if known is None:
             return [] if but == "waiting" else [start]

@@ -38,7 +38,7 @@ from gridengine.wire.messages import (
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
-    """Add a client, or change the weight of one that is back."""
+    """Add a client, or change the weight of a client that has come back."""
     if event.number < 1 or not event.weight > 0:
         raise ValueError(f"a client cannot have number {event.number}, weight {event.weight}")
     client = state.clients.setdefault(event.number, Client(event.number))
@@ -213,9 +213,9 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
 
 LATE_SECONDS = 0.05
 SHARE_SECONDS = 0.05
-"""How often calls are recalled at most for submitters that have no share of the workers yet."""
+"""Calls are recalled at most this often for submitters without a share of the workers."""
 MOST_SEARCHED = 200
-"""How many runs are searched for workers that have too much."""
+"""At most this many runs are searched for workers that have more than they need."""
 
 
 def cancel_requested(state: CoreState, event: ClientCancel) -> None:
@@ -230,8 +230,8 @@ def cancel_requested(state: CoreState, event: ClientCancel) -> None:
 
 
 def recall_requested(state: CoreState, event: ClientRecall) -> None:
-    """Settle the calls that wait; have workers return the calls that have not begun. A worker
-    returns all unbegun calls, since a runner lets go of its whole batch.
+    """Settle the calls that wait, and have workers return the calls that have not begun. A runner
+    can only give up its whole batch, so a worker returns all calls that have not begun.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
@@ -241,7 +241,7 @@ def recall_requested(state: CoreState, event: ClientRecall) -> None:
 
 
 def _is_unwanted_after(run: Run) -> bool:
-    """Return whether calls of a run after its next one are unwanted."""
+    """Return whether a run has unwanted calls beyond its next call."""
     unwanted = run.span.open_task.unwanted
     return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
 
@@ -317,7 +317,9 @@ def recall_for_new_submitter(state: CoreState) -> None:
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
-    """Recall the calls that wait behind calls which take longer than earlier calls did."""
+    """Recall the calls that wait at a worker behind a call that takes longer than earlier calls
+    did.
+    """
     state.rebalance_due = False
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()
@@ -355,8 +357,8 @@ def _busy_workers(state: CoreState) -> list[Worker]:
 
 
 def _last_sign(run: Run, now: float) -> float:
-    """Return since when the core waits for the next result of a run. A run that waited at its
-    worker begins when it is first looked at.
+    """Return the time since which the core waits for the next result of a run. A run that waited at
+    its worker counts as begun when this function first looks at it.
     """
     if run.batch.answered_at is None:
         run.batch.answered_at = now

@@ -28,7 +28,7 @@ from gridengine.wire.messages import (
 )
 
 MOST_NAMED = 6
-"""How many of the calls are named by which a failure has come: the first and the last."""
+"""A failure names at most this many of the calls through which it came: the first and the last."""
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
@@ -132,8 +132,8 @@ def forgotten(state: CoreState, event: ClientForget) -> None:
 
 
 def pass_on(state: CoreState) -> None:
-    """Pass on the outcomes of the calls that this event has settled, and of the calls that this
-    settles.
+    """Pass on the outcomes of the calls that this event has settled, and then of the calls that are
+    settled because an input has failed.
     """
     while state.agenda.linked:
         linked, state.agenda.linked = state.agenda.linked, []
@@ -149,7 +149,7 @@ def pass_on(state: CoreState) -> None:
 
 
 def _let_go(state: CoreState, one: OpenTask) -> None:
-    """Forget the inputs of an ended call that no other call needs."""
+    """Release the inputs of an ended call. Forget those that no other call needs."""
     for awaited in one.inputs:
         awaited.open -= 1
         if one.missing:
@@ -200,10 +200,12 @@ def _settle_kept(
 def _keep_away(
     state: CoreState, one: OpenTask, payload: PayloadAtWorker, index: int, awaited: AwaitedResult
 ) -> None:
-    """Note that a result stays at its worker, while the caller may ask for it or calls need it."""
+    """Record a result that stays at its worker. Have the worker forget the result if neither the
+    caller nor a call can ask for it.
+    """
     reference, worker = payload.reference, state.workers.get(payload.worker)
     if one.task.count == 1:
-        one.kept = None  # it may be known as its maker: no circle
+        one.kept = None  # the result may refer to its maker: this avoids a reference cycle
     if reference not in state.awaited:
         state.released_early.discard(reference)
         if not one.remade:
@@ -239,7 +241,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     awaited.data = data
     payload = data.payload
     if type(payload) is PayloadAtWorker:
-        awaited.data = ResultData(())  # it goes when the caller has it no more
+        awaited.data = ResultData(())  # it goes when the caller has released it
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
             objects.bring(state, awaited)
@@ -254,7 +256,9 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
 
 
 def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
-    """Queue the calls that waited for this result alone; settle all if it has failed."""
+    """Queue the calls that lacked only this result. If the result is a failure, settle all that
+    wait.
+    """
     assert awaited.data is not None
     failed = outcomes.has_failed(awaited.data)
     waiting, awaited.waiting = awaited.waiting, ()
@@ -262,11 +266,11 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
         if not one.unsettled:
             continue
         one.missing -= 1
-        if one.runs:  # it follows who made this, or comes back
+        if one.runs:  # it is in a batch behind the maker, or its worker gives it back
             continue
         if failed:
             outcomes.settle_failed_input(state, one, awaited)
-        elif not one.missing:  # before others: what its inputs take is free the sooner
+        elif not one.missing:  # before others: the memory of its inputs is free sooner
             span = one.only_span()
             demand = span.demand
             if state.story is not None:
@@ -277,8 +281,8 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload) -> None:
-    """Take in a result that a worker sends, asked or because it leaves; or hear that it does not
-    have it.
+    """Take in a result that a worker sends, because it was asked or because it leaves. Without
+    buffers, the worker says that it does not have the result.
     """
     name = message.name
     known, awaited = state.objects.get(name), state.awaited.get(int.from_bytes(name, "big"))
@@ -292,7 +296,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
         return
     del state.away[name]
     if worker.phase is Phase.STOPPING:
-        worker.stopping_since = state.now  # it is getting on: what is left has its own time
+        worker.stopping_since = state.now  # it makes progress: the rest has the whole time again
     payload = outcomes.unwritable(buffers)
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None
@@ -304,7 +308,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
 
 
 def asked(state: CoreState, event: events.ResultAsked) -> None:
-    """Have a result come here that the caller asks for."""
+    """Bring a result here, because the caller asks for it."""
     awaited = state.awaited.get(event.reference)
     if awaited is None:
         error = GridEngineError("a result was let go", hint="report this as a fault of gridengine")
@@ -329,13 +333,17 @@ def forget_before_closing(state: CoreState, *, everything: bool) -> None:
 
 
 def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
-    """Have a worker forget the result of a run that is no more, unless another run made it too."""
+    """Have a worker forget a result whose run has ended already, unless another run made the result
+    too.
+    """
     if result.held is not None and (name := input_name(result.held[0])) not in worker.functions:
         state.effects.append(events.Send(worker.id, Forget([name])))
 
 
 def may_stay(one: OpenTask, result: Result) -> bool:
-    """Return whether a worker may keep this result."""
+    """Return whether a result may stay at its worker: the worker holds it as the result of one
+    call, under a reference that this call has.
+    """
     start, stop = result.start, result.start + 1
     return (
         result.held is not None

@@ -24,13 +24,13 @@ from gridengine.wire.messages import Hello, Message
 
 
 class EventBase(Struct, frozen=True):
-    """An event that is no client's request."""
+    """An event that is not a client's request."""
 
 
 class ClientJoined(EventBase, frozen=True):
-    """A client has come, or is back, with turns by its `weight` above 0. Its tasks and submitters
-    have the numbers `number << NUMBER_BITS | n`. Number 0 is the dispatcher's own process, which is
-    always there.
+    """A client has come, or has come back. It gets turns in proportion to its `weight`, a number
+    above 0. Its tasks and submitters have the numbers `number << NUMBER_BITS | n`. Number 0 is the
+    dispatcher's own process, which is always there.
     """
 
     number: int
@@ -38,7 +38,7 @@ class ClientJoined(EventBase, frozen=True):
 
 
 class ClientLeft(EventBase, frozen=True):
-    """A client is gone, and its tasks end."""
+    """A client has left; its tasks end."""
 
     number: int
 
@@ -121,8 +121,8 @@ class Received(EventBase, frozen=True, gc=False):
 
 
 class Scaled(EventBase, frozen=True):
-    """The number of workers is to stay within these bounds; None is the initial bound. Of too many,
-    idle ones leave first, busy ones when their calls have ended.
+    """The number of workers must stay within these bounds; None restores the initial bound. If
+    there are too many, idle workers leave first, and busy ones when their calls have ended.
     """
 
     minimum: int | None = None
@@ -138,7 +138,7 @@ class Launched(EventBase, frozen=True):
 
 
 class LaunchFailed(EventBase, frozen=True):
-    """The scheduler has started none; `for_now`: it may later."""
+    """The scheduler has started no workers; with `for_now` it may do so later."""
 
     error: GridEngineError
     for_now: bool = False
@@ -152,8 +152,8 @@ class Polled(EventBase, frozen=True):
 
 
 class Explained(EventBase, frozen=True):
-    """Why a queued worker waits, in the words of the batch system. Or, with `running`: which
-    addresses do not answer a running worker, in its own words.
+    """Why a queued worker waits, in the words of the batch system; or, with `running`, which
+    addresses do not answer a running worker, in the worker's words.
     """
 
     handle: Handle
@@ -166,7 +166,7 @@ class Tick(EventBase, frozen=True):
 
 
 class Rebalance(EventBase, frozen=True):
-    """Workers that are at slow calls are to return unbegun ones."""
+    """Workers that run slow calls are to return the calls that have not begun."""
 
 
 class Continue(EventBase, frozen=True):
@@ -223,8 +223,8 @@ class Lost(EffectBase, frozen=True):
 
 
 class ResultStays(EffectBase, frozen=True):
-    """A result stays at its worker, and is about to be told. When nobody has it any more,
-    `ClientForget` names it once more than other results.
+    """A result stays at its worker, and the caller is about to be told. This counts as one more
+    reference, which a `ClientForget` must release too.
     """
 
     payload: PayloadAtWorker
@@ -274,4 +274,4 @@ class Inform(EffectBase, frozen=True):
 
 
 Event: TypeAlias = EventBase | Request
-"""Something that the core is told."""
+"""A fact that goes into the core."""

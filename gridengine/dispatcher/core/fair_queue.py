@@ -20,7 +20,7 @@ from gridengine.dispatcher.core.tasks import AlikeTasks
 from gridengine.errors import UNNUMBERED
 
 _GROUP_BITS = 10
-"""Bundles are found by the numbers of their tasks, without so many of the last bits."""
+"""Bundles are found by the numbers of their tasks without this many of the last bits."""
 
 
 class TaskBundle(Struct, eq=False):
@@ -39,17 +39,17 @@ class TaskBundle(Struct, eq=False):
 
     @property
     def left(self) -> int:
-        """How many tasks are in it."""
+        """How many tasks of the bundle are not open."""
         return len(self.alike.payloads) - self.opened
 
     @property
     def numbers(self) -> range:
-        """Their numbers."""
+        """The numbers of the tasks that are not open."""
         return self.alike.numbers[self.opened :]
 
     def numbered(self, number: int) -> range:
-        """Return the task (as a range) with the call of this number among all that the user asked
-        for.
+        """Return the task, as a range of one, whose call has this number in the submission; an
+        empty range if the call is not in this bundle.
         """
         first, task = self.alike.task.first, self.alike.task.id
         if first == UNNUMBERED or not self.opened <= number - first < len(self.alike.payloads):
@@ -70,7 +70,7 @@ class TaskBundle(Struct, eq=False):
         return Span(one, 0, 1, task.demand)
 
     def open_all(self) -> Iterator[Span]:
-        """Open all of them."""
+        """Open all tasks of the bundle."""
         while self.left:
             yield self.open_next()
 
@@ -138,7 +138,7 @@ def _groups(numbers: range) -> Iterable[int]:
 
 
 MOST_COMPARED = 16
-"""How many of the submitters that have waited longest are compared by their shares: a turn costs
+"""The shares of this many submitters are compared, those that have waited longest: a turn costs
 the same however many wait.
 """
 MOST_CLIENTS = 64
@@ -146,13 +146,13 @@ MOST_CLIENTS = 64
 
 
 Spans: TypeAlias = deque[Span | TaskBundle]
-"""Those of one submitter."""
+"""The waiting spans and bundles of one submitter."""
 Waiting = OrderedDict[Submitter, Spans]
-"""The spans of each submitter. Ordered: in a plain dictionary it takes longer to find the first,
-the more were before it.
+"""The spans of each submitter. Ordered: a plain dictionary takes longer to find its first item, the
+more items before it were removed.
 """
 Level: TypeAlias = tuple[int, int]
-"""Inside of how many others calls are, and their priority, both negated: the least is first."""
+"""The nesting depth of calls and their priority, both negated: the smallest level is first."""
 PLAIN: Level = (0, 0)
 
 
@@ -167,7 +167,7 @@ class _Levels(dict[Level, Waiting]):
     def __init__(self) -> None:
         super().__init__()
         self._order: list[Level] = []
-        """A heap of all levels, and of some that are no more."""
+        """A heap of all levels; it may also have levels that were removed."""
 
     def make(self, level: Level) -> Waiting:
         """Return a new level."""
@@ -188,8 +188,8 @@ class FairQueue:
     weight. Of its calls, the most deeply nested come first, then the calls of the highest priority.
     At one level its submitters take turns, and for each submitter it is first in, first out.
 
-    `spans`: the plain ones, that is of the dispatcher's own process, not nested, without priority.
-    They have a place of their own because nearly all spans are plain, and each step counts there.
+    `spans`: the plain spans, which are of the dispatcher's own process, not nested, and without
+    priority. Nearly all spans are plain, so they have a place of their own, quick to reach.
     `alone`: whether the last turn was that of the only submitter with spans.
     """
 
@@ -201,8 +201,8 @@ class FairQueue:
         """How many levels there are of each depth."""
 
     def level(self, submitter: Submitter, priority: int) -> Waiting:
-        """Return where calls of a submitter and priority wait, made for one more to be added at
-        once.
+        """Return the level at which calls of a submitter and priority wait. A missing level is
+        made; the caller must add a call to it at once.
         """
         if submitter.plain and not priority:
             return self.spans
@@ -218,11 +218,11 @@ class FairQueue:
 
     @property
     def deepest(self) -> int:
-        """Inside of how many others the calls are that are inside of most."""
+        """The greatest nesting depth of the waiting calls."""
         return max(self._depths, default=0)
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the spans that wait, but for the tasks in bundles."""
+        """Yield the waiting spans, without the tasks in bundles."""
         return (one for one in self._entries() if isinstance(one, Span))
 
     def _entries(self) -> Iterator[Span | TaskBundle]:
@@ -314,8 +314,11 @@ class FairQueue:
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
         tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
-        """Split each span, of all tasks or near these tasks, into the parts that stay and the parts
-        that are taken out. Return the parts that are taken out. Bundles near these tasks stay.
+        """Take parts of the waiting spans out, and return them. `split` divides a span into the
+        parts that stay and the parts that go.
+
+        With `tasks` only the spans at the levels of these tasks are divided, and bundles stay as
+        they are. Otherwise all spans are divided, and all bundles are opened first.
         """
         if tasks is None:
             self.open_bundles([one for one in self._entries() if isinstance(one, TaskBundle)])

@@ -18,7 +18,7 @@ from gridengine.dispatcher.core.state import CoreState
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Held: TypeAlias = tuple[int, int, CallState]
-"""Calls of a task, from one to before another, and their state by the place that they are in."""
+"""Calls of a task, `start` to before `stop`, and the state that follows from their place."""
 
 
 def check(state: CoreState) -> None:
@@ -32,7 +32,7 @@ def check(state: CoreState) -> None:
 
 
 class _Check:
-    """The tables of a core at one moment, sorted by what they belong to."""
+    """The tables of a core at one moment, grouped by owner."""
 
     def __init__(self, state: CoreState) -> None:
         self.state = state
@@ -47,12 +47,14 @@ class _Check:
         """One run of each batch."""
 
     def same(self, what: str, kept: object, counted: object, of: Subject | None = None) -> None:
-        """Check that something is the same both times."""
+        """Check that a count or table that the core keeps equals the one derived from the other
+        tables.
+        """
         if kept != counted:
             raise self.story.broken(f"{what}: {kept!r} is kept, {counted!r} is found", of)
 
     def holds(self, fact: object, text: str, of: Subject | None = None) -> None:
-        """Check that something is so."""
+        """Check that a fact is true."""
         if not fact:
             raise self.story.broken(text, of)
 
@@ -94,7 +96,7 @@ class _Check:
             self.check_task(one, sorted(its), runs[one.task.id])
 
     def check_task(self, one: OpenTask, held: Sequence[Held], runs: Iterable[Run]) -> None:
-        """A task agrees with the places of its calls, `held`."""
+        """A task agrees with the spans of its calls (`held`)."""
         task, calls = one.task.id, sum(stop - start for start, stop, _ in held)
         self.holds(all(start < stop for start, stop, _ in held), "an empty span", task)
         twice = any(before[1] > after[0] for before, after in pairwise(held))
@@ -125,7 +127,7 @@ class _Check:
         )
 
     def in_bundles(self, key: Callable[[TaskBundle], K]) -> Counter[K]:
-        """Count the tasks in bundles by what they belong to."""
+        """Count the tasks in bundles by a key of their bundle, such as its queue or client."""
         return counted(self.bundles, key, lambda bundle: bundle.left)
 
     def check_parents(self) -> None:
@@ -199,7 +201,7 @@ class _Check:
         self.holds(known, "a queue's provisioner is not known")
 
     def check_provisioners(self) -> None:
-        """A provisioner knows its workers, and what they do."""
+        """A provisioner knows its workers, and counts them by their state."""
         workers = grouped(self.workers, lambda worker: worker.provisioner)
         for demand, one in self.state.provisioners.items():
             self.same("a provisioner's demand", one.demand, demand)
@@ -221,7 +223,9 @@ class _Check:
         self.holds(unmatched <= set(self.state.workers), "who is unmatched is gone")
 
     def check_worker(self, worker: Worker) -> None:
-        """A worker counts its runs and batches, and is given calls only when it may be."""
+        """A worker's counts agree with its runs and batches, and its slots are given out only when
+        they may be.
+        """
         of, state = worker.id, self.state
         its = self.runs_of[worker.id]
         self.same("a worker's runs", worker.runs, {run.number: run for run in its}, of)
@@ -298,8 +302,8 @@ class _Check:
             self.holds(used, f"{name} is kept for nobody")
 
     def check_results(self) -> None:
-        """A result is there while a call that has not ended needs it, and waited for while it is
-        not here.
+        """Each result that a call needs is recorded. No call waits for a result that is here, or
+        that will never come.
         """
         state = self.state
         near = {task for tasks in state.near.values() for task in tasks}
@@ -353,7 +357,7 @@ def _unsettled(one: OpenTask) -> int:
 
 
 def grouped(many: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]:
-    """Return things by what they belong to."""
+    """Return the items in lists by their keys."""
     found = defaultdict[K, list[T]](list)
     for one in many:
         found[key(one)].append(one)
@@ -363,7 +367,7 @@ def grouped(many: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]
 def counted(
     many: Iterable[T], key: Callable[[T], K], count: Callable[[T], int] = lambda one: 1
 ) -> Counter[K]:
-    """Count things by what they belong to."""
+    """Add up the items' counts (1 each by default) by their keys."""
     found = Counter[K]()
     for one in many:
         found[key(one)] += count(one)

@@ -208,7 +208,7 @@ class Worker:
         return sorted(depths, reverse=True)
 
     def has_seconds(self, seconds: float, now: float) -> bool:
-        """Return whether it stays for so long; near its end it gets no calls."""
+        """Return whether the worker stays for this many seconds; near its end it gets no calls."""
         return self.leave_at - now >= max(seconds, spare_of(self.leave_at - self.since))
 
     def spare(self) -> list[Run]:
@@ -243,7 +243,7 @@ class TaskQueue:
     idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
         early, since calls are quick and none of their runs is late. reserved: by `floor`, the slot
         groups whose free slots are reserved for calls deeper than the floor.
-    asked_level, asked_depth: of the calls for which the packer was asked.
+    asked_level, asked_depth: the level and depth of the calls for which the packer was asked.
     hard, soft: the seconds that a call may take, and is expected to take.
     """
 
@@ -305,10 +305,10 @@ class TaskQueue:
             listed[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
-        """Unlist and return a slot group that may be given calls. The last comes first: if there is
-        too little work, the earlier workers may leave.
+        """Unlist and return a slot group that may be given calls. The last one comes first: if
+        there is too little work, the earlier workers may leave.
 
-        `popitem`, since a dictionary is searched from its front past all deleted entries.
+        `popitem` is used because a dictionary is searched from its front past all deleted entries.
         """
         listed = self.idle
         if not listed and self.reserved:
@@ -326,8 +326,8 @@ class TaskQueue:
         return group
 
     def _reserved_for_next(self) -> dict[SlotGroup, None]:
-        """Return free slots, reserved for deep calls, that this queue may have; empty if there
-        are none.
+        """Return the free slots that are reserved for calls as deep as this queue's deepest; empty
+        if there are none.
         """
         deepest = self.waiting.deepest
         for floor, groups in list(self.reserved.items()):
@@ -384,8 +384,9 @@ class TaskQueue:
         return taken
 
     def next_spans(self, worker: Worker) -> list[Span]:
-        """Take a batch's worth of calls: of one function, of the submitter whose turn it is. A call
-        that alone needs the result of one of them comes behind it.
+        """Take the calls of one batch: calls of one function, from the submitter whose turn it is.
+        A call that needs the result of one of them, and waits for nothing else, follows in the same
+        batch.
         """
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)

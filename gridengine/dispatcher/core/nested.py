@@ -46,8 +46,8 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) ->
 
 
 def resumes(state: CoreState, worker: Worker, message: Resumes, buffers: Payload) -> None:
-    """Give a call that no longer waits a slot as soon as one is free. A call that was not known to
-    wait may go on.
+    """Give a slot to a call that no longer waits, as soon as one is free. A call that the core did
+    not know to wait still has its slot, and may go on.
     """
     run = worker.runs.get(message.run)
     if run is not None and run.batch.waiting:
@@ -63,8 +63,8 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
 
 
 def work_off(state: CoreState) -> None:
-    """Give calls that go on their slots, as far as there are some, and cancel tasks whose parents
-    have ended.
+    """Give free slots to the calls that want to go on, and cancel the tasks whose parents have
+    ended.
     """
     returning, state.agenda.returning = state.agenda.returning, {}
     for worker in returning.values():
@@ -122,7 +122,7 @@ def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
         state.agenda.freed_slots.pop(group, None)
     asked = booked(state.limited_request(queue.demand))
     state.last_allocation += 1
-    # It has begun: its time goes on, whatever is left of the worker's.
+    # The call has begun, so it goes on even if the worker's time is too short.
     placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), state.now)
     if placed is None:
         return None

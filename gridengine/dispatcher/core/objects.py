@@ -1,8 +1,9 @@
 """Objects that workers hold: functions, shared objects, and results that other calls need. When
 they are sent and forgotten, and how a result is made again that was lost with its worker.
 
-A result's *maker* is the task that has made it; its *heirs* are the makers that it was an input of.
-A result that can be made again is forgotten as others are; one that cannot is kept for its heirs.
+A result's *maker* is the task that has made it. Its *heirs* are the makers of other results that
+took it as an input. A result that can be made again is forgotten when no call needs it. A result
+that cannot be made again is kept while it has heirs, since they may have to run again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SMALL_INPUT = 16 * 1024
 each worker.
 """
 IDLE_FUNCTIONS = IDLE_RESULTS = 64
-"""How many functions that no task uses are kept, and at workers results that no call needs."""
+"""This many unused functions are kept here, and this many unused results at workers."""
 
 
 def use_function(state: CoreState, function: Function) -> RemoteObject:
@@ -86,7 +87,9 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
 
 
 def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> None:
-    """Have a result ready for the calls that need it."""
+    """Store a result that other calls need. A large one becomes an object that workers are sent
+    once.
+    """
     size = len(payload[0]) if len(payload) == 1 else size_of(payload)
     if size > SMALL_INPUT:
         name = input_name(awaited.reference)
@@ -95,7 +98,9 @@ def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> N
 
 
 def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker | None) -> None:
-    """Note that a worker has a result of this size; None is a worker that is gone by now."""
+    """Record a result of this size that stays at a worker; with None, at a worker that is already
+    gone.
+    """
     name = input_name(awaited.reference)
     known = RemoteObject(result_function(name, ()), size, result=True, away=True)
     if worker is not None:
@@ -113,7 +118,9 @@ def result_function(name: bytes, payload: Payload) -> Function:
 def give_inputs(
     state: CoreState, worker: Worker, inputs: Iterable[AwaitedResult], payload: list[Buffer]
 ) -> list[Input]:
-    """Add a call's inputs to its payload, or define them at its worker; return which."""
+    """Add the small inputs of a call to its payload, and send its worker the large ones that it
+    lacks. Return a description of all inputs.
+    """
     given = []
     for awaited in inputs:
         data, remote = awaited.data, awaited.remote
@@ -139,8 +146,8 @@ def forget_result(state: CoreState, known: RemoteObject) -> None:
 
 
 def rest_result(state: CoreState, known: RemoteObject) -> None:
-    """Let workers keep an unused result for a while; forget the ones kept longest, which take
-    descriptors there. They are sent again if needed.
+    """Let workers keep an unused result for a while. Forget the results that are unused for
+    longest, since each takes a descriptor at its worker; they are sent again if needed.
     """
     idle = state.idle_results
     if known.workers and not known.away:
@@ -168,7 +175,7 @@ def let_go(state: CoreState, needs: tuple[RemoteObject, ...]) -> None:
 
 def clear(state: CoreState) -> None:
     """Forget all data. There are no workers any more, and other users of this core need no data."""
-    for awaited in state.awaited.values():  # circles that the collector does not look for
+    for awaited in state.awaited.values():  # reference cycles that the garbage collector ignores
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
@@ -231,7 +238,7 @@ def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
-    """Note how a result was made that stays at a worker."""
+    """Record which task made a result that stays at a worker."""
     if awaited.maker is None:
         awaited.maker, awaited.made = one, index
         for needed in one.inputs:
@@ -239,8 +246,8 @@ def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
 
 
 def forget_maker(state: CoreState, awaited: AwaitedResult) -> None:
-    """Forget how a result was made that is here, unless other results may have to be made
-    from it.
+    """Forget which task made a result that is here, unless the task may have to run again for
+    another result.
     """
     if not awaited.heirs and (maker := awaited.maker) is not None:
         awaited.maker = None
@@ -284,14 +291,14 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def bring_again(state: CoreState, names: Iterable[bytes]) -> None:
-    """Ask others for results that a worker was asked for and does not have."""
+    """Bring results from elsewhere, since the worker that was asked for them does not have them."""
     for name in names:
         state.objects[name].asked = None
         bring(state, state.awaited[int.from_bytes(name, "big")])
 
 
 def _make_again(state: CoreState, awaited: AwaitedResult) -> None:
-    """Run the call again that made a result, and the calls that made its missing inputs."""
+    """Run the call that made a lost result again, and the calls that made its lost inputs."""
     gone = [awaited]
     while gone:
         awaited = gone.pop()
@@ -302,7 +309,9 @@ def _make_again(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]:
-    """Open the task again that made a result; return its inputs that have to be made, too."""
+    """Open a copy of the task that made a result; return the inputs that must be made again as
+    well.
+    """
     maker, index = awaited.maker, awaited.made
     assert maker is not None
     state.last_remade -= 1

@@ -115,13 +115,13 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
 
 
 def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
-    """Return the error of a call that used up its worker's time; `asked_for`: the script set the
-    limit.
+    """Return the error of a call that used up its worker's time. With `asked_for` the script set
+    the limit.
     """
     seconds = worker.leave_at - began
     text = (
-        f"{name_of(span, span.start)} took longer than its worker may be there: of its "
-        f"walltime {seconds:.1f} s were left when it began"
+        f"{name_of(span, span.start)} took longer than its worker could stay: {seconds:.1f} s of "
+        "the worker's walltime were left when it began"
     )
     hint = (
         "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
@@ -135,18 +135,19 @@ def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> T
 
 
 def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
-    """Return the error of calls whose resources' own methods raised."""
+    """Return the error of calls whose resources raised an exception in one of their own methods."""
     if isinstance(cause, GridEngineError):
         return cause
     error = ConfigurationError(
-        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class"
+        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}",
+        hint="see the methods of its class",
     )
     error.__cause__ = cause
     return error
 
 
 def name_of(span: Span, index: int) -> str:
-    """Return how people call a call."""
+    """Return the name of a call for messages, such as `simulate[7]`."""
     one = span.open_task
     return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
@@ -171,7 +172,7 @@ OUTCOMES: dict[str, Callable[[int], str]] = {
     MEMORY: lambda exitcode: "it ran out of memory",
     CANCELLED: lambda exitcode: "it was ended on request",
 }
-"""What an attempt's history says of each reason for a runner's end."""
+"""The text in the history of attempts for each reason for a runner's end."""
 
 
 # ------------------------------------------------------------------ runs
@@ -451,8 +452,8 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
 
 
 def unwritable(payload: Payload) -> Payload:
-    """Return the payload with read-only buffers, since several users load it. Small buffers are
-    copied: they may lie in a larger message.
+    """Return the payload with read-only buffers, since several calls load it. Small buffers are
+    copied: otherwise each could keep a larger message in memory.
     """
     return [
         buffer

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, FreeResources, Resource
-from gridengine.resources.demand import Demand, GroupTimes, replaced
+from gridengine.resources.demand import Demand, GroupTimes, on_one_node, replaced
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Packer
 
@@ -31,7 +31,7 @@ class Policy(Struct, frozen=True):
     gather_seconds: for how long demand is gathered before workers are requested, so that one array
         job serves it. With start_at_once the first request does not wait.
     keeps_others: workers that the scheduler did not start may connect at any time, and stay without
-        calls. Calls wait for a worker that holds what they ask for.
+        calls. Calls wait for a worker that holds the resources that they request.
     failed_starts: how many cluster tasks in a row may end before their workers connect, until that
         is an error.
     max_nesting: how many calls of a worker may wait for their children at a time.
@@ -79,7 +79,7 @@ class Policy(Struct, frozen=True):
 
 
 SPARE_SECONDS = 15.0
-"""How long before its walltime is over a worker leaves."""
+"""A worker leaves this long before its walltime is over."""
 
 
 def spare_of(walltime: float) -> float:
@@ -95,7 +95,7 @@ def can_hold(policy: Policy, request: Resource) -> None:
     time that the scheduler gives it. Workers that people start may hold anything.
 
     Raises:
-        ConfigurationError: they cannot; the text says what they hold.
+        ConfigurationError: they cannot; the text says what they hold, or that each is on one node.
     """
     if policy.resources is None:
         time, stay = request.get(WTime), policy.stay(request)
@@ -106,10 +106,11 @@ def can_hold(policy: Policy, request: Resource) -> None:
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return
+    wanted = booked(request)
     if policy.keeps_others:
         return
     packer = Packer[int, int]([offered(policy, policy.resources)])
-    packer.add(0, booked(request), 0.0, asked=request)
+    packer.add(0, wanted, 0.0, asked=request)
 
 
 def fitting(policy: Policy, request: Resource) -> int:
@@ -125,7 +126,7 @@ def fitting(policy: Policy, request: Resource) -> int:
             if not free._request(request):
                 return count
             free._alloc(request)
-    except BaseException:  # what it raised comes out when it is asked for
+    except BaseException:  # the same exception comes again when the request is made
         return 0
     return MOST_FITTING
 
@@ -148,12 +149,18 @@ def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
 
 
 def booked(request: Resource) -> Resource:
-    """Return what is booked for a request: one core if it names none."""
+    """Return the resources that are booked for a request on a worker that calls share: those of the
+    request, with one core if it names none, and with the cores and memory of all its ranks.
+
+    Raises:
+        ConfigurationError: the request is for several nodes.
+    """
+    request = on_one_node(request)
     return request if request.get(Cores) is not None else request & Cores(1)
 
 
 def lasting(held: Resource, seconds: float) -> Resource:
-    """Return the resources, held for this many seconds, at least a millisecond."""
+    """Return the resources with a walltime of this many seconds, at least a millisecond."""
     if math.isinf(seconds):
         return held
     return without_time(held) & WTime(max(seconds, 1e-3))
@@ -167,12 +174,14 @@ def without_time(resources: Resource) -> Resource:
 
 
 def asked_only(given: Resource, asked: Resource) -> Resource:
-    """Return of given resources the kinds that were asked for."""
+    """Return the given resources of those kinds that were asked for."""
     return functools.reduce(
         operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
     )
 
 
 def offered(policy: Policy, held: Resource) -> Resource:
-    """Return what a worker with these resources offers when it has connected."""
+    """Return the resources that a worker offers when it has connected, of the resources that it
+    holds.
+    """
     return lasting(held, policy.stay(held))

@@ -1,4 +1,6 @@
-"""How many workers of one demand are needed, and what became of the requested workers."""
+"""Decides how many workers of one demand are needed, and follows the requested workers until they
+connect or end.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
-"""What workers that announce functions have together."""
+"""The demand under which all workers that announce functions are counted."""
 
 
 class LaunchedWorker(Struct):
@@ -95,11 +97,9 @@ class Provisioner(Struct, eq=False):
     unserved_since: float | None = None
     reason: str = ""
     unanswered: str = ""
-    """Which addresses workers say that they have tried in vain, and why; empty once one has
-    connected.
-    """
+    """The addresses that workers have tried in vain, and why; empty once a worker has connected."""
     label: str = ""
-    """What the calls are called that workers were last needed for."""
+    """The name of the calls for which workers were last needed."""
 
     def add_launched(
         self, handles: Iterable[Handle], now: float
@@ -120,8 +120,8 @@ class Provisioner(Struct, eq=False):
         return early
 
     def hold_back(self, now: float) -> None:
-        """Wait before the next request, twice as long each time until a worker connects. What fails
-        together counts once.
+        """Delay the next request, twice as long each time until a worker connects. Failures during
+        such a delay count once.
         """
         if now >= self.ask_again_at:
             self.ask_again_at = now + self.backoff
@@ -156,7 +156,7 @@ class Provisioner(Struct, eq=False):
         return None
 
     def knows(self, one: LaunchedWorker) -> bool:
-        """Return whether a launched worker is still counted on."""
+        """Return whether a launched worker is still expected or connected."""
         return self.launched.get(key_of(one.handle)) is one
 
     def drop(self, one: LaunchedWorker) -> None:
@@ -166,7 +166,9 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many workers there are, or are requested, that have calls or take some."""
+        """How many workers are there or requested, without those that people started and those that
+        are suspended and take no calls.
+        """
         size = self.workers + len(self.expected) + self.requested
         if self.by_hand or self.suspended:
             size -= len(self.by_hand) + sum(self.suspended.values())
@@ -174,14 +176,16 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size_for_others(self) -> int:
-        """How many there are, or are requested, without the suspended ones."""
+        """How many workers are there or requested, without the suspended ones."""
         if not self.elastic:
             return 0
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
     def is_spent(self, now: float) -> bool:
-        """Return whether there are no workers, and nothing to remember of them."""
+        """Return whether the provisioner has no workers, requests or delays; then it may be
+        forgotten.
+        """
         return (
             not (self.size or self.launched or self.suspended or self.by_hand)
             and now >= self.ask_again_at
@@ -203,7 +207,7 @@ class Provisioner(Struct, eq=False):
         policy, have = self.policy, self.size
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         busy = have - len(self.expected) - self.requested - idle
-        # Who waits for others' workers to leave does not wait for the batch system.
+        # Calls that wait until workers of other demands leave do not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
         elif self.unserved_since is None:
@@ -245,8 +249,8 @@ class Provisioner(Struct, eq=False):
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Have this worker stopped if it still connects. The oldest are forgotten: they will
-        not.
+        """Have a worker stopped if it still connects. Only the latest are remembered: older ones
+        will not connect.
         """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > MOST_WITHDRAWN:
@@ -358,7 +362,7 @@ class Provisioner(Struct, eq=False):
         return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
 
     def look_into(self, now: float) -> list[Effect]:
-        """While no worker has connected, ask now and then why the first running one has not."""
+        """Ask now and then why the first running worker has not connected, while no worker has."""
         one = next((one for one in self.expected.values() if one.running_since is not None), None)
         if self.workers or one is None or one.running_since is None or self.unanswered:
             return []
@@ -369,9 +373,9 @@ class Provisioner(Struct, eq=False):
         return [Explain((one.handle,), seconds, running=True)]
 
     def explained(self, handle: Handle, words: str, now: float, *, running: bool = False) -> None:
-        """Note why a queued worker waits, in the words of the batch system, or why a `running` one
-        does not connect, in its own. The batch system is asked again about a worker without a
-        reason, before calls have waited too long.
+        """Note why a queued worker waits, in the words of the batch system; or, with `running`, why
+        a worker does not connect, in its own words. Without words from the batch system, ask again
+        before calls have waited too long.
         """
         if key_of(handle) not in self.expected:
             return

@@ -26,8 +26,8 @@ def scale(state: CoreState) -> None:
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
     if state.active_clients > 1:
-        # First those that have no workers: else others would take the place again that was made
-        # for them.
+        # First the demands without workers: otherwise others would take the room that was made for
+        # these.
         needed_slots.sort(key=lambda pair: pair[0].size > 0)
     for one, needed in needed_slots:
         total -= one.size_for_others
@@ -65,9 +65,11 @@ def scaled(state: CoreState, event: Scaled) -> None:
 
 
 def keep_bounds(state: CoreState) -> None:
-    """Have as many workers leave as there are above `max_workers`. Of each demand, workers that
-    have not connected leave first, then idle workers, then busy ones when their calls have ended;
-    the last to come leaves first. If there are too few workers, those that were to leave stay.
+    """Have workers leave until no more than `max_workers` stay; if there are too few, let workers
+    stay that were about to leave.
+
+    Of each demand, workers that have not connected leave first, then idle workers, then busy ones
+    when their calls have ended. The latest workers leave first.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -77,7 +79,8 @@ def keep_bounds(state: CoreState) -> None:
     provisioners = [one for one in state.provisioners.values() if one.elastic]
     total = sum(_staying(one, here[one], one.suspended) for one in provisioners)
     for one in provisioners:
-        # Counted as for those that are asked for, or what is withdrawn here would be asked for.
+        # Counted as `scale` counts: otherwise workers that are withdrawn here would be requested
+        # again.
         total -= _staying(one, here[one], one.suspended)
         taking_none = {id for id, takes_none in one.suspended.items() if takes_none}
         excess = total + _staying(one, here[one], taking_none) - state.policy.max_workers
@@ -90,8 +93,8 @@ def keep_bounds(state: CoreState) -> None:
 
 
 def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
-    """Return how many of these workers stay and are not suspended, and how many are still to
-    come.
+    """Return how many workers will stay: those that are expected, and those of these workers that
+    neither leave nor are suspended.
     """
     return len(one.expected) + sum(
         not (worker.is_leaving or worker.id in suspended) for worker in workers
@@ -109,8 +112,9 @@ def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], exces
 
 
 def make_room(state: CoreState) -> None:
-    """Have one worker leave for calls of a client that has no share of the workers, where demands
-    have workers of their own and there may be no more. One at a time: another may be idle by then.
+    """Have one worker leave so that a client without a share of the workers gets one. This matters
+    where each demand has workers of its own, and `max_workers` allows no more. Only one leaves at a
+    time, since another may become idle meanwhile.
     """
     if state.yielding in state.workers or not _lacks_room(state):
         return
@@ -157,7 +161,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
 
 
 def _retain(state: CoreState, worker: Worker) -> None:
-    """Have a worker stay that was to leave."""
+    """Let a worker stay that was about to leave."""
     worker.draining = False
     del state.retiring[worker.id]
     if worker.phase is READY:

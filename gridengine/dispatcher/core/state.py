@@ -44,7 +44,7 @@ class Agenda:
         self.linked: list[tuple[OpenTask, CallsFinished]] = []
         """Outcomes of calls that others depend on, or that depend on others."""
         self.begun: dict[TaskQueue, OpenTask] = {}
-        """Queues that got a call whose last input has come, each with one such call."""
+        """Queues with a new call whose last input has just come; each with one such call."""
         self.freed_slots: dict[SlotGroup, None] = {}
         """Slot groups in which a batch has ended."""
         self.changed_queues: dict[TaskQueue, None] = {}
@@ -64,9 +64,9 @@ class Agenda:
 
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
-"""For how many names of functions calls are counted by name, and the name of all others."""
+"""Calls are counted by function name for this many names; all others are under one name."""
 MOST_FAILURES = 200
-"""How many of the last calls that have failed are kept, to tell of them."""
+"""The records of this many failed calls are kept, the latest ones."""
 
 
 class CoreState:
@@ -80,15 +80,15 @@ class CoreState:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = self.first_policy = policy
-        """The limits to keep to; and those before any `Scaled`."""
+        """The limits that hold now, and the initial ones that a `Scaled` can restore."""
         self.shared = policy.resources
-        """What each worker holds, if requests share the workers."""
+        """The resources of each worker, if requests share the workers."""
         self.story: Story | None = None
         """The last events of tasks and workers; None unless the core is checked."""
         self.closing = self.draining = False
-        """Whether all is to end; whether no call may begin but those that running calls made."""
+        """`closing`: everything is to end. `draining`: only nested calls may begin."""
         self.now = 0.0
-        """When the event came that is being handled."""
+        """The time of the event that is being handled."""
         self.effects: list[Effect] = []
         self.agenda = Agenda()
         self._add_tasks()
@@ -106,12 +106,12 @@ class CoreState:
         self.own = calls.Client(0)
         """The dispatcher's own process."""
         self.clients = {0: self.own}
-        """By number: the own one, those that have joined, and those that have open tasks."""
+        """The clients by number: `own`, those that have joined, and those that have open tasks."""
         self.active_clients = 0
         """How many clients have open tasks."""
         self.runs: dict[int, Run] = {}
         self.last_run = self.last_allocation = self.policy.epoch << NUMBER_BITS
-        """Processes that are the same dispatcher, one after the other, use different numbers."""
+        """The next process of the same dispatcher uses other numbers."""
         self.saved: dict[int, dict[int, Payload]] = {}
         """The states that calls in progress have saved, by task and index."""
         self.last_order = self.last_remade = self.last_batch = 0
@@ -121,9 +121,9 @@ class CoreState:
     def _add_workers(self) -> None:
         self.workers: dict[bytes, Worker] = {}
         self.retiring: dict[bytes, Worker] = {}
-        """Workers that leave when their calls have ended, the first to be told so first."""
+        """Workers that leave when their calls have ended, in the order in which they were told."""
         self.yielding = b""
-        """The last worker that was to leave for a client that had none."""
+        """The latest worker that was told to leave for a client without workers."""
         self.phases = dict.fromkeys(Phase, 0)
         self.slots_by_phase = dict.fromkeys(Phase, 0)
         self.unmatched: dict[str, bytes] = {}
@@ -158,9 +158,9 @@ class CoreState:
         self.requesting_queues: dict[int, TaskQueue] = {}
         """Queues that request one more allocation of the packer, and the requests' numbers."""
         self.unheld: dict[TaskQueue, None] = {}
-        """Queues that request nothing: no worker holds what their calls ask for."""
+        """Queues that request nothing: no worker holds the resources that their calls request."""
         self.first_turn = 0
-        """The turn of a client while no other requests anything."""
+        """The turn of a client while no other client has tasks."""
         self.queues: dict[Demand, TaskQueue] = {}
         self.provisioners: dict[Demand, Provisioner] = {}
         self._fitting_known: dict[Demand, int] = {}
@@ -186,7 +186,7 @@ class CoreState:
         self.log = RunLog()
 
     def say(self, lines: Iterable[str]) -> None:
-        """Have the log say these lines."""
+        """Add these lines to the log."""
         self.effects += map(Inform, lines)
 
     @property
@@ -244,7 +244,9 @@ class CoreState:
         return sum(queue.calls for queue in self.queues.values())
 
     def counts_of(self, name: str) -> FunctionCounts:
-        """Return the counts for a function name; very many names share the last."""
+        """Return the counts for a function name. When there are too many names, the others share
+        one entry.
+        """
         counts = self.functions.get(name)
         if counts is None:
             name = name if len(self.functions) < MOST_FUNCTIONS else OTHER_FUNCTIONS
@@ -268,7 +270,9 @@ class CoreState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to look after: no task, and no worker here or requested."""
+        """Whether the core has nothing to look after: no task, and no worker that is connected or
+        requested.
+        """
         return not (
             self.has_tasks
             or self.workers
@@ -292,14 +296,16 @@ class CoreState:
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
-        least = 0 if self.policy.keeps_others else 1  # of a kind that raises nothing is known
+        least = 0 if self.policy.keeps_others else 1  # a user's kind may raise
         for queue in self.queues.values():
             if queue.calls and (fitting := max(self._fitting(queue.demand), least)):
                 needed[queue.provisioner] += -(-queue.calls * slots // fitting)
         return needed
 
     def is_held(self, demand: Demand) -> bool:
-        """Return whether a worker that is here or may be started can hold a call of this demand."""
+        """Return whether a worker that is connected, or that may be launched, can hold a call of
+        this demand.
+        """
         if self.policy.max_workers and self._fitting(demand):
             return True
         staying = (one for one in self.workers.values() if not one.is_leaving)
@@ -307,8 +313,8 @@ class CoreState:
         return any(one is None or holds(one, demand.request) for one in held)
 
     def missing_worker(self, demand: Demand) -> str | None:
-        """Return the command that starts a worker for calls of this demand, empty if there is none;
-        None if a worker holds them or comes by itself.
+        """Return the command by which somebody must start a worker for calls of this demand; empty
+        if no command does. None if such a worker is there or is launched by the scheduler.
         """
         if not self.policy.keeps_others or self.is_held(demand):
             return None
@@ -395,7 +401,7 @@ class CoreState:
         """Forget a queue without calls and slots."""
         if queue.calls or queue.slots or queue.running or queue is self.common_queue:
             return
-        # What was deferred may have been forgotten since, and its demand have another queue by now.
+        # A deferred queue may have been forgotten since, and its demand may have another queue now.
         if self.queues.get(queue.demand) is queue:
             del self.queues[queue.demand]
         self.unheld.pop(queue, None)
@@ -412,7 +418,7 @@ class CoreState:
         return limited(self.policy, self.times, demand)
 
     def learn_seconds(self, queue: TaskQueue, seconds: float) -> None:
-        """Learn how long a call took: the limits of its group follow from it."""
+        """Record how long a call took. The time limits of its group may change with it."""
         time = queue.demand.resources.get(WTime)
         if time is None or time.group is None:
             return

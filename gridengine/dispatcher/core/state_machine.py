@@ -37,13 +37,13 @@ MOST_NAMED = 5
 
 
 class LongWait(Struct):
-    """Warns now and then when calls have waited for long: jobs hold all workers, or no call makes
-    the results that calls need. Jobs may wait for one another or never end, and a future that a
-    script sets itself may wait for calls that wait for that future. Nothing else tells the user so.
+    """Warns when calls have waited for a long time and none can begin, since nothing else tells the
+    user. Either jobs hold all workers, which may wait for one another or never end. Or calls need
+    results that no call makes, such as a future that a script sets after these calls.
 
-    Calls have waited `since` then, and none was assigned; all are `blocked` if only something from
-    elsewhere lets them begin. The warning comes after `patience` seconds, the next after twice as
-    many. Before `look_at` the waiting calls are not looked at.
+    `since`: from when on calls have waited and none was assigned. `blocked`: all of them need
+    something from elsewhere. The first warning comes after `patience` seconds, the next after twice
+    as many. Before `look_at` the waiting calls are not looked at.
     """
 
     last_run: int = 0
@@ -63,7 +63,7 @@ class LongWait(Struct):
         if blocked:
             return [self._of_results(state)]
         if any(one.expected or one.requested for one in state.provisioners.values()):
-            return []  # workers that are still to come have a reason of their own
+            return []  # the calls wait for workers to start, which is reported elsewhere
         if state.now < self.look_at:
             return []
         self.look_at = state.now + LONG_WAIT_SECONDS
@@ -83,7 +83,7 @@ class LongWait(Struct):
         return [Warn(f"{text}; these hold all of them{most}: {_named(under_way, len(under_way))}")]
 
     def _of_results(self, state: CoreState) -> Warn:
-        """Return the warning that no call can begin before something comes from elsewhere."""
+        """Return the warning that no call can begin before a result comes from elsewhere."""
         self.patience *= 2
         open_tasks = [one.task for one in state.open_tasks.values()]
         return Warn(
@@ -94,7 +94,7 @@ class LongWait(Struct):
 
 
 def _named(tasks: Sequence[Task], calls: int) -> str:
-    """Return some jobs by name, and how many others there are."""
+    """Return the names of some jobs, and how many others there are."""
     jobs = sum(task.watched for task in tasks)
     names = [task.name for task in islice((task for task in tasks if task.watched), MOST_NAMED)]
     if jobs > len(names):

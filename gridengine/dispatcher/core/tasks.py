@@ -1,4 +1,6 @@
-"""Tasks, the requests of clients, and what clients are told of their calls: plain frozen data."""
+"""Tasks, the requests of clients, and the reports that clients get on their calls: plain frozen
+data.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from gridengine.wire.messages import (
 )
 
 MOST_PRIORITY = 1 << 31
-"""The highest priority, and negated the lowest."""
+"""The highest priority; its negative is the lowest."""
 
 
 class Function(Struct, frozen=True):
@@ -50,8 +52,8 @@ class Function(Struct, frozen=True):
 class Task(Struct, frozen=True, gc=False):
     """The unit of submission: `count` calls of a function, pickled as one list.
 
-    form: what the list holds (`payload.SINGLE`, `STAR`, `FULL`).
-    retries: how often a call runs again that ended without its own fault.
+    form: the form of the calls in the list (`payload.SINGLE`, `STAR`, `FULL`).
+    retries: how often a call runs again after it ended through no fault of its own.
     timeout: the seconds that each call may take.
     watched: its output is kept, its start is told, its pushed values are forwarded, and its process
         has its `name`. controlled: it gets a controller.
@@ -159,7 +161,7 @@ travels as a message, beside its payload.
 
 
 class EffectBase(Struct, frozen=True):
-    """An effect that is no message to a client; most are in `events`."""
+    """An effect that is not a message to a client; most are in `events`."""
 
 
 class CallsFinished(EffectBase, frozen=True, gc=False):
@@ -201,4 +203,4 @@ class TaskMessage(EffectBase, frozen=True):
 
 
 Effect: TypeAlias = EffectBase | TaskBegan | WantAnswer
-"""Something that the core decides, and that the dispatcher performs."""
+"""An action that comes out of the core, which the dispatcher performs."""

@@ -23,14 +23,14 @@ from gridengine.wire.messages import TERMINATED, Goodbye, LeaveBy, Leaving, Stop
 GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 HAND_OVER_RATE = 10e6
-"""Bytes per second at which a worker that leaves hands over its results at least."""
+"""A worker that leaves hands over its results at this many bytes per second at least."""
 YIELD_SECONDS = 0.5
-"""How long a worker with nothing to do is kept where calls of another demand may wait for its
+"""How long an idle worker stays where calls of another demand may wait for its
 place.
 """
 WHOLE_LIFE = 0.8
-"""A call that had more than this part of a worker's life, and the worker's walltime was over, is
-not to be tried for ever.
+"""A call fails if it had more than this part of the life of a worker whose walltime is over:
+further attempts would end in the same way.
 """
 
 
@@ -100,7 +100,7 @@ def _leave_seconds(state: CoreState, worker: Worker) -> float:
 
 def _grace_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
     """Return how long a worker may be silent after its cluster task has ended. If the batch system
-    only lost sight of the task, that is as long as its lease.
+    merely lost sight of the task, the worker has its whole lease.
     """
     report = launch.report
     if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
@@ -127,7 +127,9 @@ def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]
 
 
 def _displaced(state: CoreState) -> list[TaskQueue]:
-    """Return up to two queues whose calls wait for workers that there is no room for."""
+    """Return up to two queues whose calls find no room: they have no idle slot, and the workers
+    that they need are not there.
+    """
     short = (
         queue
         for queue in state.queues.values()
@@ -189,10 +191,11 @@ def leaving(state: CoreState, worker: Worker, message: Leaving, buffers: Payload
 
 
 def interrupted(state: CoreState, run: Run, span: Span, payload: Payload) -> None:
-    """Run a call again that has stopped because its worker is to leave, uncharged. The worker gets
-    nothing more, since its next calls would stop at once.
+    """Run a call again that has stopped because its worker is to leave; no attempt is charged. The
+    worker gets nothing more, since its next calls would stop at once.
 
-    A call that had nearly all of the worker's life and has saved nothing fails: no worker would do.
+    A call fails if it had nearly all of the worker's life and has saved nothing: another worker
+    would not be enough either.
     """
     worker = run.worker
     if (
@@ -217,9 +220,9 @@ def drain_worker(state: CoreState, worker: Worker) -> None:
 
 
 def _relieve(state: CoreState, worker: Worker) -> None:
-    """Stop a worker whose walltime is nearly over. Its calls run elsewhere, uncharged; a call that
-    had nearly all of that time fails. Calls that run only once stay: the worker says which have
-    begun.
+    """Stop a worker whose walltime is nearly over. Its calls run elsewhere, and no attempt is
+    charged; a call that had nearly all of that time fails. Calls that may run only once stay until
+    the worker has said which of them have begun.
     """
     for run in reversed(list(worker.runs.values())):
         if not run.span.open_task.task.retries:
@@ -268,10 +271,11 @@ def _close(state: CoreState, worker: Worker) -> None:
 
 
 def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload) -> None:
-    """Handle a worker's goodbye. It has sent all results before, so only the calls that its runners
-    were in can be to blame.
+    """Handle a worker's goodbye. Its results have come before, so only the calls that its runners
+    were running can be to blame for its end.
 
-    If somebody else ended the worker, the batch system says a little later whether they are.
+    If somebody else ended the worker, its calls wait for the batch system's report, which says
+    whether they are to blame.
     """
     worker.blamed_runs = set(message.begun or ()) or worker.under_way()
     worker.knows_begun = message.begun is not None

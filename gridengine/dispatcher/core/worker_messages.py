@@ -20,12 +20,12 @@ from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
-"""How often in a row a worker may give back all it was assigned."""
+"""A worker may give back all its calls at most this often in a row."""
 
 
 def results(state: CoreState, worker: Worker, message: messages.Results, buffers: Payload) -> None:
     """Take in results of calls."""
-    offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
+    offset, buffers = 0, tuple(buffers)  # the garbage collector need not visit tuples of buffers
     runs = worker.runs
     for result in message.results:
         payload = buffers[offset : offset + result.buffers]
@@ -115,7 +115,9 @@ def _is_retried(state: CoreState, span: Span, result: messages.Result) -> bool:
 
 
 def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:
-    """A runner died or was ended in a call, or a run was skipped that was to be ended."""
+    """Handle a crash: a runner died or was ended during a call, or the agent skipped a run that was
+    to be ended.
+    """
     run, index = worker.runs.get(message.run), message.index
     if run is None:
         return
@@ -183,7 +185,7 @@ def returned(
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(state.now)
-        words = message.reason or "it gave back all it was given"
+        words = message.reason or "it gave back all its calls"
         worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}")
         return
     for run in runs:
@@ -287,7 +289,7 @@ def _fits(result: messages.Result, run: Run) -> bool:
 _OUTCOMES = {
     messages.VALUES: "it returned",
     messages.RAISED: "it raised an exception",
-    messages.RETRYABLE: "it raised an exception of those to be retried",
+    messages.RETRYABLE: "it raised an exception after which calls are retried",
     messages.OUT_OF_MEMORY: "it ran out of memory",
     messages.INTERRUPTED: "it stopped, since its worker was to leave",
 }

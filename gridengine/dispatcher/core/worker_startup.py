@@ -38,7 +38,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire import messages
 
 UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
-"""In the place of the `Hello` of a worker that has ended with its dispatcher."""
+"""Stands for the `Hello` of a worker that ended together with its dispatcher."""
 TOLD_SECONDS = 1.0
 """A worker's calls are told of its end again when it has changed by more."""
 
@@ -108,9 +108,10 @@ def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
         return None
     if state.shared is None:
         raise ConfigurationError(
-            "calls of this dispatcher have workers of their own, each with what its calls ask for",
-            hint="start this worker without --cores and its like; or the dispatcher with what its "
-            "workers hold, for calls to share them (--cores 4; in a script worker_resources=)",
+            "each worker of this dispatcher has the resources that its own calls request",
+            hint="start this worker without --cores and similar options; or the dispatcher with "
+            "the resources of its workers, so that calls share them (--cores 4; in a script "
+            "worker_resources=)",
         )
     try:
         return booked(decode_demand([*hello.resources], 1.0).resources)
@@ -119,8 +120,8 @@ def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
 
 
 def is_by_hand(state: CoreState, worker: Worker) -> bool:
-    """Return whether no scheduler started this worker, where such workers may come. A scheduler's
-    worker whose launch is not known yet may look the same.
+    """Return whether people, not a scheduler, started this worker; only where such workers may
+    come. A scheduler's worker whose launch is not known yet may look the same.
     """
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
@@ -144,7 +145,7 @@ def _admit(state: CoreState, worker: Worker) -> None:
         limit_stay(state, worker)
     elif worker.launch is not None or worker.hello.functions or requesting < 2:
         _open(state, worker)
-    # else it may be any of them, and waits for its launch to be known
+    # otherwise the worker's demand is known only with its launch
 
 
 def restored(state: CoreState, event: events.Restored) -> None:
@@ -165,7 +166,7 @@ def restored(state: CoreState, event: events.Restored) -> None:
         provisioner, launch = _recognise(state, id, keys_of(hello.log, hello.pid))
         worker = _add(state, id, hello, provisioner)
         worker.launch, worker.absent = launch, True
-        if state.shared is not None:  # else it is refused when it comes back
+        if state.shared is not None:  # otherwise the worker is refused when it comes back
             worker.held = _held_by(state, hello)
         books.enter(state, worker, Phase.SILENT)
 
@@ -227,7 +228,7 @@ def _mismatch(
     ours = messages.VERSION, policy.version, policy.python
     theirs = hello.protocol, hello.version, hello.python
     if theirs == ours or (hello.functions and hello.protocol == messages.VERSION):
-        return None  # whoever has functions of its own need not be of this package
+        return None  # a worker that announces functions may be another program than this package
     return VersionMismatch(
         f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
         f"Python {hello.python}, "
@@ -259,7 +260,7 @@ def _say_connected(state: CoreState, worker: Worker, launch: LaunchedWorker) -> 
     state.say(state.log.connected(worker.hello, worker.job, after, state.now))
 
 
-LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
+LEFT_OUT = "its dispatcher was started again, and the outcome of the call is not known"
 
 
 def assign_restored(state: CoreState, event: Restored) -> None:
@@ -289,7 +290,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             for start, stop in left
             if start < run.stop and run.start < stop
         ]
-        if its:  # what was settled, or assigned again, before these has had its outcome
+        if its:  # calls that were settled or assigned again before are not in these runs
             assigned.append((run, its[-1]))
             left = left_of(left, its[-1:])
         waiting[run.task] = left
@@ -315,7 +316,7 @@ def _take_up_saved(state: CoreState, saved: Mapping[int, Mapping[int, Payload]])
 
 
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:
-    """Have only these calls of these tasks wait."""
+    """Take the calls of these tasks out of the queues, but for the ranges that are to wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         ranges = waiting.get(span.open_task.task.id)
@@ -329,7 +330,7 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection
 def _begin(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
 ) -> None:
-    """Note that a worker has a run."""
+    """Record a run that a worker brings from the earlier process, and count it."""
     assigner.begin_run(state, number, span, group, batch, since)
     if batch.runs:
         books.count_running(group, span.open_task, span.calls)
@@ -406,7 +407,9 @@ def _is_part(item: messages.HeldRun, run: Run) -> bool:
 
 
 def _leave_out(state: CoreState, run: Run, span: Span) -> None:
-    """Run calls again, where allowed, that the worker says it has answered."""
+    """Run calls again, where allowed, whose results the worker says it has sent and the core does
+    not have.
+    """
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
@@ -432,7 +435,7 @@ def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:
         if (known := state.objects.get(name)) is not None:
             known.workers.add(worker.id)
             worker.functions.add(name)
-        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # inputs of what waits there
+        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # its inputs wait
             forgotten.append(name)
     if forgotten:
         state.effects.append(Send(worker.id, messages.Forget(forgotten)))
@@ -444,6 +447,6 @@ def _end(state: CoreState, worker: Worker, runs: Sequence[int], number: int) -> 
 
 
 def drop(state: CoreState, worker: Worker, held: messages.Held) -> None:
-    """Have a worker that is as good as a new one end all that it has."""
+    """Have a worker end all its runs and allocations: from here on it is treated as a new one."""
     _end_others(state, worker, held)
     allocator.end_allocations(state, worker, held.allocations)

@@ -133,13 +133,13 @@ def answered(
 
 
 class ClientListener:
-    """Receives what clients send, and answers. All methods are for one thread.
+    """Receives the messages of clients, and answers. All methods are for one thread.
 
     Args:
         server: the clients' socket; closed with this.
         clients: the table that clients are added to. If it has a journal, the journal is closed
             with this.
-        actions: what clients may ask for by `Control`, by name.
+        actions: the actions that clients may ask for by `Control`, by name.
         launched: the workers that the dispatcher's previous process has launched.
     """
 
@@ -372,7 +372,7 @@ class ClientListener:
             )
         if peer in self._server.watchers:
             if sum(one.number == WATCHER for one in self._clients.values()) >= MOST_WATCHERS:
-                return self._refuse(peer, Refuse("very many watch this dispatcher already"))
+                return self._refuse(peer, Refuse("too many watch this dispatcher already"))
             client = RemoteClient(self._table, (peer, 0), WATCHER, self._server.send)
         else:
             client = self._table.add(RemoteClient, (peer, 0), self._server.send, message.resumes)
@@ -471,7 +471,9 @@ class ClientListener:
                 yield path, error, str(client)
 
     def left(self) -> list[dict[str, Any]]:
-        """Return a description of the absent clients' runs: see `AbsentClients.seen`."""
+        """Describe the named runs whose client has left and whose calls go on, for people: see
+        `AbsentClients.seen`.
+        """
         return self._absent.seen()
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ class ClientRecord:
         self._large: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
         """Messages that no row can hold. A restarted dispatcher does not have them."""
 
-    # ---------------------------------------------------------------- what the client hands in
+    # ---------------------------------------------------------------- requests of the client
 
     def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
         """Record a request. The client is told once the request is durable.
@@ -137,8 +137,8 @@ class ClientRecord:
         self._journal.file.write_together(insert, change, *self._deletions(), then=then)
 
     def _deletions(self) -> list[Change]:
-        """Return the changes that delete the requests whose calls have ended, and what only these
-        held.
+        """Return the changes that delete the requests whose calls have ended, and everything that
+        only these requests held.
         """
         gone = [(id,) for id in self._requests.take_gone()]
         return [(f"DELETE FROM {which} = ?", gone) for which in ROWS_OF_REQUESTS] if gone else []
@@ -156,7 +156,7 @@ class ClientRecord:
         else:
             self._let_go()
 
-    # ---------------------------------------------------------------- what has come of it
+    # ---------------------------------------------------------------- outcomes
 
     def finish(self, items: list[FinishedItem], buffers: Sequence[Buffer]) -> None:
         """Record outcomes and send them. These wait until they are durable:

@@ -83,7 +83,9 @@ class _Row(Struct, eq=False):
 
 
 class _Name(_Row, eq=False, kw_only=True):
-    """A function, shared object or result that the client has named; `id` is 0, as it is no row."""
+    """A function, shared object or result that the client has named. Its `id` is 0, as it is not a
+    row.
+    """
 
     name: Name
     forgotten: bool = False
@@ -154,7 +156,7 @@ class ClientRequests:
         blocks = self._blocks.get(task >> _BLOCK_BITS, ())
         return self._small.get(task) or next((one for one in blocks if one.has(task)), None)
 
-    # ---------------------------------------------------------------- what is handed in
+    # ---------------------------------------------------------------- new requests
 
     def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
         """Record a request."""
@@ -212,7 +214,9 @@ class ClientRequests:
         return gone
 
     def _let_go(self, row: _Row) -> None:
-        """Release a row or name; without a holder it goes, and releases what it holds."""
+        """Release a row or name. Without a holder it is removed, and releases everything that it
+        holds.
+        """
         row.held -= 1
         if row.held:
             return
@@ -233,8 +237,8 @@ class ClientRequests:
         return one
 
     def _add_other(self, id: int, message: Other) -> _Row:
-        """Record what a message is about. Return its row, which nothing holds if the message has no
-        effect after a restart.
+        """Record a message by the calls and names that it is about. Return its row, which nothing
+        holds if the message has no effect after a restart.
         """
         row = _Row(id)
         if isinstance(message, ClientForget):
@@ -302,7 +306,7 @@ class ClientRequests:
             if task.kept:
                 self.needed[task.id] = dict.fromkeys(task.kept)
 
-    # ---------------------------------------------------------------- what has come of it
+    # ---------------------------------------------------------------- outcomes
 
     def supply(self, items: Iterable[FinishedItem], buffers: Sequence[Buffer]) -> None:
         """Record the results that other calls need, as if the client had supplied them: after a

@@ -89,7 +89,7 @@ class Clients:
     ) -> None:
         self._send = send
         self.output = ClientsOutput(state, send)
-        """Passes on what jobs print to the programs that submitted them."""
+        """Passes on the output of jobs to the programs that submitted them."""
         self.finished: defaultdict[ServedClient, list[CallsFinished]] = defaultdict(list)
         """Outcomes that the next `flush` sends, by client."""
         self._state = state
@@ -115,8 +115,8 @@ class Clients:
 
     def is_left(self, number: int) -> bool:
         """Return whether an earlier process may have given a client this number, and no client has
-        it now. Only then may a client resume with it, because its number is what makes calls its
-        own.
+        it now. Only then may a client go on under this number: whoever has the number owns its
+        calls.
         """
         first = 0 if self.journal is None else self.journal.first_client
         return 0 < number < first and all(

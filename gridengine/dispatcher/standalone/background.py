@@ -52,12 +52,12 @@ class Inherited(NamedTuple):
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors that there are."""
+        """The descriptors that the process inherits."""
         return [one for one in self[:5] if one != NONE]
 
     @property
     def output(self) -> tuple[int, int] | None:
-        """The descriptors for the output of calls, if there are any."""
+        """The descriptors for the output of calls; None if there are none."""
         return None if self.stdout == NONE else (self.stdout, self.stderr)
 
 
@@ -131,7 +131,8 @@ def start(
     process once clients can connect.
 
     parent: the reading end of a pipe; the dispatcher ends when the writing end is closed.
-    output: the descriptors for what calls print on this machine; by default it goes to a log in the
+    output: the descriptors for the output of calls on this machine; by default it goes to a log in
+        the
     folder.
 
     Raises:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,10 +24,12 @@ from gridengine.journal.lock_file import (
     read_holder,
 )
 from gridengine.settings.values import settings
-from gridengine.wire.connection_file import make_private_folder, why_unreachable
+from gridengine.wire.connection_file import load_private, make_private_folder, why_unreachable
 
 ANSWER_SECONDS = 2.0
 OPTIONS = "options.json"
+TUNNEL = "tunnel.json"
+"""The file of a folder whose dispatcher runs on another machine, and is reached by a tunnel."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -36,11 +39,29 @@ def is_name(text: str) -> bool:
 
 
 class State(enum.Enum):
-    """The state of a stand-alone dispatcher: it runs, has ended in order, or was killed."""
+    """The state of a stand-alone dispatcher: it runs, has ended in order, or was killed. One that
+    is reached by a tunnel is disconnected while the tunnel is closed: its state is not known here.
+    """
 
     RUNNING = "running"
     ENDED = "ended"
     DIED = "died"
+    DISCONNECTED = "disconnected"
+
+
+class FarMachine(msgspec.Struct, frozen=True):
+    """The machine at the other end of a tunnel, by its name for `ssh`, and the Python there, by its
+    name for that machine's shell.
+    """
+
+    ssh: str
+    python: str = "python3"
+
+    def command(self, *words: str) -> str:
+        """Return what a user types here to run a module of these words there. The Python is quoted,
+        since this machine's shell would put another home in the place of `~`.
+        """
+        return f"ssh {self.ssh} {shlex.quote(' '.join([self.python, '-m', *words]))}"
 
 
 class StartOptions(msgspec.Struct, frozen=True):
@@ -101,7 +122,7 @@ class DispatcherFolder(NamedTuple):
         """
         if not is_name(name):
             raise ConfigurationError(
-                f"{name!r} is no name for a dispatcher",
+                f"{name!r} is not a name for a dispatcher",
                 hint="up to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
                 "first",
             )
@@ -157,12 +178,32 @@ class DispatcherFolder(NamedTuple):
         """Return the process that runs the dispatcher, or that ran it until it was killed."""
         return read_holder(self.lock)
 
+    @property
+    def tunnel_file(self) -> Path:
+        """The file that says which machine a tunnel leads to."""
+        return self.path / TUNNEL
+
+    def far_machine(self) -> FarMachine | None:
+        """Return the machine that a tunnel leads to; None for a dispatcher without one.
+
+        Raises:
+            ConfigurationError: the file cannot be read.
+        """
+        if not self.tunnel_file.exists():
+            return None
+        return load_private(self.tunnel_file, FarMachine)
+
     def state(self) -> State:
         """Return the dispatcher's state. A dispatcher on another machine, whose locks may be
-        invisible here, runs if its lock file or its addresses show signs of life.
+        invisible here, runs if its lock file or its addresses show signs of life. A tunnel's lock
+        is held while the tunnel is kept open.
         """
         holder = self.holder()
-        if is_locked(self.lock) or (holder and self._runs_elsewhere(holder)):
+        if is_locked(self.lock):
+            return State.RUNNING
+        if self.tunnel_file.exists():
+            return State.DISCONNECTED
+        if holder and self._runs_elsewhere(holder):
             return State.RUNNING
         return State.ENDED if holder is None else State.DIED
 
@@ -233,12 +274,32 @@ class DispatcherFolder(NamedTuple):
             raise self.taken(self.holder())
         return lock
 
+    def how_to_start(self) -> str:
+        """Return the command that starts the dispatcher, or opens the tunnel to it."""
+        verb = "connect" if self.tunnel_file.exists() else "start"
+        return f"gridengine dispatcher {verb} {self.name}"
+
     def not_running(self) -> ConfigurationError:
         """Return the error for acts that need a running dispatcher."""
-        return ConfigurationError(
-            f"the dispatcher {self.name!r} does not run",
-            hint=f"start it: gridengine dispatcher start {self.name}",
-        )
+        far, command = self.far_machine(), self.how_to_start()
+        if far is not None:
+            words = f"no tunnel to the dispatcher {self.name!r} at {far.ssh} is open"
+            return ConfigurationError(words, hint=f"open it: {command}")
+        words = f"the dispatcher {self.name!r} does not run"
+        return ConfigurationError(words, hint=f"start it: {command}")
+
+    def check_here(self, *words: str) -> None:
+        """Check that a command of these words can be performed here.
+
+        Raises:
+            ConfigurationError: the dispatcher is reached by a tunnel, and its machine alone can.
+        """
+        far = self.far_machine()
+        if far is not None:
+            raise ConfigurationError(
+                f"the dispatcher {self.name!r} is reached by a tunnel to {far.ssh}",
+                hint=f"do it there: {far.command('gridengine', *words)}",
+            )
 
     def taken(self, holder: Holder | None) -> ConfigurationError:
         """Return the error for a dispatcher that another process runs."""

@@ -70,7 +70,7 @@ def serve(
 
     ready: called once clients can connect.
     temporary: the dispatcher is never started again, and its clients do not wait for that.
-    output: the descriptors for what calls print on this machine; by default a log in the folder.
+    output: the descriptors for the output of calls on this machine; by default a log in the folder.
     clock: the I/O thread's.
 
     Raises:

@@ -1,7 +1,7 @@
-"""What Grid Engine's own commands and its log say beyond DRMAA: why jobs wait and fail, how long
-they may run, and what `gridengine doctor` checks.
+"""The information that Grid Engine's own commands and its log have beyond DRMAA: why jobs wait and
+fail, how long they may run, and the checks of `gridengine doctor`.
 
-Nothing depends on the answers. If commands or files are missing, errors have fewer words.
+Nothing depends on the answers. If commands or files are missing, errors merely say less.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ class Diagnostics:
         self._limit_of_job = functools.cache(self._ask_job)
 
     def failure(self, job: str) -> Failure | None:
-        """Return why a job failed, once known: by the log at once, by the accounts 15 s later."""
+        """Return why a job failed, if that is known: the log knows at once, the accounts 15 s
+        later.
+        """
         number, task = parse_id(job)
         if not number:
             return None
@@ -179,7 +181,7 @@ class Diagnostics:
         return "; ".join(parse_error_reasons(self._qstat(job)))
 
     def waiting(self, job: str) -> str:
-        """Return what a job waits for, empty if unknown."""
+        """Return the reason why a job waits, empty if unknown."""
         output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
@@ -238,9 +240,9 @@ class Diagnostics:
         return shutil.which(name, path=self._environment["PATH"]) or ""
 
     def limits(self, ids: Collection[str]) -> dict[str, Limit]:
-        """Return how long each of these tasks that runs may do so from its start, by the site's
-        limits: those of its queue, and of its job by default requests (sge_request(5), a JSV).
-        That takes one question for all, and one for each job and queue not asked for before.
+        """Return how long each of these running tasks may run from its start, by the limits of the
+        site: those of its queue, and those that default requests (sge_request(5), a JSV) give its
+        job. That takes one question for all tasks, and one for each new job and queue.
         """
         user = pwd.getpwuid(os.getuid()).pw_name
         return {
@@ -316,7 +318,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
-    """Return that there is no DRMAA library; empty if there is one."""
+    """Return a text that says that there is no DRMAA library; empty if there is one."""
     if not libraries:
         return "there is no DRMAA library"
     if "/" not in libraries[0] or Path(libraries[0]).is_file():
@@ -359,5 +361,8 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
     fit = setting_of(setting).value or next(one_machine, "")
     nothing = f"none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     words = listed(f"{name} ({rule})" for name, rule in rules.items())
+    spread = setting_of("grid_engine.mpi_environment").value
     text = f"{words}; {f'Cores(n) uses {fit}' if fit else nothing}"
-    return check_names(_ok(check, text=text), setting, rules)
+    text += f", Ranks(n) {spread}" if spread else ""
+    found = check_names(_ok(check, text=text), setting, rules)
+    return check_names(found, "grid_engine.mpi_environment", rules) if spread else found

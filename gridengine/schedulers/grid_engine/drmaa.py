@@ -271,13 +271,15 @@ class Session:
         self._kept: set[str] = set()
 
     def take_over(self, contact: str, jobs: Iterable[str]) -> None:
-        """Be the session of this name, with an earlier process's tasks. Called first of all."""
+        """Take over the session of this name, with the tasks of an earlier process. Must be called
+        first of all.
+        """
         with self._lock:
             self.contact = contact
             self._jobs.update(jobs)
 
     def keep(self, jobs: Collection[str], others: Collection[str]) -> None:
-        """Have these cluster tasks stay when this process is gone, and the others no longer."""
+        """Let these cluster tasks, and no others, stay when this process is gone."""
         with self._lock:
             self._kept.difference_update(others)
             self._kept.update(jobs)
@@ -312,7 +314,7 @@ class Session:
         return ids
 
     def probe(self) -> None:
-        """Raise the error that a submission by this user would raise."""
+        """Raise the error that a submission by this user would get, if any."""
         with self._lock:
             self._ask("probe")
 
@@ -328,19 +330,21 @@ class Session:
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Have these cluster tasks deleted soon; if the DRMAA process dies, by the next one."""
+        """Have these cluster tasks deleted soon. If the DRMAA process dies first, the next one
+        deletes them.
+        """
         with self._lock:
             self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
 
     def guard(self, files: Sequence[Path]) -> None:
-        """Have these files removed when this process is gone."""
+        """Remember files that must be removed when this process is gone."""
         with self._lock:
             self._ask("guard", files=sorted(self._files.union(map(str, files))))
             self._files.update(map(str, files))
 
     def unguard(self, files: Sequence[Path]) -> None:
-        """Have these files stay after all."""
+        """Forget guarded files: they stay when this process is gone."""
         with self._lock:
             self._files.difference_update(map(str, files))
             self._ask("guard", UNGUARD_SECONDS, files=sorted(self._files))

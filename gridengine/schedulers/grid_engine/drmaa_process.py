@@ -40,7 +40,9 @@ def write_message(channel: socket.socket, message: Any) -> None:
 
 
 def read_size(channel: socket.socket, until: float = math.inf) -> int:
-    """Return the size of the next message; raise an OSError if none comes until this time."""
+    """Return the size of the next message; raise an OSError if none comes before this monotonic
+    time.
+    """
     return int.from_bytes(_read(channel, HEADER_BYTES, until), "big")
 
 
@@ -156,7 +158,7 @@ ENDED = ("done", "failed")
 
 
 class Leave(Exception):
-    """The parent has gone, or this process is to end."""
+    """The parent is gone, or this process must end."""
 
 
 class DrmaaServer:
@@ -195,11 +197,13 @@ class DrmaaServer:
         self.guard(files)
 
     def keep(self, jobs: Sequence[str]) -> None:
-        """Have exactly these cluster tasks stay when the parent is gone: others adopt them."""
+        """Let exactly these cluster tasks stay when the parent is gone: another process adopts
+        them.
+        """
         self._kept = set(jobs)
 
     def guard(self, files: list[str]) -> None:
-        """Have exactly these files removed at the end."""
+        """Remember that exactly these files are to be removed at the end."""
         self._files = files
 
     def submit(self, template: dict[str, Any], count: int) -> list[str]:
@@ -212,7 +216,7 @@ class DrmaaServer:
         return ids
 
     def probe(self) -> None:
-        """Submit a job on hold, and delete it: only so can one learn whether this user may
+        """Submit a job on hold, and delete it: there is no other way to learn whether this user may
         submit.
         """
         ids = self.submit(
@@ -225,7 +229,9 @@ class DrmaaServer:
         self.terminate(ids)
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}`, until the time is over or no answer comes."""
+        """Return `{id: [state, how it ended]}` for the jobs that can be asked about within this
+        time.
+        """
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -349,7 +355,7 @@ class DrmaaServer:
 
 
 def _tell_names() -> int:
-    """Write the library's names to standard output as JSON, or why there are none."""
+    """Write the library's names to standard output as JSON, or the reason why there are none."""
     try:
         import drmaa
 

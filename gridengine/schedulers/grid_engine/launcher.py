@@ -1,10 +1,10 @@
 """Starts, watches and stops workers by DRMAA.
 
 DRMAA lists no jobs: each task is asked for by its id, in a session that belongs to one process at a
-time (`drmaa`). How a task ended is told once, and late: first it only counts as "failed", some
-seconds later its exit status comes, and why Grid Engine could not start it stands in the master's
-log or, 15 seconds later, in the accounts (`diagnostics`). A task therefore is reported as ended
-only when its reason is known, or was looked for long enough.
+time (`drmaa`). DRMAA tells once, and late, how a task ended. At first the task only counts as
+"failed"; its exit status follows some seconds later. If Grid Engine could not start the task, the
+reason is in the master's log or, 15 seconds later, in the accounts (`diagnostics`). Therefore a
+task is reported as ended only when its reason is known, or was looked for long enough.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Ending:
 
 
 def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
-    """Return what DRMAA's exit information means, from a library for this kind of system.
+    """Return the meaning of DRMAA's exit information, from a library for this kind of system.
 
-    Grid Engine only says "aborted", both of a deleted job and of one that failed to start. But it
-    has a start time for a job that was deleted while it ran, none for a failed start, and no usage
-    at all for a job that was deleted while it waited. Other systems say less.
+    Grid Engine says "aborted" both of a deleted job and of one that failed to start. But it has a
+    start time for a job that was deleted while it ran, none for a failed start, and no usage at all
+    for a job that was deleted while it waited. Other systems say less.
     """
     if "status" in told:
         status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
@@ -120,11 +120,11 @@ def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
 
 @dataclass(slots=True)
 class DrmaaTask:
-    """What the launcher knows of a task.
+    """The launcher's record of a task.
 
     Attributes:
-        request: what it requested.
-        asked_at: when it was last asked for.
+        request: the options that it requested.
+        asked_at: when DRMAA was last asked about it.
         queued: whether it waits.
         ending, ended_at: how it ended, and when that was learned.
         ending_since: when it first counted as failed without an exit status; None if it does not.
@@ -209,8 +209,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return request_for(self._words, self._own, demand)
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what would be submitted first, in the words of the system that the library speaks
-        to; in Grid Engine's without a library.
+        """Return the first submission, in the words of the system that the library speaks to; in
+        Grid Engine's without a library.
 
         Raises:
             SchedulerUnavailable: the library does not load.
@@ -247,7 +247,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, object]:
-        """Return the job template. A user's own `-N` stands, which a name here would replace."""
+        """Return the job template. If the user's options have `-N`, the template has no name, which
+        would replace it.
+        """
         request = self._request_for(demand)
         is_grid_engine = self._system.kind == GRID_ENGINE
         name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
@@ -270,7 +272,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     # What a later process needs.
 
     def facts(self) -> dict[str, str]:
-        """Return what names the session."""
+        """Return the facts by which a later process finds the session."""
         return {"contact": self._opened().contact}
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
@@ -294,7 +296,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     # Watching.
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks; of many, the most urgent first, then the others."""
+        """Return reports on these tasks. If there are many, the most urgent ones are asked about
+        first.
+        """
         now = time.monotonic()
         known = {handle.id: handle for handle in handles if handle in self.tasks}
         asked = [handle.id for handle in self._most_urgent_first(known.values())[:MOST_ASKED]]
@@ -311,7 +315,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return reports | self._exit_reports(known.values(), now)
 
     def _learn_limits(self, handles: Iterable[Handle], now: float) -> None:
-        """Ask how long those of these tasks may run that have begun and requested no time."""
+        """Ask for the time limits of those of these tasks that have begun and requested no time."""
         new = {
             handle.id: task
             for handle in handles
@@ -325,8 +329,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 new[id].limit = limit
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Order tasks for questions: by turns one that runs, one of the first that wait, another
-        one; within these groups, the one that was asked for longest ago first.
+        """Return the order in which to ask about tasks. Three groups take turns: running tasks, the
+        first few waiting tasks, and all other waiting tasks. Within a group, the task that was
+        asked about longest ago comes first.
         """
         open_ones = [handle for handle in handles if self.tasks[handle].ending is None]
         queued = [handle for handle in open_ones if self.tasks[handle].queued]
@@ -392,7 +397,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what the first of these tasks waits for, in the words of `qstat -j`."""
+        """Return the reason why the first of these tasks waits, in the words of `qstat -j`."""
         return self._diagnostics.waiting(handles[0].id) if handles else ""
 
     # Ends.
@@ -419,8 +424,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
 
 
 def lost_report(handle: Handle) -> Report:
-    """Return the report on a job that Grid Engine has numbered, and does not have. Its worker may
-    run all the same, as after the master was restored from a backup.
+    """Return the report on a job to which Grid Engine gave a number and that it no longer knows.
+    Its worker may still run, for example after the master was restored from a backup.
     """
     number = handle.id.partition(".")[0]
     words = f"Grid Engine does not have this job, to which it gave the number {number}"

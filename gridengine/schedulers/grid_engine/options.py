@@ -1,12 +1,12 @@
-"""How requests are written for Grid Engine, and for other systems that are used by DRMAA: pure
-functions and tables.
+"""The requests for Grid Engine, and for other systems that are used by DRMAA, written as options:
+pure functions and tables.
 
 DRMAA itself has no words for most requests; they are options in each system's own language (GFD.22,
 `drmaa_native_specification`). Options of Grid Engine are those of submit(1) and complex(5).
 
-An option that this module writes is one string with a blank in it, as "-l h_rt=60", whereas a
-user's own has a string for each word. `completed` therefore can put ours first: after a user's
-`-soft`, Grid Engine would take them as mere wishes.
+An option that this module writes is one string with a blank in it, such as "-l h_rt=60", whereas a
+user's own has a string for each word. So `completed` can put ours first: after a user's `-soft`,
+Grid Engine would take them as mere wishes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Self
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.schedulers.batch_words import (
     BatchWords,
     Option,
@@ -52,6 +52,8 @@ MEMORY_REACHED = 0.95
 """A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
 VALUES = {"-q": 1, "-pe": 2}
 """How many words follow an option."""
+OPEN = "*"
+"""Stands for a parallel environment's number of slots, which the calls say."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
@@ -116,20 +118,25 @@ class GridEngineWords(BatchWords):
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option = "h_rt", "s_rt"
+    spans_nodes = True
     site_options: Mapping[str, str] = {"queue": "-q {}"}
 
     def __init__(self, environment: Callable[[], str] = str) -> None:
         self._environment = environment
         self._own_environment = ""
         self._site = GridEngineSite()
-        self._slots = 1
+        self._slots = self._asked_slots = 1
+        self._ranks = 0
 
     def for_request(self, own: Sequence[str], demand: Demand, site: GridEngineSite) -> Self:
         made = type(self)(self._environment)
         made._site = site
         made._own_environment, _ = self.said(own).get("-pe", ("", ""))
-        cores = demand.resources.get(Cores)
-        made._slots = slots_of(made._own_environment) or (1 if cores is None else cores.N)
+        asked = demand.resources
+        cores, ranks = asked.get(Cores), asked.get(Ranks)
+        made._ranks = 0 if ranks is None else ranks.ranks
+        made._asked_slots = (made._ranks or 1) * (1 if cores is None else cores.N)
+        made._slots = slots_of(made._own_environment) or made._asked_slots
         return made
 
     # Options.
@@ -144,11 +151,12 @@ class GridEngineWords(BatchWords):
                 value = str(value).lower()
             is_text = not isinstance(value, (int, float))
             return [f"-l {name}={_word(name, value, ',') if is_text else value}"]
-        if not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text(name, value)):
+        if not re.fullmatch(r"\S+( +\d+(-\d*)?)?", line_of_text(name, value)):
             raise ConfigurationError(
-                f"{name} must be a name and a number of slots, as 'smp 4', not {value!r}"
+                f"{name} must be a name, or a name and a number of slots, as 'smp 4', not {value!r}"
             )
-        return [f"-pe {' '.join(str(value).split())}"]
+        environment, *slots = str(value).split()
+        return [f"-pe {environment} {slots[0] if slots else OPEN}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the values of each name in `-l`, of `-q` and of `-pe`."""
@@ -167,20 +175,51 @@ class GridEngineWords(BatchWords):
         return values
 
     def cores(self, count: int) -> list[str]:
-        """Return the parallel environment for this many slots, unless the scheduler has one."""
-        own = self._own_environment
-        if own and own.split()[1:] != [str(count)]:
-            raise ConfigurationError(
-                f"Cores({count}) of a call and -pe {own} of the scheduler say different numbers of "
-                "slots",
-                hint="say it in one of the two places",
-            )
-        if own or count == 1:
+        """Return the parallel environment for this many slots, unless the scheduler has one, or
+        `ranks` requests it.
+        """
+        if self._ranks or self._has_environment(f"Cores({count})") or count == 1:
             return []
         return [f"-pe {self._site.parallel_environment or self._environment()} {count}"]
 
+    def ranks(self, ranks: Ranks) -> list[str]:
+        """Return the parallel environment for the slots of all ranks, unless the scheduler has
+        one. The environment's allocation_rule decides on which nodes they are.
+        """
+        if ranks.nodes is not None:
+            raise ConfigurationError(
+                f"{ranks!r}: Grid Engine has no words for a number of nodes; the allocation_rule "
+                "of a parallel environment decides",
+                hint=f"ask for Ranks({ranks.ranks}), in an environment whose rule spreads them so",
+            )
+        if self._has_environment(repr(ranks)):
+            return []
+        if not self._site.mpi_environment:
+            raise ConfigurationError(
+                f"{ranks!r} wants a parallel environment that may have slots on several nodes, and "
+                "none is named",
+                hint="`qconf -spl` lists them; name one by parallel_environment='NAME' of the "
+                'scheduler, or in a settings file: [grid_engine] mpi_environment = "NAME"',
+            )
+        return [f"-pe {self._site.mpi_environment} {self._slots}"]
+
+    def _has_environment(self, asked: str) -> bool:
+        """Return whether the scheduler has a parallel environment.
+
+        Raises:
+            ConfigurationError: it has another number of slots than is `asked` for.
+        """
+        own = self._own_environment
+        if own and own.split()[1:] not in ([str(self._asked_slots)], [OPEN]):
+            raise ConfigurationError(
+                f"{asked} of a call and -pe {own} of the scheduler say different numbers of slots",
+                hint="say it in one of the two places",
+            )
+        return bool(own)
+
     def memory(self, size: int) -> list[str]:
-        each = math.ceil(size / (self._slots if self._site.memory_per_slot else 1))
+        of_all = size * (self._ranks or 1)
+        each = math.ceil(of_all / (self._slots if self._site.memory_per_slot else 1))
         return [f"-l {name}={format_memory(each)}" for name in memory_names(self._site)]
 
     def time(self, seconds: float) -> list[str]:
@@ -207,6 +246,8 @@ class GridEngineWords(BatchWords):
         )
 
     def scaled(self, option: str, factor: float) -> str:
+        if option.startswith("-pe ") and option.endswith(f" {OPEN}"):
+            return option.replace(OPEN, str(self._slots))
         found = re.fullmatch(r"-l (\w+)=(.*)", option)
         is_memory = found and found[1] in MEMORY.union(memory_names(self._site))
         size = memory_bytes(found[2]) if found and is_memory else 0.0
@@ -228,7 +269,9 @@ class GridEngineWords(BatchWords):
 
 
 class OtherWords(BatchWords):
-    """The words of a system that only its DRMAA library knows: what the user writes in `native`."""
+    """The words of a system that only its DRMAA library knows: the text of `native`, as the user
+    wrote it.
+    """
 
     key = "drmaa"
 
@@ -281,7 +324,7 @@ def words_for(system: System, environment: Callable[[], str]) -> BatchWords:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a cluster task, with what each sets, by its name.
+    """The options of a cluster task, and the value that each sets, by its name.
 
     memory_per_slot: whether Grid Engine counts memory for each slot.
     """
@@ -320,8 +363,8 @@ class Request:
 class OwnArguments:
     """The arguments of a `GridEngineScheduler`.
 
-    held: what each worker holds by its user's word. If the system has no words for that, `native`
-        is taken to request it.
+    held: the resources that each worker holds according to the user. If the system has no words for
+        them, `native` is taken to request them.
     """
 
     given: Mapping[str, Option] = field(default_factory=dict)
@@ -351,7 +394,7 @@ def _is_ours(word: str) -> bool:
 
 
 def slots_of(environment: str) -> int:
-    """Return the least number of slots of a parallel environment, as "smp 4-8"; 0 without one."""
+    """Return the least number of slots of a parallel environment, from "smp 4-8"; 0 without one."""
     found = re.search(r" (\d+)", environment)
     return int(found[1]) if found else 0
 
@@ -385,8 +428,9 @@ def _word(name: str, value: object, also: str = "") -> str:
 
 
 def check_submits(words: Sequence[str]) -> None:
-    """Raise a ConfigurationError that names an option with which Grid Engine only checks a job and
-    does not take it: its workers have a number and never come (qsub(1): -verify, -w v, -w p).
+    """Raise a ConfigurationError that names an option with which Grid Engine only checks a job, and
+    gives it a number, but never runs it, so that its worker never comes (qsub(1): -verify, -w v, -w
+    p).
     """
     for option, value in pairwise([*words, ""]):
         if option == "-verify" or (option == "-w" and value in ("v", "p")):

@@ -1,4 +1,4 @@
-"""`GridEngineScheduler`: what a user holds to run calls on Grid Engine, or on any other batch
+"""`GridEngineScheduler`: the class by which a user runs calls on Grid Engine, or on any other batch
 system that has a DRMAA 1.0 library.
 """
 
@@ -31,10 +31,11 @@ class GridEngineScheduler(BatchScheduler):
 
     Args:
         queue: `-q`: the queue or queues to run in; Slurm's partition.
-        parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
+        parallel_environment: `-pe`: a name and a number of slots for each worker, such as "smp 4";
+            or a name alone, and calls say how many slots, as by `resources=Ranks(32)`.
         drmaa_library: the path of the DRMAA library (default: the setting, else
             DRMAA_LIBRARY_PATH, else Grid Engine's own).
-        options: `-l name=value`, as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.
+        options: `-l name=value`, such as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.
     """
 
     _own_arguments: ClassVar[Mapping[str, object]] = {
@@ -69,7 +70,7 @@ def library_path(given: object) -> str:
     the linker.
 
     Raises:
-        TypeError, ConfigurationError: it is no path, or there is no such file.
+        TypeError, ConfigurationError: the argument is not a path, or there is no such file.
     """
     if not isinstance(given, (str, os.PathLike)):
         raise TypeError(f"drmaa_library must be a path, not {given!r}")
@@ -78,8 +79,8 @@ def library_path(given: object) -> str:
         return path
     if not Path(path).is_file():
         raise ConfigurationError(
-            f"drmaa_library={path!r} is no file",
-            hint="it is the path of a library, as /opt/lib/libdrmaa.so",
+            f"drmaa_library={path!r} is not a file",
+            hint="it is the path of a library, such as /opt/lib/libdrmaa.so",
         )
     return str(Path(path).absolute())
 
@@ -88,8 +89,8 @@ def system_here() -> str:
     """Return the name of the batch system that takes this user's jobs by DRMAA: a session opens,
     and a job is taken.
 
-    A library for Slurm is passed over if Slurm's commands are here: `SlurmScheduler` learns more
-    from them.
+    If Slurm's commands are here, a DRMAA library for Slurm is passed over: `SlurmScheduler` learns
+    more from the commands.
 
     Raises:
         BatchSystemError: there is none, or it takes no job.

@@ -1,5 +1,5 @@
-"""What the output of Slurm's commands means: of the site, of refusals, of jobs; pure functions and
-tables.
+"""The meaning of the output of Slurm's commands: of the site, of refusals, of jobs; pure functions
+and tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a Slurm allows and lacks.
+    """The limits of a Slurm.
 
     Attributes:
         largest: the most tasks of an array; 0 if there are no arrays.
@@ -38,15 +38,16 @@ class Site:
 
 
 def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
-    """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner`
-    and sinfo's "%R|%c|%m".
+    """Return the limits of a Slurm, from `scontrol show config`, `scontrol show partition
+    --oneliner` and sinfo's "%R|%c|%m".
 
     names: the requested partitions, joined by commas; empty for the default one. A site may hide
         partitions and nodes (PrivateData); their texts are empty then.
 
-    If Slurm manages memory, a job that requests none gets all of a node, unless the site has a
-    default. Then the share of one core is requested, so that a node runs as many workers as it has
-    cores, and at most MaxMemPerCPU, beyond which a job gets several cores (slurm.conf(5)).
+    If Slurm manages memory, a job that requests none gets all memory of a node, unless the site has
+    a default. Then the share of one core is requested, so that a node runs as many workers as it
+    has cores; but at most MaxMemPerCPU, because a job with more memory gets several cores
+    (slurm.conf(5)).
     """
     fields = dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", config, flags=re.MULTILINE))
     largest = int(fields.get("MaxArraySize", "1001")) - 1
@@ -276,13 +277,13 @@ can hold.
 
 def ids_of(job: str, tasks: str) -> list[str]:
     """Return the ids of tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; of "12" and
-    "N/A" for a job that is no array. Raise a ValueError if the numbers are malformed.
+    "N/A" for a job that is not an array. Raise a ValueError if the numbers are malformed.
     """
     several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
     found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
     spans = [span for span in found if span is not None]
     if not job.isdecimal() or len(spans) < len(several):
-        raise ValueError(f"{job!r} with {tasks!r} is no id of a job")
+        raise ValueError(f"{job!r} with {tasks!r} is not the id of a job")
     ids = [
         f"{job}_{number}"
         for span in spans
@@ -304,7 +305,9 @@ def parse_squeue(text: str) -> dict[str, Seen]:
 
 
 def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
-    """Return the state of a task, from squeue's words; `BeginTime` may mean requeued."""
+    """Return the state of a task, from squeue's words. With the reason `BeginTime` it may have been
+    requeued.
+    """
     if state in ENDS:
         return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
     status = STATES.get(state)

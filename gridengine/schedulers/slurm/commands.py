@@ -1,19 +1,21 @@
-"""Slurm's commands: how each is called, and what its answers mean; pure functions.
-
-`answers` has what the output of the commands means.
+"""Slurm's commands as pure functions: how each is called. The meaning of their output is in
+`answers`.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import pwd
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
+from gridengine.resources.demand import Demand
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.units import DAY
 from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
 from gridengine.schedulers.batch_words import (
@@ -52,7 +54,7 @@ class SlurmCommands(BatchCommands):
     """Slurm's own commands (sbatch(1), squeue(1), scancel(1), scontrol(1), sinfo(1), sacct(1)).
 
     Args:
-        site: what this Slurm allows.
+        site: the limits of this Slurm.
         memory_said: whether a variable of the user says how much memory jobs have.
     """
 
@@ -87,6 +89,7 @@ class SlurmCommands(BatchCommands):
     cores_option, memory_option = "--cpus-per-task={n}", "--mem={n}M"
     token_option = "--constraint={}"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
+    spans_nodes = True
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
     }
@@ -104,6 +107,7 @@ class SlurmCommands(BatchCommands):
     def __init__(self, site: Site = UNKNOWN, *, memory_said: bool | None = None) -> None:
         self.site = site
         self.most_tasks = site.largest
+        self._cores_of_rank = 0
         self._user = f"--user={os.getuid()}"
         self._memory_said = (
             any(name in os.environ for name in MEMORY_VARIABLES)
@@ -113,8 +117,33 @@ class SlurmCommands(BatchCommands):
 
     # Options.
 
+    def for_request(self, own: Sequence[str], demand: Demand, site: Any) -> Self:
+        if demand.resources.get(Ranks) is None:
+            return self
+        made, cores = copy.copy(self), demand.resources.get(Cores)
+        made._cores_of_rank = 1 if cores is None else cores.N
+        return made
+
+    def ranks(self, ranks: Ranks) -> list[str]:
+        words = [f"--ntasks={ranks.ranks}"]
+        if ranks.nodes is not None:
+            words.append(f"--nodes={ranks.nodes}")
+            if ranks.ranks % ranks.nodes == 0:
+                words.append(f"--ntasks-per-node={ranks.ranks // ranks.nodes}")
+        return words
+
+    def memory(self, size: int) -> list[str]:
+        """Return the words for a worker's memory; that of a rank is said for each of its cores,
+        since Slurm has no words for it.
+        """
+        if not self._cores_of_rank:
+            return super().memory(size)
+        return [f"--mem-per-cpu={megabytes(size / self._cores_of_rank)}M"]
+
     def time(self, seconds: float) -> list[str]:
-        """Return a limit before which the signal, early as it may come, is after this time."""
+        """Return a limit so long that the signal before it comes after this time, however early
+        Slurm sends it.
+        """
         minutes = -int(-(seconds + EARLY_SECONDS) // 60)
         return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
 
@@ -129,7 +158,9 @@ class SlurmCommands(BatchCommands):
         return clock_seconds(f"{time}:0" if parts == 1 else time)
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with some memory, where a job would else get all of a node."""
+        """Return the options with a request for memory, where a job would otherwise get all memory
+        of a node.
+        """
         memory = self.site.memory
         return [memory, *options] if memory and not self._says_memory(options) else options
 
@@ -138,8 +169,9 @@ class SlurmCommands(BatchCommands):
 
     def advice(self, options: Sequence[str]) -> str:
         """Return that jobs get more of a node than they request."""
-        cores, _ = self.said(options).get("--cpus-per-task", ("1", ""))
-        whole = self.site.whole_cores
+        said = self.said(options)
+        cores, _ = said.get("--cpus-per-task", ("1", ""))
+        whole = 0 if "--ntasks" in said else self.site.whole_cores
         if cores.isdecimal() and int(cores) < whole:
             return (
                 f"this Slurm gives each job a whole node, of {whole} cores or more, and the "
@@ -172,8 +204,8 @@ class SlurmCommands(BatchCommands):
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits an array, or a single job if there are no arrays.
 
-        The user's options come before ours, and so cannot change these; but after `--no-requeue`,
-        which they may change.
+        The user's options come before ours, and so cannot change them. Only `--no-requeue` comes
+        before the user's, which may change it.
 
         Raises:
             ConfigurationError: Slurm cannot take the path of the run directory.
@@ -204,7 +236,9 @@ class SlurmCommands(BatchCommands):
         return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return questions for each array with bad ends, and, with accounts, for who cancelled."""
+        """Return a question for each array with tasks that failed and, where accounts are kept, one
+        for who cancelled tasks.
+        """
         arrays = dict.fromkeys(id.partition("_")[0] for id in ended)
         details = [["scontrol", "show", "job", array, "--oneliner"] for array in arrays]
         deleted = [id for id, seen in ended.items() if seen.deleted]
@@ -254,7 +288,7 @@ class SlurmCommands(BatchCommands):
 
 
 class DrmaaWords(SlurmCommands):
-    """The options of sbatch as DRMAA libraries take them, and a `GridEngineScheduler` says them."""
+    """The options of sbatch in the form that DRMAA libraries take, for a `GridEngineScheduler`."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -262,8 +296,8 @@ class DrmaaWords(SlurmCommands):
 
     def own_option(self, name: str, value: Option) -> list[str]:
         if name == "parallel_environment":
-            slots = str(value).split()[1].partition("-")[0]
-            hint = f"ask for resources=gridengine.Cores({slots})"
+            slots = str(value).partition(" ")[2].strip().partition("-")[0]
+            hint = f"ask for resources=gridengine.Cores({slots or 4})"
             raise cannot_say(self, f"{name}={value!r}", hint)
         if name == "queue":
             return [f"--partition={value}"]
@@ -280,8 +314,8 @@ class DrmaaWords(SlurmCommands):
         return super().time(seconds)[:1]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options in the libraries' spelling. A worker that Slurm requeued would pass
-        for its former self.
+        """Return the options in the libraries' spelling, and forbid Slurm to requeue: a requeued
+        worker would be taken for the one that ran before.
         """
         requeue = [] if "--requeue" in options else ["--no-requeue"]
         spelt = map(self._spelt, options)
@@ -300,7 +334,7 @@ class DrmaaWords(SlurmCommands):
 
 
 def _user_name(number: str) -> str:
-    """Return who has this number, for people."""
+    """Return the name of the user with this number, for people."""
     try:
         return pwd.getpwuid(int(number)).pw_name if number else ""
     except KeyError:

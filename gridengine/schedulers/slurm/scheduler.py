@@ -1,5 +1,5 @@
-"""`SlurmScheduler`, and its launcher, which has `srun` start the first workers where there is room;
-sbatch the others, as for any batch system.
+"""`SlurmScheduler` and its launcher. `srun` starts the first workers at once if there is room;
+`sbatch` submits the others, as for any batch system.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SlurmLauncher(CommandLauncher):
             return handles  # the next launch tells the reason
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what would be submitted, and srun's command for the first workers."""
+        """Return the first submission, and srun's command for the first workers."""
         plan = super().plan(count, demand)
         try:
             srun = self._srun_command(self.options_for(demand), self.log_path(1, "\0"))
@@ -152,8 +152,8 @@ class SlurmScheduler(CommandScheduler):
             Slurm's own).
         options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`,
             `mem="4G"`, `exclusive=True`.
-        strict: a job that Slurm takes and can never start (it waits for `PartitionConfig`,
-            `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once; with False it
+        strict: whether a job that Slurm takes but can never start (it waits for `PartitionConfig`,
+            `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once. With False it
             waits, for somebody to change the site or the job.
     """
 

@@ -1,6 +1,6 @@
-"""Workers that `srun` starts (srun(1)): at once, where there is room, while an array waits for the
-next round of Slurm's scheduler, up to 3 s (`batch_sched_delay`): `scheduler` decides which. `steps`
-uses srun too.
+"""Workers that `srun` starts (srun(1)). Where there is room, they start at once, while an array
+waits up to 3 s for the next round of Slurm's scheduler (`batch_sched_delay`). `scheduler` decides
+which workers start like this; `steps` uses srun too.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Srun:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether srun has not ended."""
         return self._reader.is_alive()
 
     @property
@@ -168,22 +168,24 @@ class Srun:
 
     @property
     def words(self) -> str:
-        """Its error messages."""
+        """The error messages of srun."""
         return (
             error_text("".join(line for line in self._lines if "error:" in line))
             or "it gave no answer in time"
         )
 
     def wait_for_answer(self, deadline: float) -> bool:
-        """Wait until it has a job or has failed; return whether that is known by this time."""
+        """Wait until srun has a job or has failed; return whether that is known by this monotonic
+        time.
+        """
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
     def wait_for_end(self, deadline: float) -> bool:
-        """Wait until it has ended; return whether it has by this monotonic time."""
+        """Wait until srun has ended; return whether it has by this monotonic time."""
         self._reader.join(max(0.0, deadline - time.monotonic()))
         return not self.is_running
 
     def end(self) -> None:
-        """Kill it. A process of srun's own then ends its job, if that has not ended."""
+        """Kill srun. A process of srun's own then ends its job, if that has not ended."""
         self._process.kill()
         self._reader.join(END_SECONDS)

@@ -73,7 +73,7 @@ class StepScheduler(BatchScheduler):
         max_workers: how many cores to use (default: all that the job has).
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be, or this process is not
+        TypeError, ConfigurationError: an argument has a wrong type or value, or this process is not
             the script of a job with several nodes.
     """
 
@@ -94,7 +94,7 @@ class StepScheduler(BatchScheduler):
         )
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
-        """There are none."""
+        """Do nothing: steps have no options."""
 
     def __repr__(self) -> str:
         return f"StepScheduler(max_workers={self.cores})"
@@ -109,8 +109,9 @@ class StepScheduler(BatchScheduler):
 
 
 def _first_cores(shares: Sequence[int], cores: int) -> Iterator[Resource]:
-    """Yield what the worker on each node holds, for this many cores in all, the first nodes first.
-    Where the job does not say, a node has what this node has.
+    """Yield the resources of the worker on each node, for this many cores in all, beginning with
+    the first nodes. If the job does not say how many cores a node has, the node counts like this
+    one.
     """
     for share in shares:
         if cores > 0:
@@ -127,7 +128,7 @@ class StepLauncher(BatchLauncher[Srun]):
 
     Args:
         job: the job's id.
-        held: what the worker on each node holds.
+        held: the resources of the worker on each node.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2
     )
     told = scenario.result()
     assert told["kind"] == "TimeoutError"
-    assert "took longer than its worker may be there" in told["text"]
+    assert "took longer than its worker could stay" in told["text"]
     assert told["job"] in told["text"]
     assert len(scenario.begun()) == 1
 

@@ -54,7 +54,7 @@ def test_a_call_longer_than_the_queue_lets_jobs_run_names_its_limit(
         )
         told = scenario.result()
         assert told["kind"] == "TimeoutError"
-        assert "took longer than its worker may be there" in told["text"]
+        assert "took longer than its worker could stay" in told["text"]
         words = f"this is a default of the site's (h_rt={LIMIT} of queue short.q@"
         assert words in told["text"]
         assert len(scenario.begun()) == 1

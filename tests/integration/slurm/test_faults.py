@@ -41,7 +41,7 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) 
     slurm.administer("scontrol", "update", f"JobId={scenario.begun()[-1].id}", "TimeLimit=1")
     told = scenario.result(200)
     assert told["kind"] == "TimeoutError"
-    assert "took longer than its worker may be there" in told["text"]
+    assert "took longer than its worker could stay" in told["text"]
     assert "the script sets no limit, so this is a default of the site's" in told["text"]
     assert told["job"] in told["text"]
     assert len(scenario.begun()) == 1

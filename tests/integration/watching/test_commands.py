@@ -105,7 +105,7 @@ def test_calls_are_ended_by_their_numbers_and_all_when_that_is_meant(
 
 def test_the_log_of_the_dispatcher_is_shown(process: subprocess.Popen[str]) -> None:
     assert "launched 1 worker for slow" in gridengine("logs", "sweep")
-    assert "'nobody' is no call that runs or has ended" in gridengine(
+    assert "'nobody' names no call that runs or has ended" in gridengine(
         "logs", "sweep", "nobody", status=1
     )
 

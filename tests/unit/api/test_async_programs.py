@@ -134,9 +134,9 @@ def test_other_backends_are_refused() -> None:
 
 @backends
 def test_what_is_no_coroutine_function_is_named(backend: Backend) -> None:
-    with pytest.raises(TypeError, match=r"plain is no `async def`: it returned 5"):
+    with pytest.raises(TypeError, match=r"plain is not an `async def`: it returned 5"):
         run(plain, scheduler="inline", backend=backend)
-    with pytest.raises(TypeError, match=r"`async def`, which run calls.*not 5"):
+    with pytest.raises(TypeError, match=r"`async def` or a list.*not 5"):
         run(5, scheduler="inline", backend=backend)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be resources.*not {}"):
         run(exec1, {}, abs, scheduler="inline", backend=backend)
@@ -234,7 +234,7 @@ def test_calls_that_make_calls_in_one_process_do_not_wait_for_each_other() -> No
 
 def test_what_waits_for_futures_alone_refuses_a_delayed_at_once() -> None:
     async def main() -> set[int]:
-        with pytest.raises(AttributeError, match=r"is no future.*asyncio\.ensure_future"):
+        with pytest.raises(AttributeError, match=r"is not a future.*asyncio\.ensure_future"):
             await asyncio.wait([delayedval(1)])  # type: ignore[type-var]
         done, _ = await asyncio.wait([asyncio.ensure_future(delayedval(1))])
         return {one.result() for one in done}

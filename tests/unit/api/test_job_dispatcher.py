@@ -44,7 +44,7 @@ def test_misuse_is_a_runtime_error(silent: FakeScheduler) -> None:
 
 @pytest.mark.parametrize("jobs", [[abs], None, Job(target=abs), [Job(target=abs), "job"]])
 def test_what_is_no_list_of_jobs_is_named_before_any_runs(silent: FakeScheduler, jobs: Any) -> None:
-    with pytest.raises(TypeError, match=r"dispatch takes jobs, as \[Job\(target=f\)\], not"):
+    with pytest.raises(TypeError, match=r"dispatch takes jobs, such as \[Job\(target=f\)\], not"):
         JobDispatcher(silent).dispatch(jobs)
     assert silent.dispatcher.entries == []
 

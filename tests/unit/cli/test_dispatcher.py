@@ -99,7 +99,7 @@ def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("dispatcher start a%b", "is no name for a dispatcher"),
+        ("dispatcher start a%b", "is not a name for a dispatcher"),
         ("dispatcher status nosuch", "there is no dispatcher 'nosuch'"),
         ("dispatcher stop nosuch", "there is no dispatcher 'nosuch'"),
         ("dispatcher restart nosuch", "there is no dispatcher 'nosuch'"),
@@ -182,7 +182,7 @@ def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None
     folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
     assert dispatcher.stop(folder, now=False) == (
         "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "
-        "'day', or what they gave, and goes on with them once it is started again"
+        "'day', or their results, and goes on with them once it is started again"
     )
     assert dispatcher.stop(folder, now=False, again=True).endswith("sweeps has ended")
 

@@ -108,13 +108,13 @@ def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "ended_answer", lambda name: answer)
     none = NotKnown("no dispatcher runs")
     assert "call 15 is done" in explain(monkeypatch, none, "sweep", "15").stdout
-    assert "'20' is no call" in explain(monkeypatch, none, "sweep", "20").stderr
+    assert "'20' is not a call" in explain(monkeypatch, none, "sweep", "20").stderr
 
 
 def test_what_is_neither_call_nor_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = explain(monkeypatch, FakeWatched(), "sweep", "nosuch")
     assert result.exit_code == 1
-    assert "'nosuch' is no call that waits" in result.output
+    assert "'nosuch' names no call that waits" in result.output
 
 
 def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "ended at" in result.stderr
     assert "call 6 of f failed: bad" in result.stdout
     assert "call 6 of f failed" in explain(monkeypatch, none, "sweep", "6").stdout
-    assert "'7' is no call of this run" in explain(monkeypatch, none, "sweep", "7").output
+    assert "'7' is not a call of this run" in explain(monkeypatch, none, "sweep", "7").output
     assert "ended at" in explain(monkeypatch, none).stderr
     monkeypatch.setattr(module, "ended_answer", lambda name: None)
     assert "no dispatcher runs" in explain(monkeypatch, none).output

@@ -20,7 +20,7 @@ CIRCLE.append(CIRCLE)
 
 @pytest.mark.parametrize("value", [{(1, 2): 3}, {1, "a"}, b"x", CIRCLE])
 def test_json_is_said_to_have_nothing_for_a_value(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"JSON has nothing for [\s\S]*--format pickle"):
+    with pytest.raises(ConfigurationError, match=r"JSON has no form for [\s\S]*--format pickle"):
         WRITERS["jsonl"]([value])
 
 
@@ -50,7 +50,8 @@ def test_for_whom_it_waits_is_told_and_for_how_long_can_be_said(
 ) -> None:
     run = Run(1)
     told = results(monkeypatch, run).stderr
-    assert told == "waiting for 2 calls that process 7 on login1 has; --now takes what there is\n"
+    had = "waiting for 2 calls that process 7 on login1 has"
+    assert told == f"{had}; --now takes the results that are there\n"
     assert "waiting" in results(monkeypatch, run, "--timeout", "5").stderr
     for words in (["--now"], ["--timeout", "0"]):
         assert results(monkeypatch, run, *words).stderr == ""

@@ -66,7 +66,7 @@ def test_a_python_is_a_path_or_the_words_of_a_command(tmp_path: Path) -> None:
     assert given("--python", "python3")["python"] == "python3"
     words = given("--python", "conda run -n 'my env' python")["python"]
     assert words == ["conda", "run", "-n", "my env", "python"]
-    with pytest.raises(click.BadParameter, match="is no command: No closing quotation"):
+    with pytest.raises(click.BadParameter, match="is not a command: No closing quotation"):
         given("--python", "conda run 'x")
 
 

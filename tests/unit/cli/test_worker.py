@@ -69,7 +69,7 @@ def test_each_worker_holds_what_is_said_and_there_are_as_many_as_is_said(
     ("words", "told"),
     [
         (("-n", "2", "--gpus", "1"), "CUDA_VISIBLE_DEVICES"),
-        (("--memory", "lots"), "'lots' is no amount of memory"),
+        (("--memory", "lots"), "'lots' is not an amount of memory"),
         (("--cores", "0"), "0 is not in the range"),
         (("--time", "1:00:00"), "No such option"),
     ],

@@ -75,5 +75,7 @@ def test_once_it_has_failed_it_is_not_tried_again() -> None:
 
 
 def test_arguments_that_are_none_are_named() -> None:
-    with pytest.raises(TypeError, match=r"initargs must be a tuple of arguments, as \(x,\), not 5"):
+    with pytest.raises(
+        TypeError, match=r"initargs must be a tuple of arguments, such as \(x,\), not 5"
+    ):
         initializer_of(print, 5, most=None)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from tests.support.fake_dispatcher import FakeScheduler
         (
             {"retry_on": (OSError, "ValueError")},
             TypeError,
-            "retry_on must be exception classes, as (OSError,), not 'ValueError'",
+            "retry_on must be exception classes, such as (OSError,), not 'ValueError'",
         ),
         ({"retry_on": "OSError"}, TypeError, "as (OSError,), not 'OSError'"),
         ({"retry_on": int}, TypeError, "as (OSError,), not <class 'int'>"),
@@ -55,7 +55,11 @@ from tests.support.fake_dispatcher import FakeScheduler
             ValueError,
             "escalate_memory must be above zero, and finite",
         ),
-        ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
+        (
+            {"resources": 0.5},
+            TypeError,
+            "resources must be resources, such as Memory(0.5), not 0.5",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_named_before_anything_runs(
@@ -147,7 +151,7 @@ def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:
         job = Job(target=call, args=(3,), retry_on=OSError, scheduler=scheduler)
         job.start()
         assert job.result() == 3
-        raised_twice = ["it raised an exception of those to be retried"] * 2
+        raised_twice = ["it raised an exception after which calls are retried"] * 2
         assert [one.outcome for one in job.attempts] == [*raised_twice, "it returned"]
 
 

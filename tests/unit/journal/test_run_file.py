@@ -25,7 +25,7 @@ from gridengine.journal.run_file import (
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\0", "a\nb"])
 def test_what_can_be_no_file_is_no_name(name: str) -> None:
-    with pytest.raises(JournalError, match="is no name of a run"):
+    with pytest.raises(JournalError, match="is not a name of a run"):
         path_of(name)
 
 
@@ -131,7 +131,7 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
 
 def test_another_database_is_left_alone(path: Path) -> None:
     execute(path, "CREATE TABLE t (a)")
-    with pytest.raises(JournalError, match="is no file of a run"):
+    with pytest.raises(JournalError, match="is not the file of a run"):
         open_to_read("a", path)
 
 

@@ -107,7 +107,7 @@ def test_results_of_another_python_that_need_its_code_are_refused_in_words(
     monkeypatch.setattr(marshal, "loads", lambda code: "what it crashes of")
     run = run_named("run", journal=path)
     here = platform.python_version()
-    with pytest.raises(VersionMismatch, match=rf"f was kept by Python 2\.7\.18, .* {here}"):
+    with pytest.raises(VersionMismatch, match=rf"f was stored by Python 2\.7\.18, .* {here}"):
         run.results()
     assert run_named("run", journal=path).done == 1
 

@@ -196,8 +196,8 @@ def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
     monkeypatch.chdir(tmp_path)
     text = str(refused("no", "-l gpu=2 -q nosuch.q -p 3", None, "grid_engine"))
     file = tmp_path / "gridengine.toml"
-    assert f"grid_engine.queue = 'nosuch.q' is said by {file}:2" in text
-    assert f"grid_engine.gpus = '-l gpu={{n}}' is said by {file}:4" in text
+    assert f"grid_engine.queue = 'nosuch.q' is set by {file}:2" in text
+    assert f"grid_engine.gpus = '-l gpu={{n}}' is set by {file}:4" in text
     assert "-P it" not in text
     assert "said" not in str(refused("no", "-q other.nosuch.q", None, "slurm"))
 

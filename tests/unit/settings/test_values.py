@@ -69,7 +69,7 @@ def test_other_variables_are_left_alone() -> None:
     ],
 )
 def test_a_misspelt_variable_is_an_error_that_offers_the_nearest(variable: str, hint: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{variable} is no setting's variable") as caught:
+    with pytest.raises(ConfigurationError, match=f"{variable} is not the variable") as caught:
         from_variables({variable: "4"})
     assert hint in (caught.value.hint or "")
 
@@ -111,7 +111,7 @@ def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
 
 @pytest.mark.parametrize("ports", ["500-400", "0-10", "70000-80000"])
 def test_what_is_no_range_of_ports_is_an_error(ports: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no range of ports"):
+    with pytest.raises(ConfigurationError, match="is not a range of ports"):
         _ = Settings(ports=ports).port_range
 
 
@@ -122,7 +122,7 @@ def test_ports_are_both_and_those_between() -> None:
 
 def test_a_table_of_names_is_not_for_the_environment() -> None:
     with pytest.raises(
-        ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"
+        ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be set in the environment"
     ):
         from_variables({"GRIDENGINE_SLURM_TOKENS": "big"})
 

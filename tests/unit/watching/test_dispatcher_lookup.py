@@ -16,7 +16,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.dispatcher.standalone.dispatcher_folder import (
+    DispatcherFolder,
+    FarMachine,
+    StartOptions,
+)
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
 from gridengine.journal import stored_runs
@@ -37,6 +41,7 @@ from gridengine.watching.dispatcher_lookup import (
 )
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.run_lookup import own_run_file, run_file
+from gridengine.wire.connection_file import replace_private, to_json
 from tests.support.watched import FakeWatched
 
 MAIN, NIGHT = "20261123-093000-dispatcher-node7-17-1b2c3d", "20261124-100000-node7-55-0a1b2c"
@@ -290,6 +295,22 @@ def test_of_a_stand_alone_one_that_does_not_run_it_is_told_how_it_is(world: Worl
     (world.main / "client.json").unlink()
     with pytest.raises(ConfigurationError, match="the dispatcher 'main' does not run"):
         client_file("17")
+
+
+def test_of_one_that_a_tunnel_reaches_it_is_told_what_opens_it_and_what_is_done_there(
+    world: World,
+) -> None:
+    world.answers.clear()
+    folder = DispatcherFolder(world.main)
+    replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))
+    (world.main / "worker.json").unlink()
+    with pytest.raises(ConfigurationError, match="me@login 'python3 -m gridengine worker main"):
+        worker_file("main")
+    folder.lock.unlink()  # else it is held
+    folder.client_file.unlink()
+    for take in (connect, worker_file, client_file):
+        with pytest.raises(ConfigurationError, match="open it: gridengine dispatcher connect main"):
+            take("main")
 
 
 def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: World) -> None:

@@ -188,7 +188,7 @@ def test_a_repeated_call_is_told_with_what_was_before() -> None:
     [
         (True, "", "raise max_workers="),
         (True, "/home/sweeps", "`gridengine scale sweep.py N` has N workers"),
-        (False, "", "it is the number of processors"),
+        (False, "", "default is the number of processors"),
         (False, "/home/sweeps", "`gridengine dispatcher start sweep.py --max-workers N`"),
     ],
 )

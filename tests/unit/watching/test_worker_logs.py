@@ -89,7 +89,7 @@ def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
     assert find_logs("sweep", "4", failed=False).why.startswith(
         "call 4 is done; its worker is not known, because only an even sample of calls"
     )
-    assert "'44' is no call" in find_logs("sweep", "44", failed=False).why
+    assert "'44' names no call" in find_logs("sweep", "44", failed=False).why
     known(folder, status=Status(local=True))
     assert "print to the output of the script" in find_logs("sweep", "44", failed=False).why
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.wire import connection_file
 from gridengine.wire.connection_file import (
+    ClientConnection,
     Connection,
     is_private,
     make_private_folder,
     make_runtime_folder,
     runtime_folders,
+    why_unreachable,
     write_private,
 )
 
@@ -226,3 +229,25 @@ def test_where_others_may_enter_the_first_the_next_is_taken(run_user: Path, tmp_
 def test_a_given_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="none/mine cannot be a folder of this user's alone"):
         make_runtime_folder({}, tmp_path / "none/mine")
+
+
+def test_a_unix_socket_is_reached_while_a_process_listens_at_it(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/sweeps.tunnel"
+    assert why_unreachable(address, 1.0) == "No such file or directory"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/sweeps.tunnel")
+        listener.listen()
+        assert why_unreachable(address, 1.0) == ""
+    assert why_unreachable(address, 1.0) == "Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [
+        ("ipc:///run/sweeps.tunnel", "gridengine dispatcher connect sweeps"),
+        ("tcp://10.0.0.7:4242", "gridengine dispatcher list"),
+    ],
+)
+def test_a_client_that_gets_no_answer_is_told_what_to_try(address: str, hint: str) -> None:
+    file = ClientConnection("sweeps", (address,), "0.1.0", "login1", 1, 2.0, "k", "p", "s")
+    assert hint in file.hint

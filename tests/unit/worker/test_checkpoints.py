@@ -178,5 +178,5 @@ def test_the_next_attempt_may_be_a_partial() -> None:
 
 
 def test_what_is_no_call_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="is no call"):
+    with pytest.raises(ConfigurationError, match="is not a call"):
         next_call("again")

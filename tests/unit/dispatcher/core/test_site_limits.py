@@ -80,7 +80,7 @@ def test_a_call_that_had_all_of_a_worker_s_life_names_the_limit_and_who_set_it()
     stay(play, HOUR - spare_of(HOUR))
     [settled] = play.seen(CallsFinished)
     assert type(settled.error) is TimeoutError
-    assert "took longer than its worker may be there" in str(settled.error)
+    assert "took longer than its worker could stay" in str(settled.error)
     assert (
         "the script sets no limit, so this is a default of the site's (h_rt=3600 of queue short.q)"
     ) in str(settled.error)

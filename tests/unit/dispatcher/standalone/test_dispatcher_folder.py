@@ -41,7 +41,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "ä", "a b", "a\n", "x" * 65])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no name for a dispatcher"):
+    with pytest.raises(ConfigurationError, match="is not a name for a dispatcher"):
         DispatcherFolder.of(name)
 
 

@@ -21,7 +21,7 @@ def test_how_long_workers_may_stay_is_read_in_either_system_s_words(
 
 
 def test_a_library_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"nolib\.so' is no file"):
+    with pytest.raises(ConfigurationError, match=r"nolib\.so' is not a file"):
         GridEngineScheduler(drmaa_library=tmp_path / "nolib.so")
     with pytest.raises(TypeError, match="drmaa_library must be a path, not 3"):
         GridEngineScheduler(drmaa_library=3)  # type: ignore[arg-type]

@@ -239,7 +239,7 @@ def test_ids_of_arrays_are_read_in_every_form(tasks: str, ids: list[str]) -> Non
     ],
 )
 def test_what_is_no_id_is_not_guessed_at(job: str, tasks: str) -> None:
-    with pytest.raises(ValueError, match="is no id of a job"):
+    with pytest.raises(ValueError, match="is not the id of a job"):
         ids_of(job, tasks)
 
 
@@ -271,7 +271,7 @@ def test_tasks_that_wait_share_a_row() -> None:
     "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|0:00|None"]
 )
 def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
-    with pytest.raises(ValueError, match=r"squeue says|no id"):
+    with pytest.raises(ValueError, match=r"squeue says|not the id"):
         parse_squeue(listing)
 
 

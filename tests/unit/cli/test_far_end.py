@@ -1,0 +1,125 @@
+"""The far end of a tunnel: what it answers, and when it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gridengine._version import __version__
+from gridengine.cli import far_end
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine
+from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, Answer
+from gridengine.journal.lock_file import Holder
+from gridengine.serialize.byte_code import PYTHON
+from gridengine.settings.values import Settings
+from gridengine.wire.connection_file import replace_private, to_json
+from tests.support.far_facts import CLIENT, FACTS
+
+HERE = Holder.here()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DispatcherFolder:
+    made = Settings(run_directory=tmp_path)
+    monkeypatch.setattr(dispatcher_folder, "settings", lambda: made)
+    return DispatcherFolder.of("sweeps")
+
+
+@pytest.fixture
+def running(folder: DispatcherFolder) -> Iterator[DispatcherFolder]:
+    """The folder of a dispatcher that runs here."""
+    folder.make()
+    replace_private(folder.options_file, to_json(FACTS.options))
+    for name in ("client.json", "watcher.json"):
+        replace_private(folder.path / name, to_json(CLIENT))
+    lock = folder.take_lock()
+    lock.write(HERE)
+    yield folder
+    lock.close()
+
+
+def answer(capsysbinary: pytest.CaptureFixture[bytes]) -> Answer:
+    line = capsysbinary.readouterr().out.strip()
+    return msgspec.json.decode(line.removeprefix(MARK), type=Answer)
+
+
+def ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have standard input be closed, and each look be long after the one before."""
+    monkeypatch.setattr(far_end.select, "select", lambda *_: ([0], [], []))
+
+
+def test_it_tells_where_the_dispatcher_is_and_leaves_when_the_other_end_does(
+    running: DispatcherFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    ends(monkeypatch)
+    assert far_end.main([__version__, PYTHON, "sweeps"]) == 0
+    found = answer(capsysbinary).facts
+    assert found is not None
+    assert (found.target, found.holder, found.client) == ("127.0.0.1:4711", HERE, CLIENT)
+
+
+def test_a_dispatcher_on_another_machine_is_forwarded_by_the_address_that_answers(
+    running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["tcp://127.0.0.1:4711"]
+    monkeypatch.setattr(far_end, "why_unreachable", lambda one, _: "" if one in answers else "no")
+    assert far_end.target_of(running, FACTS.holder) == "127.0.0.1:4711"
+    answers.insert(0, "tcp://10.0.0.7:4711")
+    assert far_end.target_of(running, FACTS.holder) == "10.0.0.7:4711"
+
+
+@pytest.mark.parametrize("mine", [("0.0.1", PYTHON), (__version__, "2.7")])
+def test_another_version_starts_nothing(
+    mine: tuple[str, str], folder: DispatcherFolder, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert far_end.main([*mine, "sweeps", "sweeps", "--scheduler", "processes"]) == 1
+    assert answer(capsysbinary) == Answer(__version__, PYTHON)
+    assert not folder.path.exists()
+
+
+def test_a_folder_that_both_machines_have_needs_no_tunnel(
+    folder: DispatcherFolder, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    folder.make()
+    replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))
+    assert far_end.main([__version__, PYTHON, "sweeps", "sweeps"]) == 1
+    assert "is on a file system that both machines have" in answer(capsysbinary).error
+
+
+def test_a_dispatcher_that_does_not_run_is_told(
+    folder: DispatcherFolder, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert far_end.main([__version__, PYTHON, "sweeps"]) == 1
+    assert answer(capsysbinary).error == "the dispatcher 'sweeps' does not run"
+
+
+def test_a_start_that_is_refused_is_told_on_standard_error(
+    folder: DispatcherFolder, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    words = ["sweeps", "--scheduler", "processes", "--queue", "all.q"]
+    assert far_end.main([__version__, PYTHON, "sweeps", *words]) == 1
+    said = capsysbinary.readouterr()
+    assert msgspec.json.decode(said.out.strip().removeprefix(MARK), type=Answer).error == ""
+    assert b"--queue is for" in said.err
+
+
+def test_it_says_why_it_leaves(running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_end.select, "select", lambda *_: ([], [], []))
+    monkeypatch.setattr(far_end, "AGAIN_SECONDS", 0.0)
+    known = replace(FACTS, holder=HERE, client=CLIENT)
+    for state in ("ENDED", "DIED"):
+        monkeypatch.setattr(
+            DispatcherFolder, "state", lambda _, state=state: dispatcher_folder.State[state]
+        )
+        running.lock.write_bytes(b"" if state == "ENDED" else msgspec.json.encode(HERE))
+        assert far_end.attend(running, known) == (ENDED if state == "ENDED" else DIED)
+    monkeypatch.undo()
+    monkeypatch.setattr(far_end.select, "select", lambda *_: ([], [], []))
+    assert far_end.attend(running, replace(known, holder=FACTS.holder)) == MOVED
