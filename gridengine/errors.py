@@ -104,9 +104,15 @@ class GridEngineError(Exception):
 
 UNREACHABLE = (
     "set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine, and see "
-    "that no firewall is between them"
+    "that no firewall is between them; or have messages travel as files: transport='files' of the "
+    "scheduler, or GRIDENGINE_TRANSPORT=files"
 )
 """The remedy when a worker cannot connect to its dispatcher."""
+UNSHARED = (
+    "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path, and may "
+    "write to"
+)
+"""The remedy when a worker and its dispatcher do not see each other's files."""
 
 
 def safe_repr(value: object, *, most: float = math.inf) -> str:

@@ -16,6 +16,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
+from gridengine.schedulers.base import TRANSPORTS
 from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
 from gridengine.settings.schema import TABLES, is_of_site
 
@@ -44,6 +45,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "prologue": _BATCH,
     "python": _BATCH,
     "container": _BATCH,
+    "transport": _BATCH,
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,
@@ -142,6 +144,12 @@ _how_it_starts = (
     ),
     click.option("--native", help="More options of the batch system, passed on unchanged."),
     *_NODES,
+    click.option(
+        "--transport",
+        type=click.Choice(TRANSPORTS),
+        help="How messages travel between dispatcher and workers (default: the setting, tcp); "
+        "files: in the run directory, where nodes cannot reach this machine.",
+    ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",

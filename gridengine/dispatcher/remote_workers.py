@@ -10,7 +10,16 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.dispatcher.run_directory import LOGS, Home, tidy, tidy_logs, write_connection
+from gridengine.dispatcher.run_directory import (
+    EXCHANGE,
+    LOGS,
+    Home,
+    check_lease,
+    folder_of_run,
+    tidy,
+    tidy_logs,
+    write_connection,
+)
 from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
@@ -20,6 +29,7 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, Saved
 from gridengine.wire.server import Server
+from gridengine.wire.session_server import SessionServer
 from gridengine.worker.output import JobsOutput
 from gridengine.worker.process_resources import memory_here
 from gridengine.worker.stream_writer import StandardStreams
@@ -28,7 +38,7 @@ log = logging.getLogger("gridengine")
 
 
 class RemoteWorkers:
-    """Workers that connect over TCP. All methods are for one thread.
+    """Workers elsewhere: they connect over TCP, or exchange files. All methods are for one thread.
 
     Args:
         wake: wakes that thread if it sleeps; other threads call it.
@@ -50,21 +60,12 @@ class RemoteWorkers:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._home = home
-        keys = None if home is None else home.stored.workers
-        epoch = 0 if home is None else home.epoch
-        most = MOST_BY_HAND if scheduler.local else scheduler.max_workers
-        self._server = Server(
-            host=settings.host,
-            workers=most,
-            keys=keys,
-            epoch=epoch,
-            ports=settings.port_range,
-            clock=clock,
-        )
-        if epoch:
+        self._server = _server(scheduler, run_id, settings, home, clock)
+        if home is not None and home.epoch:
             self._server.hold_acknowledgements()
         try:
             self.context = write_connection(self._server, scheduler, settings, run_id, home)
+            self._server.open()
         except BaseException:
             self._server.close()
             raise
@@ -130,6 +131,28 @@ class RemoteWorkers:
                 tidy(self.context, failed=failed)
             else:
                 tidy_logs(self.context.directory / LOGS)
+
+
+def _server(
+    scheduler: Scheduler, run_id: str, settings: Settings, home: Home | None, clock: Clock
+) -> SessionServer:
+    """Return the dispatcher's end of the scheduler's transport."""
+    keys = None if home is None else home.stored.workers
+    epoch = 0 if home is None else home.epoch
+    if scheduler.transport == "files":
+        from gridengine.wire.file_server import FileServer  # few use it
+
+        check_lease(settings)
+        exchange = folder_of_run(settings, run_id, home) / EXCHANGE
+        return FileServer(exchange, keys=keys, epoch=epoch, clock=clock)
+    return Server(
+        host=settings.host,
+        workers=MOST_BY_HAND if scheduler.local else scheduler.max_workers,
+        keys=keys,
+        epoch=epoch,
+        ports=settings.port_range,
+        clock=clock,
+    )
 
 
 class MixedWorkers:

@@ -35,7 +35,7 @@ from gridengine.wire.connection_file import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.wire.server import Server
+    from gridengine.wire.session_server import SessionServer
 
 log = logging.getLogger("gridengine")
 
@@ -51,10 +51,15 @@ JOURNAL = "journal.sqlite"
 """The journal."""
 CONNECTION = "connection.json"
 LOGS = "logs"
+EXCHANGE = "exchange"
+"""The exchange folder, where messages travel as files."""
 SUCCEEDED = "succeeded"
 """This file marks the folder of a run in which nothing failed."""
 FAILED_FACTOR = 4
 """The folder of a run that is not marked is kept this many times as long."""
+MOST_FILE_BEAT_SECONDS, LEAST_FILE_LEASE_SECONDS = 5.0, 10.0
+FILE_SECONDS = 0.1
+"""How long a message takes that travels as a file, while messages come and go."""
 DAY_SECONDS = 86400.0
 MOST_LOOKED_AT = 50
 MOST_SECONDS = 0.1
@@ -154,7 +159,7 @@ def _may_go(folder: Path, least: float, now: float) -> bool:
     if SUCCEEDED not in files:
         least = now - FAILED_FACTOR * (now - least)
     # The last act of a run that ends is to remove files from its folder, so this is when it ended.
-    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or was_killed(folder))
+    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED, EXCHANGE} or was_killed(folder))
 
 
 def was_killed(folder: Path) -> bool:
@@ -200,9 +205,10 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
         start_at_once=scheduler._start_at_once,
         jobs_per_worker=scheduler.jobs_per_worker,
-        beat_seconds=settings.beat_seconds,
+        beat_seconds=beat_seconds(scheduler, settings),
         lease_seconds=settings.lease_seconds,
         start_seconds=settings.start_seconds,
+        message_seconds=0.0 if scheduler.transport == "tcp" else FILE_SECONDS,
         start_timeout=settings.start_timeout
         if scheduler.start_timeout is None
         else scheduler.start_timeout,
@@ -215,8 +221,40 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
     )
 
 
+def folder_of_run(settings: Settings, run_id: str, home: Home | None) -> Path:
+    """Return the run directory: the folder of a stand-alone dispatcher, if it is one."""
+    return settings.runs / run_id if home is None else home.folder
+
+
+def beat_seconds(scheduler: Scheduler, settings: Settings) -> float:
+    """Return how often workers give a sign of life. By files they do so less often, because each is
+    a file: twelve times in a lease, but not more often than the setting says.
+    """
+    if scheduler.transport == "tcp":
+        return settings.beat_seconds
+    return max(settings.beat_seconds, min(MOST_FILE_BEAT_SECONDS, settings.lease_seconds / 12))
+
+
+def check_lease(settings: Settings) -> None:
+    """Check that a lease is long enough for messages that travel as files.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if settings.lease_seconds < LEAST_FILE_LEASE_SECONDS:
+        raise ConfigurationError(
+            f"lease_seconds={settings.lease_seconds:g} is too short for transport='files'",
+            hint=f"make it {LEAST_FILE_LEASE_SECONDS:g} at least (GRIDENGINE_LEASE_SECONDS), or "
+            "leave it out",
+        )
+
+
 def write_connection(
-    server: Server, scheduler: Scheduler, settings: Settings, run_id: str, home: Home | None = None
+    server: SessionServer,
+    scheduler: Scheduler,
+    settings: Settings,
+    run_id: str,
+    home: Home | None = None,
 ) -> LaunchContext:
     """Make the run directory, or use the folder of a stand-alone dispatcher. Write the file in it
     by which workers find the dispatcher.
@@ -224,7 +262,9 @@ def write_connection(
     Raises:
         ConfigurationError: the folder or file cannot be made or written.
     """
-    directory = make_private_folder(settings.runs / run_id) if home is None else home.folder
+    directory = folder_of_run(settings, run_id, home)
+    if home is None:
+        make_private_folder(directory)
     path = directory / (CONNECTION if home is None else WORKER)
     epoch = 0 if home is None else home.epoch
     run = LaunchContext(run_id, directory, path, adopt_none, server.addresses, epoch)
@@ -246,7 +286,7 @@ def write_connection(
 
 
 def _connection(
-    server: Server, scheduler: Scheduler, settings: Settings, run_id: str
+    server: SessionServer, scheduler: Scheduler, settings: Settings, run_id: str
 ) -> Connection:
     """Return the content of the file by which workers connect."""
     return Connection(
@@ -255,7 +295,7 @@ def _connection(
         slots=scheduler.slots,
         version=__version__,
         python=python_version(),
-        beat_seconds=settings.beat_seconds,
+        beat_seconds=beat_seconds(scheduler, settings),
         lease_seconds=settings.lease_seconds,
         start_seconds=settings.start_seconds,
         grace_seconds=settings.grace_seconds,
@@ -288,7 +328,8 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):
             path.unlink(missing_ok=True)
-    for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
+    folders = sorted(path for path in run.directory.rglob("*") if path.is_dir())
+    for folder in (*reversed(folders), run.directory):
         with contextlib.suppress(OSError):
             folder.rmdir()
     run.connection.unlink(missing_ok=True)

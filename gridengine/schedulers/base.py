@@ -12,16 +12,18 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
-from gridengine.arguments import number, whole
+from gridengine.arguments import SHOWN, number, whole
 from gridengine.display import html_table
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
+Transport: TypeAlias = Literal["tcp", "files"]
+TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 MOST_BY_HAND = 100
 """At least this many workers that people started by hand may be connected at a time."""
 
@@ -48,7 +50,9 @@ class Scheduler:
     """
 
     local = True
-    """Whether workers are children of this process. If not, they connect over TCP with CURVE."""
+    """Whether workers are children of this process. If not, they are elsewhere."""
+    transport: Transport = "tcp"
+    """How messages travel between the dispatcher and workers elsewhere: "tcp" or "files"."""
     starts_workers = True
     """Whether it starts workers for calls; if not, people start them by hand."""
     slots = 1
@@ -249,6 +253,25 @@ SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
 "processes", "grid_engine", "slurm" or "inline", for this process's own; None for the settings'
 choice, or the best that is here.
 """
+
+
+def chosen_transport(given: object) -> Transport:
+    """Return the transport that an argument names; without one, the setting's.
+
+    Raises:
+        ConfigurationError: there is no such transport.
+    """
+    from gridengine.settings.values import settings  # here, since local workers have no transport
+
+    if given is None:
+        return settings().transport
+    for name in TRANSPORTS:
+        if given == name:
+            return name
+    raise ConfigurationError(
+        f"transport must be 'tcp' or 'files', not {safe_repr(given, most=SHOWN)}",
+        hint="'files' is for nodes that cannot reach this machine",
+    )
 
 
 def check_resources(name: str, value: object) -> None:

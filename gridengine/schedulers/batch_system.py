@@ -26,6 +26,7 @@ from gridengine.arguments import whole
 from gridengine.display import plural
 from gridengine.errors import (
     UNREACHABLE,
+    UNSHARED,
     ClusterError,
     ConfigurationError,
     JobDeleted,
@@ -33,7 +34,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -82,11 +83,9 @@ CAUSES = {
         "its Python could not be run",
         "name a Python by python= that is there on the nodes too, on a shared file system, say",
     ),
+    f"{NO_ANSWER}: file:": ("it cannot write to the run directory", UNSHARED),
     NO_ANSWER: ("it could not connect", UNREACHABLE),
-    "connection.json is not a connection file": (
-        "it cannot read the run directory",
-        "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
-    ),
+    "connection.json is not a connection file": ("it cannot read the run directory", UNSHARED),
 }
 """Words in the log of a worker that never connected: the cause, and the remedy."""
 
@@ -123,6 +122,9 @@ class BatchScheduler(Scheduler):
         container: an image that workers run in, such as "image.sif": their command is run by
             `apptainer exec --bind RUN_DIRECTORY image.sif`. Or all words of that command, the image
             last: `["apptainer", "exec", "--nv", "image.sif"]`.
+        transport: how workers and this process exchange messages: "tcp"; or "files", by files in
+            the run directory, where the nodes cannot reach this machine. Files are slower: a call
+            takes some tenths of a second longer (default: the setting, "tcp").
         worker_resources: the resources of each worker, such as `Cores(32) & Memory(120)`: calls
             share them, and each worker runs all calls that fit (default: each worker holds the
             resources that one call requests, and runs one call at a time).
@@ -151,6 +153,7 @@ class BatchScheduler(Scheduler):
         environment: Mapping[str, str] | None = MappingProxyType({}),
         python: str | Sequence[str] | None = None,
         container: str | Sequence[str] | None = None,
+        transport: Transport | None = None,
         worker_resources: Resource | None = None,
         name: str | None = None,
         **options: Any,
@@ -166,6 +169,7 @@ class BatchScheduler(Scheduler):
         if worker_resources is not None:
             self._hold(worker_resources)
         self.idle_seconds = settings().idle_seconds
+        self.transport = chosen_transport(transport)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = (
             None if environment is None else environment_variables("environment", environment)

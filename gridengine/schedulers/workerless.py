@@ -18,7 +18,7 @@ from gridengine.arguments import number, whole
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
+from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 from gridengine.worker.call_context import GVAR
 
@@ -159,6 +159,7 @@ class HandStartedScheduler(Scheduler):
 
     def __init__(self, *, worker_resources: Resource = ZERO) -> None:
         super().__init__(max_workers=MOST_BY_HAND)
+        self.transport = chosen_transport(None)
         self._hold(worker_resources)
 
     def __repr__(self) -> str:

@@ -45,6 +45,8 @@ SchedulerName: TypeAlias = Annotated[
     _Schedulers,
     Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
+_Transports: TypeAlias = Literal["tcp", "files"]
+TransportName: TypeAlias = Annotated[_Transports, Meta(description="tcp or files")]
 OF_SITES = "gridengine.schedulers"
 """The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
 under the name by which it is asked for.
@@ -104,6 +106,7 @@ class Settings(Struct, frozen=True):
     run_directory: Folder = Path("~/.gridengine/runs")
     host: Line = ""
     ports: Ports = ""
+    transport: TransportName = "tcp"
     max_workers: WholeNumber = 1000
     progress: Switch = True
     forward_logging: Switch = False
@@ -210,7 +213,8 @@ def description(kind: Any) -> str:
 
 def choices(kind: Any) -> tuple[str, ...]:
     """Return the words that a setting of this type must be one of; empty when it is free."""
-    return get_args(_Schedulers) if kind is SchedulerName else ()
+    words = {SchedulerName: _Schedulers, TransportName: _Transports}.get(kind)
+    return get_args(words)
 
 
 def is_of_site(name: str) -> bool:

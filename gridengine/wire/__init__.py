@@ -5,12 +5,13 @@ Read `messages` first, then `framing`, which turns messages into frames and back
     caller's objects -> payloads (serialize)                      opaque from here on
     message + buffers -> framing.encode -> frames
     frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
+                                numbered envelopes -> exchange -> files      where no node connects
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
     large buffers beside a session -> block_socket -> Unix socket            clients on this machine
 
-There is one state machine: `session.Session`, one at each end of a ZeroMQ connection. It numbers
-every message, keeps each until the other end acknowledges it, drops duplicates, and asks for
-missing numbers. ZeroMQ reconnects by itself but loses the messages that were under way.
+There is one state machine: `session.Session`, one at each end. It numbers every message, keeps each
+until the other end acknowledges it, drops duplicates, and asks for missing numbers. ZeroMQ
+reconnects by itself but loses the messages that were under way; files may be lost or read twice.
 
 Keep in step:
 
@@ -46,8 +47,10 @@ Rejected:
   time; the wheel of 27.3 encrypts 400 MB. A build from source may be either, so
   `gridengine doctor` measures it (`sockets`).
 
-Other modules: `server` (a dispatcher's end, and the addresses of this machine),
-`dispatcher_connection` (the end of a worker or client), `sockets` (options, polling and keys that
-both ends share), `connection_file` (how others find a dispatcher), `clock`, `processes` (whether
-others still run; the limits of this one).
+Other modules: `session_server` and `session_client` (what both ends do, whatever carries their
+messages), `server` (a dispatcher's end over TCP, and the addresses of this machine),
+`dispatcher_connection` (the end of a worker or client over TCP), `file_server` and
+`file_connection` (both ends by files, which `file_socket` writes and reads), `sockets` (options,
+polling and keys that both ends over TCP share), `connection_file` (how others find a dispatcher),
+`clock`, `processes` (whether others still run; the limits of this one).
 """

@@ -183,6 +183,15 @@ def why_unreachable(address: str, seconds: float) -> str:
     return ""
 
 
+def folder_at(address: str) -> Path | None:
+    """Return the exchange folder at an address, as `Path.as_uri` writes it; None at others."""
+    if not address.startswith("file:"):
+        return None
+    from urllib.parse import unquote_to_bytes  # most addresses are others
+
+    return Path(os.fsdecode(unquote_to_bytes(address.removeprefix("file://"))))
+
+
 def open_regular(path: str | Path) -> int:
     """Open a regular file for reading and return its descriptor. Never waits, even when the path
     names a pipe or device.

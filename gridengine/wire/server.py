@@ -1,5 +1,5 @@
-"""A dispatcher's end of its connections, a ROUTER socket of ZeroMQ, and the addresses and ports at
-which it listens.
+"""A dispatcher's end of its connections over TCP, a ROUTER socket of ZeroMQ, and the addresses and
+ports at which it listens.
 
 Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's
 key). CURVE without the check of the client's key would encrypt for anybody.
@@ -9,37 +9,25 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import zmq
 
-from gridengine._version import __version__
-from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
+from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockListener, BlockSocket
+from gridengine.wire.block_socket import BlockListener
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
-from gridengine.wire.messages import (
-    VERSION,
-    Beat,
-    ClientHello,
-    Goodbye,
-    Hello,
-    Message,
-    Refuse,
-    Rejoin,
-)
+from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
-from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import PIECE, PeersKeys, PolledSocket, buffers_of, new_keys
+from gridengine.wire.session import Frames
+from gridengine.wire.session_server import SessionServer
+from gridengine.wire.sockets import PeersKeys, PolledSocket, buffers_of, new_keys
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -52,12 +40,10 @@ _BACKLOG = 4096
 connection that the kernel refuses is tried again only a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
-_GREETING_SECONDS = 60.0
-"""An incomplete first message is dropped after this many seconds without another piece."""
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
-class Server:
+class Server(SessionServer):
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
@@ -86,30 +72,16 @@ class Server:
         ports: Sequence[int] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clock = clock
+        super().__init__(keys or new_keys(), greeting, epoch, clock)
         allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
         self._context = zmq.Context()
         self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
         self._socket = self._polled.socket
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
-        self._sessions: dict[bytes, Session] = {}
-        self._greetings: dict[bytes, tuple[Session, float]] = {}
-        """Peers whose first message is long and not complete yet, with the time of its last piece.
-        """
         self._authenticator: ThreadAuthenticator | None = None
-        self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        self._greeting = greeting
         self._ports = ports
-        self._epoch = epoch
-        self._holds = False
-        self._receipts: dict[bytes, int] = {}
-        self.watchers: set[bytes] = set()
-        """The peers that connected with the watchers' key and may only look."""
-        self.keys = keys or new_keys()
         self._listener: BlockListener | None = None
-        self._blocks: dict[bytes, BlockSocket] = {}
-        """Where large buffers of clients on this machine go, by peer."""
         try:
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
@@ -177,178 +149,27 @@ class Server:
             hint="have the setting ports name more of them, from 1024 on",
         )
 
+    def open(self) -> None:
+        """Do nothing: it listens from the beginning, because its port is written to a file."""
+
     @property
     def pending(self) -> bool:
-        """Whether a message can be received now."""
         return self._polled.pending
 
-    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a peer a message, and keep it until the peer acknowledges it. Nothing is sent to a
-        peer that is forgotten.
-        """
-        session = self._sessions.get(peer)
-        if session is not None:
-            blocks = self._blocks.get(peer)
-            put = None if blocks is None else blocks.put
-            for frames in session.number(encode(message, buffers, put)):
-                self._send_frames(peer, frames)
+    def _next(self) -> tuple[bytes, Sequence[zmq.Frame]] | None:
+        frames = self._polled.receive()
+        return (frames[0].bytes, frames[1:]) if frames else None
 
-    def beat(self, peer: bytes) -> None:
-        """Send a peer a sign of life."""
-        session = self._sessions.get(peer)
-        if session is not None:
-            self._send_frames(peer, session.unnumbered(encode(Beat())))
-
-    def unacknowledged(self, peer: bytes) -> int:
-        """Return how many pieces sent to a peer are not acknowledged.
-
-        Raises:
-            KeyError: the peer was forgotten.
-        """
-        return self._sessions[peer].unacknowledged
-
-    def forget(self, peer: bytes) -> None:
-        """Drop a peer's session; if the peer comes back it is refused."""
-        self._sessions.pop(peer, None)
-        self.watchers.discard(peer)
-        self._close_blocks(peer)
-
-    def hold_acknowledgements(self) -> None:
-        """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
-        self._holds = True
-
-    def take_receipts(self) -> dict[bytes, int]:
-        """Return, per peer, the number of the last message received since the previous call. Pass
-        it to `acknowledge` when the messages' effects are durable.
-        """
-        receipts, self._receipts = self._receipts, {}
-        return receipts
-
-    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Acknowledge these messages, with the next envelope that each peer is sent."""
-        for peer, number in receipts.items():
-            session = self._sessions.get(peer)
-            if session is not None:
-                session.acknowledge(number)
-
-    def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
-        """Yield at most `most` messages that have arrived, each with its sender. Malformed ones are
-        logged and dropped.
-
-        An envelope of a known peer that completes no message, such as a piece, is yielded as a
-        `Beat`: it is a sign of life. A peer whose message is too long is forgotten, and a `Goodbye`
-        of it is yielded. An incomplete first message that does not go on is forgotten too.
-        """
-        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
-        for _ in range(most):
-            frames = self._polled.receive()
-            if not frames:
-                return
-            sender, raw = frames[0].bytes, frames[1:]
-            try:
-                taken = self._decode(sender, raw)
-            except MessageTooLong as error:
-                taken = self._disconnect(sender, error)
-            except ProtocolError as error:
-                log.warning(
-                    "dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message
-                )
-                continue
-            if taken is not None:
-                yield sender, *taken
-
-    def _decode(self, peer: bytes, raw: Sequence[zmq.Frame]) -> tuple[Message, list[Buffer]] | None:
-        session, frames = self._sessions.get(peer), buffers_of(raw)
-        if session is None:
-            greeting = self._receive_hello(peer, frames)
-            if greeting is not None and self._may_only_look(raw):
-                self.watchers.add(peer)
-            return greeting
-        content, answers = session.receive(frames)
-        blocks = self._blocks.get(peer)
-        take = None if blocks is None else blocks.take
-        message = decode(content, take) if content is not None else (Beat(), [])
-        if self._holds and content is not None and session.received > session.told:
-            self._receipts[peer] = session.received
-        if isinstance(message[0], Goodbye):  # a leaving peer waits for the acknowledgement
-            answers.append(session.unnumbered(encode(Beat())))
-        for answer in answers:
-            self._send_frames(peer, answer)
-        return message
+    def _buffers_of(self, raw: Sequence[zmq.Frame]) -> list[Buffer]:
+        return buffers_of(raw)
 
     def _may_only_look(self, raw: Sequence[zmq.Frame]) -> bool:
         return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
 
-    def _disconnect(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
-        """Refuse a worker from here on. The results in its message are lost, and its calls must not
-        wait for them.
-        """
-        log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
-        self._close_blocks(peer)
-        self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
-        return Goodbye(error.message), []
-
-    def _receive_hello(
-        self, peer: bytes, frames: Sequence[Buffer]
-    ) -> tuple[Message, list[Buffer]] | None:
-        """Return the first message of a peer once it is complete. An unknown peer that sends
-        another message was forgotten and is refused; or it knew an earlier epoch and is asked to
-        rejoin.
-        """
-        session, since = self._greetings.pop(peer, (None, 0.0))
-        # Hold the acknowledgements: acknowledged pieces would not be sent again if this incomplete
-        # message had to be dropped.
-        session = session or Session(PIECE, self._rest, holds=True, succeeds=True)
-        before, content = session.received, None
-        try:
-            content, answers = session.receive(frames)
-            message, buffers = decode(content) if content is not None else (Beat(), [])
-        except MessageTooLong as error:
-            answer = encode(Refuse(error.message))
-        except ProtocolError:
-            answer = self._refusal(content or ())
-        else:
-            if isinstance(message, self._greeting):
-                self._accept_blocks()
-                self._sessions[peer] = session
-                session.holds = self._holds
-                if self._holds:
-                    self._receipts[peer] = session.received
-                else:
-                    session.acknowledge(session.received)
-                return message, buffers
-            if self._epoch and session.received and isinstance(message, Beat):
-                since = self._clock.monotonic() if session.received > before else since
-                self._greetings[peer] = session, since
-                for one in (*answers, session.unnumbered(encode(Beat()))):
-                    self._send_frames(peer, one)
-                return None
-            answer = self._refusal(content or ())
-        self._send_frames(peer, Session(PIECE).unnumbered(answer))
-        return None
-
     def _accept_blocks(self) -> None:
-        """Take in the sockets for large buffers of clients, which connect before they greet."""
         for peer, blocks in self._listener.accept() if self._listener is not None else ():
             self._close_blocks(peer)
             self._blocks[peer] = blocks
-
-    def _close_blocks(self, peer: bytes) -> None:
-        if (blocks := self._blocks.pop(peer, None)) is not None:
-            blocks.close()
-
-    def _refusal(self, content: Sequence[Buffer]) -> Frames:
-        """Return the answer to a first message that is not a greeting."""
-        if self._epoch and foreign_greeting(content) is None:
-            return encode(Rejoin(self._epoch))
-        return _refusal(content)
-
-    def _drop_greetings(self, before: float) -> None:
-        """Forget peers whose first message is incomplete and got no piece since `before`."""
-        if not self._greetings:
-            return
-        for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
-            del self._greetings[peer]
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
         self._polled.send([peer, *frames])
@@ -363,21 +184,6 @@ class Server:
             self._close_blocks(peer)
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
-
-
-def _refusal(content: Sequence[Buffer]) -> Frames:
-    """Return the refusal of a first message that cannot be accepted, in the peer's own protocol
-    version.
-    """
-    foreign = foreign_greeting(content)
-    if foreign is None:
-        return encode(Refuse("this dispatcher does not know you, or no longer"))
-    protocol, version = foreign
-    reason = (
-        f"gridengine {version} speaks protocol {protocol}, and its dispatcher, gridengine "
-        f"{__version__}, speaks {VERSION}"
-    )
-    return in_protocol(protocol, encode(Refuse(reason, mismatch=True)))
 
 
 def own_addresses() -> list[str]:

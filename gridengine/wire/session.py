@@ -26,6 +26,8 @@ _NUMBERED, _UNNUMBERED, _RESEND, _FRAME, _PIECE = range(5)
 MOST_FIRST = 64 * 1024 * 1024
 """How many bytes a message's first frame may have. It lists the frames that follow, and is small.
 """
+PIECE = 256 * 1024
+"""The size of a piece in bytes; a longer message travels in pieces."""
 Frames = list[Buffer]
 
 
@@ -207,3 +209,8 @@ def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:
             ends = start + piece >= len(view)
             kind = _PIECE if not ends else _FRAME if place < len(frames) else _NUMBERED
             yield kind, [view[start : start + piece]]
+
+
+def is_beat(frames: Frames) -> bool:
+    """Return whether an envelope has no number: it may be lost, and is a sign of life at most."""
+    return bool(frames) and memoryview(frames[0])[:1] == bytes([_UNNUMBERED])

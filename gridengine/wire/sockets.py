@@ -15,6 +15,7 @@ import zmq
 
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.session import PIECE
 
 
 def new_keys(*, watchers: bool = False) -> ServerKeys:
@@ -39,7 +40,6 @@ class PeersKeys:
         return any(secrets.compare_digest(key, one) for one in self._keys)
 
 
-PIECE = 256 * 1024
 _READABLE, _NOW, _NOW_MORE = map(int, (zmq.POLLIN, zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE))
 """Plain integers: pyzmq's flags are members of an enumeration, which take microseconds to combine.
 """

@@ -42,7 +42,7 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 
 if TYPE_CHECKING:
-    from gridengine.wire.dispatcher_connection import DispatcherConnection
+    from gridengine.wire.session_client import SessionClient
 
 
 class _Run(Struct, frozen=True):
@@ -69,7 +69,7 @@ class HeldRuns:
         hello: returns the worker's first message.
     """
 
-    def __init__(self, client: DispatcherConnection, hello: Callable[[], Hello]) -> None:
+    def __init__(self, client: SessionClient, hello: Callable[[], Hello]) -> None:
         self._client = client
         self._hello = hello
         self._runs: dict[int, _Run] = {}

@@ -30,7 +30,7 @@ from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.connection_file import Connection, why_unreachable
+from gridengine.wire.connection_file import Connection, folder_at, why_unreachable
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -60,7 +60,7 @@ from gridengine.worker.process_resources import memory_here
 from gridengine.worker.stream_writer import LogLimit, StandardStreams
 
 if TYPE_CHECKING:
-    from gridengine.wire.dispatcher_connection import DispatcherConnection
+    from gridengine.wire.session_client import SessionClient
 
 REFUSED = 3
 """The exit status of a worker that its dispatcher refuses."""
@@ -90,12 +90,10 @@ def main(arguments: Sequence[str]) -> int:
     fork_server = ForkServer.fork_off(
         partial(runner.main, site=Site.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
-    from gridengine.wire.dispatcher_connection import DispatcherConnection
-
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
-        client = DispatcherConnection(connection)
+        client = _connected(connection)
     except GridEngineError as error:
         fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
@@ -133,6 +131,22 @@ def main(arguments: Sequence[str]) -> int:
         woken.close()
 
 
+def _connected(connection: Connection) -> SessionClient:
+    """Connect to the dispatcher, by the transport that its address names.
+
+    Raises:
+        ConfigurationError: the dispatcher cannot be reached.
+    """
+    exchange = folder_at(connection.addresses[0])
+    if exchange is not None:
+        from gridengine.wire.file_connection import FileConnection
+
+        return FileConnection(connection, exchange)
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
+
+    return DispatcherConnection(connection)
+
+
 def _wake(woken: socket.socket) -> None:
     with contextlib.suppress(OSError):  # the socket is full, so the loop wakes anyway; or it closed
         woken.send(b"\0")
@@ -148,7 +162,7 @@ class Worker:
     def __init__(
         self,
         connection: Connection,
-        client: DispatcherConnection,
+        client: SessionClient,
         agent: Agent,
         held: HeldRuns | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -390,7 +404,14 @@ def end_job(command: str) -> None:
 
 
 def is_listening(address: str) -> bool:
-    """Return whether a process accepts connections at an address of the form `tcp://host:port`."""
+    """Return whether a process accepts connections at an address of the form `tcp://host:port`, or
+    looks for files in the folder at `file:///path`.
+    """
+    exchange = folder_at(address)
+    if exchange is not None:
+        from gridengine.wire.exchange import is_attended  # few exchange files
+
+        return is_attended(exchange)
     return not why_unreachable(address, LISTEN_SECONDS)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.clusters import OAR, GridEngine, HTCondor, Slurm
-from tests.support.places import Place, Processes, Tcp
+from tests.support.places import Files, Place, Processes, Tcp
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
@@ -22,7 +22,9 @@ POOLS: tuple[type[Cluster], ...] = (HTCondor, OAR)
 """Those that the contract alone is asked of, by `make test-long`."""
 BATCH_SYSTEMS = (*CLUSTERS, *POOLS)
 """Tests on each have its name as their mark."""
-PLACES: tuple[type[Place], ...] = (Processes, Tcp, *BATCH_SYSTEMS)
+MARKED = (Files, *BATCH_SYSTEMS)
+"""The places whose tests have a mark of their own, by which lanes tell them apart."""
+PLACES: tuple[type[Place], ...] = (Processes, Tcp, Files, *BATCH_SYSTEMS)
 
 
 def params(*kinds: type[Place]) -> list[Any]:
@@ -31,7 +33,7 @@ def params(*kinds: type[Place]) -> list[Any]:
         pytest.param(
             kind.name,
             id=kind.name,
-            marks=[getattr(pytest.mark, kind.name)] if kind in BATCH_SYSTEMS else [],
+            marks=[getattr(pytest.mark, kind.name)] if kind in MARKED else [],
         )
         for kind in kinds
     ]

@@ -18,7 +18,7 @@ import termios
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 import pytest
@@ -250,6 +250,25 @@ class Tcp(ThisMachine):
     def dispatcher(self) -> list[str]:
         """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
         return ["-m", "tests.support.tcp_dispatcher", "night"]
+
+
+class Files(Tcp):
+    """Local workers that exchange files with the dispatcher."""
+
+    name = "files"
+    scheduler = "FilesScheduler"
+
+    def start(self, script: str, **given: Any) -> subprocess.Popen[str]:
+        """Start a script as elsewhere, but with a lease that is long enough for files."""
+        environment = given.pop("environment", None) or {}
+        if "GRIDENGINE_LEASE_SECONDS" in environment:
+            environment = {**environment, "GRIDENGINE_LEASE_SECONDS": "10"}
+        return super().start(script, environment=environment, **given)
+
+    @property
+    def dispatcher(self) -> list[str]:
+        """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
+        return [*super().dispatcher, "FilesScheduler"]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """A stand-alone dispatcher whose workers, processes of this machine, call over TCP, and outlive it.
 
-python -m tests.support.tcp_dispatcher NAME
+python -m tests.support.tcp_dispatcher NAME [CLASS]
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import threading
 from gridengine.dispatcher.run_directory import folder_of
 from gridengine.dispatcher.standalone.serve import serve
 from gridengine.settings.values import settings
-from tests.support.tcp_scheduler import TcpScheduler
+from tests.support import tcp_scheduler
 
 
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    scheduler = TcpScheduler(2)
+    kind = getattr(tcp_scheduler, (sys.argv[2:] or ["TcpScheduler"])[0])
+    scheduler = kind(2)
     scheduler.log = "logs"
     serve(folder_of(sys.argv[1], settings()), scheduler, settings(), stopped=stopped)
 

@@ -66,3 +66,9 @@ class TcpLauncher(LocalLauncher):
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         return LaunchPlan(count, {"argv": self._command})
+
+
+class FilesScheduler(TcpScheduler):
+    """The same, but for the transport: its workers and the dispatcher exchange files."""
+
+    transport = "files"

@@ -19,7 +19,6 @@ from gridengine.dispatcher.core.model import (
     SlotGroup,
     TaskQueue,
     Worker,
-    may_go_ahead,
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
@@ -73,7 +72,7 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
         if not spans:
             queue.relist(group)
             return
-    ahead, load = group.batches >= group.slots, 1 if may_go_ahead(spans[0]) else 2
+    ahead, load = group.batches >= group.slots, 1 if queue.may_go_ahead(spans[0]) else 2
     batch = Batch(len(spans), load, None if ahead else state.now)
     assignments: list[Assignment] = []
     payload: list[Buffer] = []

@@ -309,8 +309,11 @@ def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
 
 
 def recall_for_new_submitter(state: CoreState) -> None:
-    """Recall unbegun calls for a submitter without a share, at most every `SHARE_SECONDS`."""
-    if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
+    """Recall unbegun calls for a submitter without a share, at most every `SHARE_SECONDS`, and not
+    again before the workers can have answered.
+    """
+    seconds = SHARE_SECONDS + 2 * state.policy.message_seconds
+    if state.rebalance_due and state.now - state.recalled_for_new_at >= seconds:
         state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
             recall(state, worker, worker.spare())
@@ -321,6 +324,7 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
     did.
     """
     state.rebalance_due = False
+    trip = 2 * state.policy.message_seconds
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()
         state.rebalance_due = state.rebalance_due or bool(spare)
@@ -328,12 +332,12 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
             run
             for number in begun
             if not (run := worker.runs[number]).batch.waiting
-            and state.now - _last_sign(run, state.now) > LATE_SECONDS
+            and state.now - _last_sign(run, state.now) > LATE_SECONDS + 2 * trip
         ]
         if worker.phase is not Phase.READY or not spare or not late:
             continue
         for run in late:
-            run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now))
+            run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now) - trip)
             if not run.late:
                 run.late = True
                 run.slot_group.late += 1

@@ -319,7 +319,7 @@ class TaskQueue:
                 return None
             spans = self.waiting.begin_turn()
             span = spans[0] if type(spans[0]) is Span else first_of(spans)
-            if not may_go_ahead(span):
+            if not self.may_go_ahead(span):
                 return None
         group, _ = listed.popitem()
         group.listed = None
@@ -432,14 +432,15 @@ class TaskQueue:
         """Return how many calls make a batch: those of `BATCH_SECONDS`, but fewer to leave work for
         every slot, and enough to pay for the message. One call while no duration is known.
         """
-        if seconds is None or seconds > BATCH_SECONDS:
+        message = self.provisioner.policy.message_seconds
+        most, least = BATCH_SECONDS + 2 * message, LEAST_SECONDS + message
+        if seconds is None or seconds > most:
             return 1
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
-        return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
+        return max(1, min(max(share, int(least / seconds)), int(most / seconds)))
 
-
-def may_go_ahead(span: Span) -> bool:
-    """Return whether calls are quick enough to be assigned before there is room."""
-    seconds = span.open_task.pace.seconds
-    return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1
+    def may_go_ahead(self, span: Span) -> bool:
+        """Return whether calls are quick enough to be assigned before there is room."""
+        seconds, message = span.open_task.pace.seconds, self.provisioner.policy.message_seconds
+        return seconds is not None and seconds < AHEAD_SECONDS + 4 * message and span.attempt == 1

@@ -21,6 +21,8 @@ class Policy(Struct, frozen=True):
     max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. max_workers
         is 0 where people start all workers by hand.
     lease_seconds, start_seconds, beat_seconds: as the settings'.
+    message_seconds: how long a message takes to a worker. The longer, the more work of quick calls
+        a worker is given at a time, and the later a result counts as late.
     start_timeout: for how long calls may wait for their first worker.
     pooled: calls of different demands get workers of their own.
     resources: the resources of each worker, if all calls share the workers and are packed. None:
@@ -55,6 +57,7 @@ class Policy(Struct, frozen=True):
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
     start_seconds: float = 30.0
+    message_seconds: float = 0.0
     start_timeout: float = math.inf
     keeps_others: bool = False
     failed_starts: int = 3

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.errors import UNREACHABLE, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import UNREACHABLE, UNSHARED, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
@@ -325,7 +325,9 @@ class Provisioner(Struct, eq=False):
             seconds = self.policy.start_seconds
             places = self.unanswered or " or ".join(self.policy.addresses)
             text = f"ran, but its worker never connected within {seconds:g} s to {places}"
-            hint = f"{UNREACHABLE}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
+            is_by_files = places.startswith("file:")
+            remedy = UNSHARED if is_by_files else UNREACHABLE
+            hint = f"{remedy}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
         which = (
             f"{count} workers in a row could not be started; the last"
             if count > 1

@@ -29,8 +29,9 @@ from gridengine.wire.messages import (
     Rejoin,
     Welcome,
 )
-from gridengine.wire.server import _GREETING_SECONDS, Server
+from gridengine.wire.server import Server
 from gridengine.wire.session import Session
+from gridengine.wire.session_server import _GREETING_SECONDS
 from gridengine.wire.sockets import new_keys
 from tests.support.manual_clock import ManualClock
 from tests.support.pollers import poller_of

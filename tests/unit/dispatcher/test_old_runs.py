@@ -80,6 +80,7 @@ def begin(runs: Path, keep_days: float = 14) -> None:
         pytest.param(15, "succeeded", {}, 14, False, id="old"),
         pytest.param(15, "", {}, 14, True, id="failed"),
         pytest.param(57, "", {}, 14, False, id="failed long ago"),
+        pytest.param(57, "exchange", {}, 14, False, id="killed elsewhere, with messages"),
         pytest.param(5, "", {}, 1, False, id="kept for a day"),
         pytest.param(900, "", {}, 1e9, True, id="kept beyond all calendars"),
         pytest.param(60, "succeeded", {"changed": 50 * DAY_SECONDS}, 14, True, id="has just ended"),

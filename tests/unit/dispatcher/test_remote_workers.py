@@ -26,7 +26,9 @@ class Server:
 
     def __init__(self, **_: object) -> None:
         self.coming: list[tuple[bytes, str, tuple[()]]] = []
-        self.send = self.forget = self.take_receipts = self.acknowledge = self.close = print
+        self.send = self.forget = self.take_receipts = self.acknowledge = self.open = self.close = (
+            print
+        )
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str, tuple[()]]]:
         for _ in range(min(most, len(self.coming))):
@@ -43,7 +45,7 @@ def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[RemoteWork
 
 
 def make(home: Home | None = None) -> RemoteWorkers:
-    scheduler: Any = SimpleNamespace(local=False, max_workers=3)
+    scheduler: Any = SimpleNamespace(local=False, max_workers=3, transport="tcp")
     wake = print
     return RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=wake, home=home)
 

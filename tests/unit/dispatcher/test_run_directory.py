@@ -18,6 +18,7 @@ from gridengine.dispatcher.run_directory import (
     WORKER,
     Home,
     StoredIdentity,
+    check_lease,
     policy_of,
     python_version,
     tidy,
@@ -104,6 +105,27 @@ def test_the_schedulers_own_numbers_go_before_the_settings(
     assert policy.start_timeout == timeout
     assert policy.python == python_version()
     assert policy.addresses == SERVER.addresses
+
+
+@pytest.mark.parametrize(
+    ("transport", "lease", "beat", "seconds"),
+    [("tcp", 60, 2, 2), ("files", 60, 2, 5), ("files", 24, 0.5, 2), ("files", 60, 20, 20)],
+)
+def test_by_files_workers_give_signs_of_life_less_often(
+    tmp_path: Path, scheduler: SomeScheduler, transport: Any, lease: int, beat: float, seconds: int
+) -> None:
+    settings = Settings(run_directory=tmp_path / "runs", lease_seconds=lease, beat_seconds=beat)
+    scheduler.transport = transport
+    run = write_connection(SERVER, scheduler, settings, "some-run")
+    policy = policy_of(scheduler, settings, run)
+    assert Connection.load(run.connection).beat_seconds == policy.beat_seconds == seconds
+    assert (policy.message_seconds > 0) is (transport == "files")
+
+
+def test_by_files_a_lease_is_long_enough_for_them() -> None:
+    check_lease(Settings(lease_seconds=10))
+    with pytest.raises(ConfigurationError, match="lease_seconds=9 is too short"):
+        check_lease(Settings(lease_seconds=9))
 
 
 @pytest.fixture

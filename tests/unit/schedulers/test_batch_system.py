@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gridengine import GridEngineScheduler, SlurmScheduler
-from gridengine.errors import SubmissionRefused
+from gridengine.errors import ConfigurationError, SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.launcher import (
@@ -165,6 +166,12 @@ def test_a_fork_of_the_process_deletes_nothing(tmp_path: Path) -> None:
         ),
         ("gridengine: the worker could not be started on node7", "its Python", "python="),
         ("the worker on node7 gets no answer of its dispatcher: x", "connect", "GRIDENGINE_HOST"),
+        ("the worker on node7 gets no answer of its dispatcher: x", "connect", "transport='files'"),
+        (
+            "the worker on node7 gets no answer of its dispatcher: file:///runs/x/exchange",
+            "cannot write to the run directory",
+            "RUN_DIRECTORY",
+        ),
         ("/runs/x/connection.json is not a connection file", "run directory", "RUN_DIRECTORY"),
         ("anything else", "exit status 7", "must be there on the node"),
     ],
@@ -200,6 +207,24 @@ def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
     assert f"grid_engine.gpus = '-l gpu={{n}}' is set by {file}:4" in text
     assert "-P it" not in text
     assert "said" not in str(refused("no", "-q other.nosuch.q", None, "slurm"))
+
+
+def test_the_transport_is_the_argument_s_or_the_setting_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.cache_clear()
+    assert SlurmScheduler().transport == "tcp"
+    assert GridEngineScheduler(transport="files").transport == "files"
+    settings.cache_clear()
+    monkeypatch.setenv("GRIDENGINE_TRANSPORT", "files")
+    assert SlurmScheduler().transport == GridEngineScheduler().transport == "files"
+    assert SlurmScheduler(transport="tcp").transport == "tcp"
+    settings.cache_clear()
+
+
+@pytest.mark.parametrize("wrong", ["file", "", 7, True, ["files"]])
+def test_a_transport_that_there_is_not_is_named_with_those_that_there_are(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="transport must be 'tcp' or 'files', not ") as it:
+        SlurmScheduler(transport=wrong)
+    assert repr(wrong) in it.value.message
 
 
 def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(

@@ -20,7 +20,7 @@ from gridengine.wire.framing import (
     rest_of,
 )
 from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Welcome
-from gridengine.wire.server import _refusal
+from gridengine.wire.session_server import _refusal
 
 
 def header(sizes: list[int], message: object) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import Connection
+from gridengine.wire.exchange import ALIVE
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -253,6 +254,15 @@ def test_whether_the_dispatcher_is_there_is_known_by_its_port() -> None:
         assert is_listening(f"tcp://127.0.0.1:{port}")
     assert not is_listening(f"tcp://127.0.0.1:{port}")
     assert not is_listening(f"tcp://[::1]:{port}")
+
+
+def test_whether_the_dispatcher_is_there_is_known_by_its_mark_where_it_exchanges_files(
+    tmp_path: Path,
+) -> None:
+    address = tmp_path.as_uri()
+    assert not is_listening(address)
+    (tmp_path / ALIVE).touch()
+    assert is_listening(address)
 
 
 @pytest.mark.parametrize("command", ["/nosuch/scancel 1", "false"])

@@ -92,6 +92,18 @@ def test_a_batch_leaves_work_for_every_slot(seconds: float, sizes: list[int]) ->
     assert [one.stop - one.start for one in play.assigned()][:2] == sizes
 
 
+def test_where_messages_take_long_a_batch_has_as_much_work_as_its_message() -> None:
+    play = Play(message_seconds=0.1)
+    play.learn(seconds=0.05)
+    play.submit(1000)
+    assert [(one.start, one.stop) for one in play.assigned()] == [(0, 6), (6, 12)]
+    play = Play(message_seconds=0.1)
+    play.learn(seconds=1e-3)
+    play.hello(b"v", pid=8)
+    play.submit(150)
+    assert play.assigned()[0].stop == 101
+
+
 def test_a_longer_duration_counts_at_once() -> None:
     play = Play()
     play.learn(seconds=1e-3)

@@ -35,9 +35,9 @@ WAYS = ["alike", "shared", "demands", "submitters", "submitters that share"]
 class ClientPlay(Play):
     """A worker, and clients; or submitters of one client in their place."""
 
-    def __init__(self, how: str = "alike", slots: int = 4) -> None:
+    def __init__(self, how: str = "alike", slots: int = 4, **policy: Any) -> None:
         held = None if how in ("alike", "submitters") else Cores(slots) & Memory(1000)
-        super().__init__(resources=held, slots=slots)
+        super().__init__(resources=held, slots=slots, **policy)
         self.how = how
         self.bits = 0 if how.startswith("submitters") else NUMBER_BITS
         self.hello(slots=slots)

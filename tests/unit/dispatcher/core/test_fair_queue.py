@@ -76,6 +76,21 @@ def test_calls_that_waited_at_their_worker_are_not_late_for_it() -> None:
     assert second.number in play.sent(Recall)[0].runs
 
 
+def test_a_result_is_not_late_before_its_message_can_have_come() -> None:
+    play = ClientPlay(slots=1, message_seconds=0.1)
+    play.submit(1)
+    play.end_first(seconds=0.01)
+    play.submit(100)
+    [first, *_] = play.core.state.runs.values()
+    play.now += 0.4
+    play.play(Rebalance())
+    assert play.sent(Recall) == []
+    play.now += 0.1
+    play.play(Rebalance())
+    assert play.sent(Recall) != []
+    assert first.span.open_task.pace.seconds == pytest.approx(0.3)
+
+
 CLIENT = 5 << NUMBER_BITS
 FIRST = CLIENT | 1020
 """Not all of them have the same first bits."""

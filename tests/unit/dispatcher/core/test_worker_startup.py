@@ -179,6 +179,21 @@ def test_workers_overdue_three_times_are_an_error() -> None:
     assert "never connected" in str(play.seen(CallsFinished)[0].error)
 
 
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [("tcp://a:1", "transport='files'"), ("file:///runs/run/exchange", "GRIDENGINE_RUN_DIRECTORY")],
+)
+def test_the_remedy_is_one_of_the_workers_transport(address: str, remedy: str) -> None:
+    play = Play(addresses=(address,), failed_starts=1)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    play.poll(HANDLE, WorkerStatus.RUNNING)
+    play.later(31)
+    text = str(play.seen(CallsFinished)[0].error)
+    assert address in text
+    assert remedy in text
+
+
 def unanswered(play: Play) -> list[Effect]:
     """Have a worker run that says that no address answers it; return what comes of its time."""
     play.submit(1)

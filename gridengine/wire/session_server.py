@@ -1,0 +1,277 @@
+"""A dispatcher's end of the sessions with its workers or clients, whatever carries their messages:
+`server` has the one over TCP, `file_server` the one through files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gridengine._version import __version__
+from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.block_socket import BlockSocket
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
+from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
+from gridengine.wire.session import PIECE, Frames, Session
+
+log = logging.getLogger("gridengine")
+
+_GREETING_SECONDS = 60.0
+"""An incomplete first message is dropped after this many seconds without another piece."""
+
+
+class SessionServer(ABC):
+    """A session with each peer. All methods are for one thread.
+
+    Args:
+        keys: the keys of the dispatcher and its peers.
+        greeting: the type of a peer's first message.
+        epoch: the epoch of this dispatcher. Unknown peers are asked to rejoin; with 0 they are
+            refused.
+    """
+
+    fd: int
+    """The descriptor to wait for. Ask `pending` before each wait."""
+    addresses: tuple[str, ...]
+    """Where peers find the dispatcher."""
+
+    def __init__(
+        self,
+        keys: ServerKeys,
+        greeting: type[Message] = Hello,
+        epoch: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._clock = clock
+        self.keys = keys
+        self._greeting = greeting
+        self._epoch = epoch
+        self._sessions: dict[bytes, Session] = {}
+        self._greetings: dict[bytes, tuple[Session, float]] = {}
+        """Peers whose first message is long and not complete yet, with the time of its last piece.
+        """
+        self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        self._holds = False
+        self._receipts: dict[bytes, int] = {}
+        self.watchers: set[bytes] = set()
+        """The peers that connected with the watchers' key and may only look."""
+        self._blocks: dict[bytes, BlockSocket] = {}
+        """Where large buffers of clients on this machine go, by peer."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Begin to receive, now that the run directory is there.
+
+        Raises:
+            ConfigurationError: that is not possible.
+        """
+
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether a message can be received now."""
+
+    @abstractmethod
+    def _next(self) -> tuple[bytes, Sequence[Any]] | None:
+        """Return the next envelope with its frames, and its sender; None when none has arrived."""
+
+    @abstractmethod
+    def _buffers_of(self, raw: Sequence[Any]) -> list[Buffer]:
+        """Return the frames of an envelope as buffers."""
+
+    @abstractmethod
+    def _may_only_look(self, raw: Sequence[Any]) -> bool:
+        """Return whether the sender of these frames has the watchers' key."""
+
+    @abstractmethod
+    def _accept_blocks(self) -> None:
+        """Take in the sockets for large buffers of clients, which connect before they greet."""
+
+    @abstractmethod
+    def _send_frames(self, peer: bytes, frames: Frames) -> None:
+        """Send an envelope. Never waits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it, and give messages that are under way a moment. May be called twice."""
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a peer a message, and keep it until the peer acknowledges it. Nothing is sent to a
+        peer that is forgotten.
+        """
+        session = self._sessions.get(peer)
+        if session is not None:
+            blocks = self._blocks.get(peer)
+            put = None if blocks is None else blocks.put
+            for frames in session.number(encode(message, buffers, put)):
+                self._send_frames(peer, frames)
+
+    def beat(self, peer: bytes) -> None:
+        """Send a peer a sign of life."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            self._send_frames(peer, session.unnumbered(encode(Beat())))
+
+    def unacknowledged(self, peer: bytes) -> int:
+        """Return how many pieces sent to a peer are not acknowledged.
+
+        Raises:
+            KeyError: the peer was forgotten.
+        """
+        return self._sessions[peer].unacknowledged
+
+    def forget(self, peer: bytes) -> None:
+        """Drop a peer's session; if the peer comes back it is refused."""
+        self._sessions.pop(peer, None)
+        self.watchers.discard(peer)
+        self._close_blocks(peer)
+
+    def hold_acknowledgements(self) -> None:
+        """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
+        self._holds = True
+
+    def take_receipts(self) -> dict[bytes, int]:
+        """Return, per peer, the number of the last message received since the previous call. Pass
+        it to `acknowledge` when the messages' effects are durable.
+        """
+        receipts, self._receipts = self._receipts, {}
+        return receipts
+
+    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
+        """Acknowledge these messages, with the next envelope that each peer is sent."""
+        for peer, number in receipts.items():
+            session = self._sessions.get(peer)
+            if session is not None:
+                session.acknowledge(number)
+
+    def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
+        """Yield at most `most` messages that have arrived, each with its sender. Malformed ones are
+        logged and dropped.
+
+        An envelope of a known peer that completes no message, such as a piece, is yielded as a
+        `Beat`: it is a sign of life. A peer whose message is too long is forgotten, and a `Goodbye`
+        of it is yielded. An incomplete first message that does not go on is forgotten too.
+        """
+        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
+        for _ in range(most):
+            came = self._next()
+            if came is None:
+                return
+            sender, raw = came
+            try:
+                taken = self._decode(sender, raw)
+            except MessageTooLong as error:
+                taken = self._disconnect(sender, error)
+            except ProtocolError as error:
+                log.warning(
+                    "dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message
+                )
+                continue
+            if taken is not None:
+                yield sender, *taken
+
+    def _decode(self, peer: bytes, raw: Sequence[Any]) -> tuple[Message, list[Buffer]] | None:
+        session, frames = self._sessions.get(peer), self._buffers_of(raw)
+        if session is None:
+            greeting = self._receive_hello(peer, frames)
+            if greeting is not None and self._may_only_look(raw):
+                self.watchers.add(peer)
+            return greeting
+        content, answers = session.receive(frames)
+        blocks = self._blocks.get(peer)
+        take = None if blocks is None else blocks.take
+        message = decode(content, take) if content is not None else (Beat(), [])
+        if self._holds and content is not None and session.received > session.told:
+            self._receipts[peer] = session.received
+        if isinstance(message[0], Goodbye):  # a leaving peer waits for the acknowledgement
+            answers.append(session.unnumbered(encode(Beat())))
+        for answer in answers:
+            self._send_frames(peer, answer)
+        return message
+
+    def _disconnect(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
+        """Refuse a worker from here on. The results in its message are lost, and its calls must not
+        wait for them.
+        """
+        log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
+        self._close_blocks(peer)
+        self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
+        return Goodbye(error.message), []
+
+    def _receive_hello(
+        self, peer: bytes, frames: Sequence[Buffer]
+    ) -> tuple[Message, list[Buffer]] | None:
+        """Return the first message of a peer once it is complete. An unknown peer that sends
+        another message was forgotten and is refused; or it knew an earlier epoch and is asked to
+        rejoin.
+        """
+        session, since = self._greetings.pop(peer, (None, 0.0))
+        # Hold the acknowledgements: acknowledged pieces would not be sent again if this incomplete
+        # message had to be dropped.
+        session = session or Session(PIECE, self._rest, holds=True, succeeds=True)
+        before, content = session.received, None
+        try:
+            content, answers = session.receive(frames)
+            message, buffers = decode(content) if content is not None else (Beat(), [])
+        except MessageTooLong as error:
+            answer = encode(Refuse(error.message))
+        except ProtocolError:
+            answer = self._refusal(content or ())
+        else:
+            if isinstance(message, self._greeting):
+                self._accept_blocks()
+                self._sessions[peer] = session
+                session.holds = self._holds
+                if self._holds:
+                    self._receipts[peer] = session.received
+                else:
+                    session.acknowledge(session.received)
+                return message, buffers
+            if self._epoch and session.received and isinstance(message, Beat):
+                since = self._clock.monotonic() if session.received > before else since
+                self._greetings[peer] = session, since
+                for one in (*answers, session.unnumbered(encode(Beat()))):
+                    self._send_frames(peer, one)
+                return None
+            answer = self._refusal(content or ())
+        self._send_frames(peer, Session(PIECE).unnumbered(answer))
+        return None
+
+    def _close_blocks(self, peer: bytes) -> None:
+        if (blocks := self._blocks.pop(peer, None)) is not None:
+            blocks.close()
+
+    def _refusal(self, content: Sequence[Buffer]) -> Frames:
+        """Return the answer to a first message that is not a greeting."""
+        if self._epoch and foreign_greeting(content) is None:
+            return encode(Rejoin(self._epoch))
+        return _refusal(content)
+
+    def _drop_greetings(self, before: float) -> None:
+        """Forget peers whose first message is incomplete and got no piece since `before`."""
+        if not self._greetings:
+            return
+        for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
+            del self._greetings[peer]
+
+
+def _refusal(content: Sequence[Buffer]) -> Frames:
+    """Return the refusal of a first message that cannot be accepted, in the peer's own protocol
+    version.
+    """
+    foreign = foreign_greeting(content)
+    if foreign is None:
+        return encode(Refuse("this dispatcher does not know you, or no longer"))
+    protocol, version = foreign
+    reason = (
+        f"gridengine {version} speaks protocol {protocol}, and its dispatcher, gridengine "
+        f"{__version__}, speaks {VERSION}"
+    )
+    return in_protocol(protocol, encode(Refuse(reason, mismatch=True)))
