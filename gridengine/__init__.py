@@ -176,4 +176,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Return what a completion offers: the public names, and those that each module has."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -65,8 +65,8 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
     hint = (
-        "to see it fail, run this call alone with InlineScheduler(): in a Python of its own, which "
-        "the crash ends too (`python -X faulthandler` says where)"
+        "to see where it crashes, run this call alone with InlineScheduler() under `python -X "
+        "faulthandler`: that Python crashes too, and says where"
     )
     if message.exitcode == -signal.SIGKILL:
         hint = (
@@ -158,6 +158,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "job": worker.job or None,
         "log": worker.hello.log or None,
         "attempts": [str(attempt) for attempt in (span.open_task.attempts or {}).get(index, ())],
+        "pickled_call": (shown_calls(span.open_task), index, span.open_task.task.form),
     }
 
 
