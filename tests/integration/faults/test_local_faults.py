@@ -497,7 +497,7 @@ def test_a_job_that_was_ended_on_request_is_never_run_again(
 
     job = Job(target=target, retries=5, scheduler=scheduler)
     job.start()
-    wait_until((tmp_path / "begun").exists)
+    wait_until(lambda: lines(tmp_path / "begun"))
     end(job)
     job.join()
     assert isinstance(job.exception(), Cancelled)
