@@ -486,6 +486,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._told_fault = "", ""
         self._connection.epoch = message.epoch
         self._requests.taken(message.taken)
+        self._unsettled.restarted()
         self._wanted.update(self._requests.take_promises())
         for request, its in self._requests.left(self._unsettled):
             self._connection.send(request, its)

@@ -41,6 +41,7 @@ from gridengine.wire.messages import (
     Cancel,
     Crashed,
     Define,
+    Deliver,
     Forget,
     Pushed,
     Returned,
@@ -51,6 +52,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import (
     GVAR,
+    CallingProcess,
     CallStates,
     CurrentJob,
     Interrupted,
@@ -118,7 +120,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    call_context.prepare(descriptors.number, words, runner.reallocate, runner.states)
+    call_context.prepare(runner.as_calling_process(descriptors.number))
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -163,6 +165,8 @@ class Runner:
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
         self.states = CallStates(self._result_buffer.tell)
+        self._heard: deque[Payload] = deque()
+        """What the client has told the call in progress, unread."""
         self._held = 0
         """How many `Cancel` messages this runner has read."""
         self._finished = False
@@ -170,6 +174,11 @@ class Runner:
         # If user code forks and the child returns from the call, the child gets no further than
         # the next access to the words.
         os.register_at_fork(after_in_child=words.release)
+
+    def as_calling_process(self, number: int) -> CallingProcess:
+        """Return this process as its calls see it; `number` is the agent's number for it."""
+        ways = self.reallocate, self.states, self.hear, self.push
+        return CallingProcess(number, os.getpid(), self._words, *ways)
 
     def _note_step(self, step: int) -> None:
         with contextlib.suppress(ValueError):  # released, in a process that user code has forked
@@ -321,6 +330,7 @@ class Runner:
         )
         if assignment.watched:
             reset_peak_memory()
+            self._heard.clear()
             self._result_buffer.deliver(Started(assignment.run, os.getpid()))
         codec = self.functions.codecs.get(assignment.function)
         if codec is not None:
@@ -604,6 +614,29 @@ class Runner:
         payload = pickling.dump(value)
         self._result_buffer.deliver(Pushed(run, len(payload)), payload)
 
+    def push(self, payload: Payload) -> None:
+        """Send the client of the call in progress something, after all that the call has
+        printed.
+        """
+        self._exit_if_forked()
+        flush_output()
+        self._result_buffer.deliver(Pushed(self._words[RUN], len(payload)), payload)
+
+    def hear(self) -> Payload:
+        """Wait for the next thing that the client tells the call in progress, and return it. The
+        agent's other messages are handled meanwhile.
+
+        Raises:
+            EOFError: the agent has closed the channel.
+        """
+        while not self._heard:
+            self._read()
+        return self._heard.popleft()
+
+    def _deliver(self, message: Deliver, buffers: Payload) -> None:
+        if message.run == self._words[RUN]:
+            self._heard.append(buffers)
+
     def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return the function of a job of this name, extended to wait for the threads and processes
         that the function leaves behind.
@@ -627,4 +660,5 @@ HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Allocate: lambda runner, message, buffers: runner._resources.allocate(message, buffers),
     Assign: Runner._assign,
     Cancel: Runner._cancel,
+    Deliver: Runner._deliver,
 }

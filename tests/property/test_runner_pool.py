@@ -287,7 +287,7 @@ class Play:
             played = self.played[runner.id]
             played.waits = True
             run = played.words[RUN]
-            self.agent._nested_calls._begin_waiting(runner, Waits(runner.id, run))
+            self.agent._nested_calls.begin_waiting(runner, Waits(runner.id, run))
             played.waits = runner.waits_in == run  # else it has ended for the agent
 
     def resume(self, number: int) -> None:
