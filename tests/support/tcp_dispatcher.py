@@ -1,4 +1,4 @@
-"""A stand-alone dispatcher whose workers, processes of this machine, call over TCP, or by files, and
+"""A stand-alone dispatcher whose workers, processes of this machine, call over TCP or by files, and
 outlive it.
 
 python -m tests.support.tcp_dispatcher NAME [--files]
