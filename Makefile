@@ -80,7 +80,7 @@ test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-package
 # All that the tests of the slower lanes need was installed above: its absence is a failure.
 ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 	$(if $(WITH_CLUSTERS),GRIDENGINE_REQUIRE_NODE=1 GRIDENGINE_REQUIRE_CHROMIUM=1 \
-	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1)
+	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1)
 
 # Ten thousand calls of each kind at each place take some ten minutes.
 CHAOS_CALLS ?= 10000
@@ -146,10 +146,12 @@ coverage: $(VENV)/ready-test cpython-tests
 	tools/coverage $(VENV)/bin/python
 
 # Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
-# `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start.
+# `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start; an
+# MPI for calls of several ranks.
 debian-packages:
 	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev \
-	/usr/sbin/sshd=openssh-server ssh=openssh-client
+	/usr/sbin/sshd=openssh-server ssh=openssh-client \
+	mpirun=openmpi-bin python3-mpi4py
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python

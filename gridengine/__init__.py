@@ -86,6 +86,8 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         GPUs as GPUs,
         Memory as Memory,
         Node as Node,
+        Nodes as Nodes,
+        Ranks as Ranks,
         Resource as Resource,
         Token as Token,
         WTime as WTime,
@@ -115,6 +117,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         save as save,
         saved as saved,
     )
+    from gridengine.worker.ranks import RankAllocation as RankAllocation, allocation as allocation
 
 _MODULES = {
     name: module
@@ -137,13 +140,14 @@ _MODULES = {
         "status.rows": "Status",
         "wire.messages": "Attempt",
         "errors": "Cancelled",
-        "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
+        "resources": "ZERO Capacity Cores GPUs Memory Node Nodes Ranks Resource Token WTime",
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "
         "LSFScheduler OARScheduler PBSScheduler ProcessScheduler SlurmScheduler best_available "
         "current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR Interrupted current_job",
         "worker.checkpoints": "MustStop checkpoint save saved",
+        "worker.ranks": "RankAllocation allocation",
     }.items()
     for name in names.split()
 }
@@ -169,4 +173,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Return what a completion offers: the public names, and those that each module has."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

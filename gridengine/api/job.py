@@ -15,7 +15,7 @@ from gridengine.arguments import flag
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.keywords import CallChanges, takes
+from gridengine.client.keywords import CallChanges, is_iterable, takes
 from gridengine.client.options import CallOptions, given
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.display import html_table
@@ -101,6 +101,8 @@ class Job(JobResult):
             raise TypeError(f"target {target!r} is not callable")
         self._options = given(type(self), options)
         self._target = target
+        if not is_iterable(args):
+            raise TypeError(f"args must be the target's arguments, as (x,), not {args!r}")
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
         number = next(Job._numbers)  # a job with a name counts too, as with processes

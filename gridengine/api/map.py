@@ -283,12 +283,24 @@ def _request(
     return MapRequest(f, form, place, reraise, chunksize, options, run)
 
 
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("max_workers", "workers", "n_workers", "processes", "n_jobs"),
+        "the number of processes is an option of schedulers: "
+        "scheduler=gridengine.ProcessScheduler(max_workers=...)",
+    ),
+    "cores": "what each call needs is told by resources=gridengine.Cores(...)",
+    "memory": "what each call needs is told by resources=gridengine.Memory(...), in GB",
+    "gpus": "what each call needs is told by resources=gridengine.GPUs(...)",
+    "with_index": "gridengine.imap_unordered takes it",
+}
+"""How to say what these keywords of other functions and libraries say."""
+
+
 def _unknown(called: str, name: str) -> TypeError:
     """Return the error for a keyword that `map` and its kin do not take."""
     known = {*MapKeywords.__annotations__, "chunksize"}
-    otherwise = (
-        f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
-        if name == "max_workers"
-        else f"an argument for each call is given by functools.partial(f, {name}=...)"
-    )
-    return unexpected_keyword(called, name, known, otherwise)
+    if name not in ELSEWHERE:
+        otherwise = f"an argument for each call is given by functools.partial(f, {name}=...)"
+        return unexpected_keyword(called, name, known, otherwise)
+    return unexpected_keyword(called, name, (), ELSEWHERE[name])

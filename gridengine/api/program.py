@@ -24,11 +24,14 @@ from gridengine.api.map import starmap
 from gridengine.arguments import flag, whole
 from gridengine.client.keywords import CallAndRunKeywords, takes
 from gridengine.errors import ConfigurationError, exit_words
+from gridengine.worker.ranks import launcher_of, spans_nodes
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec
 
 TAIL_LINES, TAIL_CHARACTERS = 20, 2_000
+END_SECONDS = 2.0
+"""How long a program may take to end after SIGTERM."""
 _UP: dict[tuple[int, LineProgram], _Conversation] = {}
 """The programs that are kept up, each with the process that started it: a fork has its own."""
 
@@ -66,7 +69,8 @@ class Program:
         align = gridengine.Program(["bwa", "mem", "ref.fa"], stdout="{0}.sam")
         gridengine.map(align, ["a.fq", "b.fq"], resources=gridengine.Cores(4))
 
-    Each call adds its arguments to the command line, as text.
+    Each call adds its arguments to the command line, as text. With `resources=Ranks(32)` the
+    program is started as 32 ranks, by `srun` or `mpirun`.
 
     Args:
         argv: the program, and the arguments that all calls have. No shell is involved.
@@ -122,8 +126,9 @@ class Program:
         Raises:
             ProgramFailed: it ended with another status than 0, unless `check=False`.
             FileNotFoundError: there is no such program, or no folder for an output file.
+            ConfigurationError: the program starts ranks itself, and the call asked for ranks.
         """
-        argv = [*self._argv, *map(str, arguments)]
+        argv = [*launcher_of(self._argv), *self._argv, *map(str, arguments)]
         with self._folder() as folder, contextlib.ExitStack() as files:
             ways = [
                 None
@@ -155,7 +160,9 @@ class Program:
         if not self._files:
             yield self._cwd
             return
-        with tempfile.TemporaryDirectory(prefix="gridengine-program.") as folder:
+        # Other nodes do not have this node's folder for temporary files.
+        place = Path.cwd() if spans_nodes() else None
+        with tempfile.TemporaryDirectory(prefix="gridengine-program.", dir=place) as folder:
             for name, content in self._files.items():
                 path = Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -333,7 +340,8 @@ def started(
     folder: str | None,
     env: Mapping[str, str],
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program for the length of a block, then kill the rest of its process group.
+    """Start a program for the length of a block, then end its process group. A program that runs
+    on then gets SIGTERM first: mpirun and srun end their ranks on other nodes.
 
     Raises:
         FileNotFoundError: there is no such program; a note says where it was looked for.
@@ -364,6 +372,10 @@ def started(
         yield process
     finally:
         if os.getpid() == owner:  # else a fork drops its copy: the program is its parent's
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_SECONDS)
             with contextlib.suppress(ProcessLookupError):  # nobody is left
                 os.killpg(process.pid, signal.SIGKILL)
             for pipe in (process.stdin, process.stdout, process.stderr):

@@ -43,7 +43,7 @@ from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
 from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import Demand
+from gridengine.resources.demand import Demand, on_one_node
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
@@ -286,7 +286,7 @@ class InlineRun:
             task = self.tasks[assignment.task]
             with resolving_locally():
                 self._calls, _ = pickling.load_items(task.payload)
-            asked = task.demand.request
+            asked = on_one_node(task.demand.request, "a call in its caller's process")
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
 

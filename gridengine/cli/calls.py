@@ -90,7 +90,7 @@ def calls_command(
         console().print(table(COLUMNS, map(_shown, rows)))
         click.echo(
             f"{status.running:,} running, {status.waiting:,} waiting, {status.done:,} done, "
-            f"{status.failed:,} failed; {len(rows):,} shown",
+            f"{status.failed:,} failed or cancelled; {len(rows):,} shown",
             err=True,
         )
 

@@ -33,6 +33,7 @@ from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.checks import Finding, State, setting_of
+from gridengine.schedulers.default import best_place
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
@@ -81,6 +82,8 @@ def examine(
             yield try_job(name, environment, wait, **(nodes if entry_of(name).system else {}))
         else:
             yield Finding(name, "job", State.ABSENT, "not tried")
+    if readable and not alone and this_allocation() is None:
+        yield _finding("calls", State.OK, f"where no scheduler is named they run on {best_place()}")
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
@@ -192,9 +195,9 @@ def check_encryption() -> Finding:
 @node_options
 @json_option(": ok, and a list of findings with of, check, state, text, remedy")
 def doctor_command(scheduler: str | None, wait: float, as_json: bool, **nodes: Any) -> None:
-    """Check this machine: which schedulers answer, what they have, and whether a trivial job
-    returns. With --python, --container or --prologue, that Python is run once here, and the trivial
-    jobs of batch systems use it.
+    """Check this machine: which schedulers answer, what they have, whether a trivial job returns,
+    and where calls run that name no scheduler. With --python, --container or --prologue, that
+    Python is run once here, and the trivial jobs of batch systems use it.
 
     The exit status is 1 when something that is here is broken, or when the scheduler that
     --scheduler or the setting `scheduler` names is not here.

@@ -143,6 +143,25 @@ def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: 
     return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 
 
+def check_function(f: object) -> None:
+    """Check a function whose calls are to be submitted.
+
+    Raises:
+        TypeError: it is not callable, or submits its calls by itself (`delayed`).
+    """
+    if not callable(f):
+        raise TypeError(
+            f"{short_repr(f)} is not callable: give the function first, and its arguments after it"
+        )
+    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
+        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
+
+
+def is_iterable(value: object) -> bool:
+    """Return whether `iter` takes this value; a class with `__getitem__` alone is iterable too."""
+    return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
+
+
 def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
     """Return the calls that these iterables make together: their form, and an iterator over their
     arguments.
@@ -152,6 +171,13 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
     for one in iterables[1:]:
         if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
             raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
+    for one in iterables:
+        if not is_iterable(one):
+            check_function(f)  # the function may stand behind its arguments
+            raise TypeError(
+                f"{short_repr(one)} is not iterable: give an iterable with the argument of each "
+                "call; a list with one element makes one call"
+            )
     return (
         (SINGLE, iter(iterables[0]))
         if len(iterables) == 1

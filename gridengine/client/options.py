@@ -27,6 +27,7 @@ from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.base import check_resources
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
@@ -75,7 +76,8 @@ class CallOptions(Struct, frozen=True):
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         if self.escalate_memory is not ESCALATION:
-            number("escalate_memory", self.escalate_memory, least=1)
+            hint = "2: a call that ran out of memory runs again with twice as much; 1: it fails"
+            number("escalate_memory", self.escalate_memory, least=1, hint=hint)
         if self.priority != 0:
             priority = whole("priority", self.priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
             force_setattr(self, "priority", priority)
@@ -86,10 +88,7 @@ class CallOptions(Struct, frozen=True):
         force_setattr(self, "exceptions", exceptions)
         demand = ANY
         if self.resources is not None:
-            if not isinstance(self.resources, Resource):
-                raise TypeError(
-                    f"resources must be resources, such as Memory(0.5), not {self.resources!r}"
-                )
+            check_resources("resources", self.resources)
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)
         force_setattr(self, "demand", demand)

@@ -13,11 +13,12 @@ from gridengine.arguments import flag, whole
 from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
+from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.errors import PicklingError, short_repr
+from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
@@ -49,20 +50,6 @@ class MapRequest(Struct, frozen=True):
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
-
-
-def check_function(f: object) -> None:
-    """Check a function whose calls are to be submitted.
-
-    Raises:
-        TypeError: it is not callable, or submits its calls by itself (`delayed`).
-    """
-    if not callable(f):
-        raise TypeError(
-            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
-        )
-    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
-        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
 
 
 def check_chunksize(chunksize: int) -> None:

@@ -23,9 +23,10 @@ from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.initializer import Initializer, Prepared
+from gridengine.client.keywords import check_function
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.submission import MapRequest, check_chunksize, check_function
+from gridengine.client.submission import MapRequest, check_chunksize
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY

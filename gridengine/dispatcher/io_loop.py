@@ -50,6 +50,7 @@ from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.dispatcher.worker_links import Link
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import cores_of_rank
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -222,20 +223,22 @@ class EffectPerformer:
         """Tell a worker the resources of an allocation. If they cannot be pickled, the worker gets
         the error, and its calls fail with it.
         """
-        cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
+        given = effect.given
+        cores, gpus = given.get(Cores), given.get(GPUs)
         failed = False
         try:
-            payload = pickling.dump(effect.given)
+            payload = pickling.dump(given)
         except BaseException as error:  # a user's own kind of resource may raise anything
             payload, failed = pickling.dump_exception(error), True
         message = Allocate(
             effect.allocation,
             effect.takes,
-            None if cores is None else cores.c,
-            None if gpus is None else gpus.g,
+            None if cores is None else cores.given,
+            None if gpus is None else gpus.given,
             exact=self._exact,
             failed=failed,
             buffers=len(payload),
+            threads=cores_of_rank(given),
         )
         self._send(effect.worker, message, payload)
         self.sent[Allocate] += 1

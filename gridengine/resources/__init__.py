@@ -36,7 +36,17 @@ Rejected:
 from __future__ import annotations
 
 from gridengine.resources.base import ZERO, Combined, Resource
-from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
+from gridengine.resources.kinds import (
+    Capacity,
+    Cores,
+    GPUs,
+    Memory,
+    Node,
+    Nodes,
+    Ranks,
+    Token,
+    WTime,
+)
 
 __all__ = [
     "ZERO",
@@ -46,6 +56,8 @@ __all__ = [
     "GPUs",
     "Memory",
     "Node",
+    "Nodes",
+    "Ranks",
     "Resource",
     "Token",
     "WTime",

@@ -17,7 +17,7 @@ from typing import Any
 from gridengine.arguments import MOST
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, R, Resource, key_of
-from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Ranks, Token, WTime
 from gridengine.resources.units import to_bytes
 
 GROUP_RUNS = 8
@@ -34,6 +34,40 @@ def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> 
     return functools.reduce(
         operator.and_, (new(old) if part is old else part for part in request), ZERO
     )
+
+
+def cores_of_rank(given: Resource) -> int:
+    """Return how many cores each rank has of resources that were given: numbered cores are those of
+    all ranks, on one node; others are of each rank. 0 if there are no ranks.
+    """
+    ranks, cores = given.get(Ranks), given.get(Cores)
+    if ranks is None:
+        return 0
+    if cores is None:
+        return 1
+    return cores.N if cores.given is None else cores.N // ranks.ranks
+
+
+def on_one_node(request: Resource, worker: str = "a worker that calls share") -> Resource:
+    """Return the resources that a request wants of one node: with ranks, those of all ranks.
+
+    Raises:
+        ConfigurationError: the request is for several nodes, and `worker` is on one.
+    """
+    ranks = request.get(Ranks)
+    if ranks is None:
+        return request
+    if ranks.nodes not in (None, 1):
+        raise ConfigurationError(
+            f"{safe_repr(request)} asks for {ranks.nodes} nodes, and {worker} is on one",
+            hint="leave out the number of nodes, as in Ranks(4), to have all ranks on one node; "
+            "SlurmScheduler starts calls on several",
+        )
+    count = ranks.ranks
+    of_all = replaced(request, Memory, lambda part: Memory(part.M * count))
+    if request.get(Cores) is None:
+        return of_all & Cores(count)
+    return replaced(of_all, Cores, lambda part: Cores(part.N * count))
 
 
 class GroupTimes:
@@ -151,10 +185,11 @@ class RememberedDemands(set[Demand]):
 
 
 _ARGUMENTS: dict[type[Resource], Callable[[Any], list[Any]]] = {
-    Cores: lambda part: [part.N, part.c if part._listed else None],
-    GPUs: lambda part: [len(part.g), part.g if part._listed else None],
+    Cores: lambda part: [part.N, part.given],
+    GPUs: lambda part: [len(part.g), part.given],
     Memory: lambda part: [part.M],
     Capacity: lambda part: [part.count],
+    Ranks: lambda part: [part.ranks, part.nodes],
     Token: lambda part: [part.name],
     WTime: lambda part: [part.T, part.softT, part.group, part.countdown],
 }
@@ -174,6 +209,7 @@ _OPTIONS: dict[type[Resource], Callable[[Any], str]] = {
     GPUs: lambda part: f"--gpus {len(part.g)}",
     Token: lambda part: f"--token {shlex.quote(part.name)}",
     WTime: lambda part: "",
+    Ranks: lambda part: "",
 }
 
 
@@ -182,6 +218,7 @@ def worker_command(request: Resource) -> str:
     empty when the command has no option for one of them. Such a worker stays, so a walltime needs
     no option.
     """
+    request = on_one_node(request)
     if any(type(part) not in _OPTIONS for part in request):
         return ""
     words = (_OPTIONS[type(part)](part) for part in request)

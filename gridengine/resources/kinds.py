@@ -67,6 +67,13 @@ class _Numbered(Resource):
     def _stat(self) -> tuple[int, int]:
         return len(self._used), len(self._numbers)
 
+    @property
+    def given(self) -> list[Any] | None:
+        """The numbers or names that were given, or that a holder was made with; None of a request
+        that leaves them open.
+        """
+        return list(self._numbers) if self._listed else None
+
 
 class Cores(_Numbered):
     """`N` cores of one machine. When given, `c` lists their numbers. When held, `c=` lists the
@@ -243,6 +250,40 @@ class WTime(_Shared):
             if value
         ]
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+class Ranks(_Shared):
+    """The processes of one parallel program, numbered from 0 by MPI. One call holds the cores of
+    all ranks. `Cores` and `Memory` in the same request are those of each rank (default: one core).
+
+    Args:
+        ranks: how many.
+        nodes: on how many nodes (default: on as few or many as the batch system finds).
+    """
+
+    _optional = True
+
+    def __init__(self, ranks: int, nodes: int | None = None) -> None:
+        self.ranks = whole("ranks", ranks, hint=NONE_OF_A_KIND)
+        self.nodes = None if nodes is None else whole("nodes", nodes, hint=NONE_OF_A_KIND)
+        if self.nodes is not None and self.nodes > self.ranks:
+            raise ConfigurationError(
+                f"{self!r}: fewer ranks than nodes", hint="ask for a rank on each node at least"
+            )
+
+    def _request(self, res: Any) -> bool:
+        return type(res) is type(self) and bool(res.ranks <= self.ranks)
+
+    def _repr(self) -> str:
+        nodes = "" if self.nodes is None else f", nodes={self.nodes}"
+        return f"{type(self).__name__}({self.ranks}{nodes})"
+
+
+def Nodes(nodes: int) -> Ranks:
+    """Return `Ranks(nodes, nodes=nodes)`: a rank on each of this many nodes. `Cores` and `Memory`
+    in the same request are those of each node.
+    """
+    return Ranks(whole("nodes", nodes, hint=NONE_OF_A_KIND), nodes)
 
 
 def Node(N: int, M: float) -> Resource:

@@ -350,7 +350,7 @@ class Packer(Generic[TaskT, HolderT]):
             held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
             raise ConfigurationError(
                 f"no worker can ever hold {safe_repr(asked)}: they hold {held}",
-                hint="ask for less, or have workers that hold more (worker_resources=)",
+                hint="ask for less; or have workers hold more: worker_resources= of the scheduler",
             )
 
     def _head(self, queue: _Queue) -> _Waiting | None:

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
+from gridengine.resources.kinds import Ranks
 from gridengine.schedulers.worker_command import line_of_text
 
 Option = str | int | float | bool
@@ -128,6 +129,10 @@ class BatchWords(ABC):
     """Arguments of the scheduler, by name, and the options that each stands for: `--queue={}` or
     `-q {}`. If the site's settings have the same name, they say the default.
     """
+    spans_nodes = False
+    """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
+    call.
+    """
     says_false = False
     """Whether an argument that is False is an option too; if not, it is left out."""
 
@@ -159,6 +164,15 @@ class BatchWords(ABC):
     def cores(self, count: int) -> list[str]:
         """Return the words that request this many cores of one node."""
         return self.cores_option.format(n=count).split()
+
+    def ranks(self, ranks: Ranks) -> list[str]:
+        """Return the words that request places for ranks, if the system spans nodes (`cores` and
+        `memory` are then those of each rank).
+
+        Raises:
+            ConfigurationError: the system cannot be asked for that many nodes.
+        """
+        return []
 
     def memory(self, size: int) -> list[str]:
         """Return the words that request this many bytes of memory for the whole worker.

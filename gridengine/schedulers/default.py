@@ -27,6 +27,7 @@ _MADE: dict[tuple[int, str | None], Scheduler] = {}
 _BLOCKS: dict[int, str] = {}
 """By process, the name that its `default_in_block` gives."""
 THIS_MACHINE = "this machine"
+KEEPS_HERE = "GRIDENGINE_SCHEDULER=processes keeps them here"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
 
@@ -43,6 +44,12 @@ def best_available() -> Scheduler:
     here. The choice, and the reasons against the others, are logged at INFO.
     """
     return _widened(*_best())[0].make()
+
+
+def best_place() -> str:
+    """Return where the best scheduler here runs calls, in words, and how to keep them here."""
+    _, system = _best()
+    return system if system == THIS_MACHINE else f"{system}; {KEEPS_HERE}"
 
 
 def _best() -> tuple[SchedulerEntry, str]:
@@ -192,7 +199,7 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
         other = "scheduler= or GRIDENGINE_SCHEDULER names another place"
     else:
         limit = plural(scheduler.max_workers, "task")
-        other = "GRIDENGINE_SCHEDULER=processes keeps them here"
+        other = KEEPS_HERE
     line = f"{what} on {system}, up to {limit} at a time; {other}"
     _log_info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:

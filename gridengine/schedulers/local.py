@@ -246,6 +246,8 @@ FORK_SERVER = (
     "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
 )
 """Garbage is not looked for while modules are imported: they make none."""
+OTHER_WORDS = ("max_threads", "workers", "n_workers", "max_worker", "processes", "n_jobs")
+"""What other libraries, and earlier versions of this one, call `max_workers`."""
 MOST_PROCESSES = 1 << 22
 """More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
 
@@ -281,7 +283,7 @@ class ProcessScheduler(Scheduler):
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            instead = "; say max_workers" if name == "max_threads" else ""
+            instead = "; say max_workers" if name in OTHER_WORDS else ""
             raise TypeError(
                 f"{type(self).__name__}() got an unexpected keyword argument {name!r}{instead}"
             )
@@ -363,6 +365,7 @@ class SpawnedForkServer(NamedTuple):
                 stdout=stdout,
                 stderr=stderr,
                 env=environment,
+                start_new_session=True,  # a Ctrl-C at the terminal while it imports its modules
             )
         except OSError as error:
             ours.close()

@@ -21,8 +21,8 @@ from gridengine.errors import (
     SubmissionRefused,
 )
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.demand import Demand, on_one_node
+from gridengine.resources.kinds import Cores, GPUs, Memory, Ranks, Token, WTime
 from gridengine.resources.units import format_seconds, to_bytes
 from gridengine.schedulers.batch_words import BatchWords, Option
 from gridengine.schedulers.launcher import MARGIN_SECONDS, TryAgain
@@ -69,7 +69,10 @@ def worker_options(
     system = system.for_request(own, demand, site)
     options = [system.scaled(option, demand.factor) for option in own]
     own_said = system.said(own)
-    for part in demand.resources:
+    asked = demand.resources
+    if not system.spans_nodes:
+        asked = on_one_node(asked, f"a worker in a job of {system.title}")
+    for part in asked:
         words = _options_of(system, part, demand.factor, site)
         if isinstance(part, WTime):
             words = _without_own_times(system, part, words, own_said)
@@ -90,6 +93,8 @@ def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) ->
     """Return the options that request a resource. A user's subclass has its own `_native`."""
     if type(part) is Cores:
         return system.cores(part.N)
+    if type(part) is Ranks:
+        return system.ranks(part)
     if type(part) is Memory:
         return system.memory(math.ceil(to_bytes(part.M) * factor))
     if type(part) is WTime:

@@ -163,8 +163,8 @@ def dump_calls(
     repeated: knows the large arrays of earlier calls.
 
     Raises:
-        PicklingError: the text names the call, its argument (the first is argument 1), and the part
-        of the argument that cannot be pickled.
+        PicklingError: the text names the call, its argument (of several, the first is argument 1),
+            and the part of the argument that cannot be pickled.
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
         return [pickle.dumps([calls[0]], 5)]

@@ -143,7 +143,7 @@ def _explanation(
         label, obj, error = found
         kinds.add(type(obj))
         seen.add(id(obj))
-        if label.startswith("argument"):
+        if label.startswith(("argument", "the argument")):
             what = f"{label} of {what}"
         else:
             captured = captured or "variable" in label
@@ -227,7 +227,10 @@ def arguments(form: int | None, call: Any) -> Parts:
     """Yield the arguments of a call. If its form is None, it is guessed."""
     if form is None and isinstance(call, tuple):
         form = FULL if tuple(map(type, call)) == (tuple, dict) else STAR
-    positional, named = call if form == FULL else (call if form == STAR else (call,), {})
+    if form not in (FULL, STAR):
+        yield "the argument", call
+        return
+    positional, named = call if form == FULL else (call, {})
     for index, value in enumerate(positional, 1):
         yield f"argument {index}", value
     for name, value in named.items():

@@ -64,6 +64,7 @@ class GridEngineSite(Struct, frozen=True):
 
     queue: Line = ""
     parallel_environment: Line = ""
+    mpi_environment: Line = ""
     memory: Line = "h_vmem"
     memory_per_slot: Switch = True
     gpus: Line = "-l gpu={n}"

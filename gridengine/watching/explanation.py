@@ -61,7 +61,7 @@ def explain(answer: Answer) -> list[Explanation]:
         name = shlex.quote(who.name)
         steps = (NAME.sub(lambda match: match[1] + name, one.next_step) for one in found)
         return [replace(one, next_step=step) for one, step in zip(found, steps, strict=True)]
-    done = f"{plural(status.done, 'call')} done, {status.failed:,} failed"
+    done = f"{plural(status.done, 'call')} done, {status.failed:,} failed or cancelled"
     return [Explanation("nothing", f"Nothing waits, and nothing runs: {done}")]
 
 

@@ -205,7 +205,8 @@ def be_fork_server(
     """Run as the fork server until the agent is gone."""
     status, parent = 1, os.getppid()
     try:
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         adopt_orphans()
         _close_all_but(sock.fileno())
         restore_dispositions()

@@ -159,6 +159,8 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
         ConfigurationError: this machine does not let it.
     """
     variables = {}
+    if message.cores or message.threads:
+        variables = dict.fromkeys(THREADS, str(message.threads or max(message.slots, 1)))
     if message.cores:
         try:
             processors = message.cores if message.exact else processors_for(message.cores, allowed)
@@ -171,7 +173,6 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
                 hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
                 "worker_resources",
             ) from error
-        variables = dict.fromkeys(THREADS, str(max(message.slots, 1)))
     if message.gpus:
         variables[GPUS] = ",".join(map(str, message.gpus))
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}

@@ -65,11 +65,16 @@ class AllocatedResources:
                 raise pickling.load_exception(self._payload)
             from gridengine.resources.demand import replaced
 
-            cores, gpus = self._message.cores or (), self._message.gpus or ()
-            given = replaced(
-                pickling.load(self._payload), Cores, lambda part: Cores(len(cores), cores)
+            given, cores, gpus = (
+                pickling.load(self._payload),
+                self._message.cores,
+                self._message.gpus,
             )
-            self.present = replaced(given, GPUs, lambda part: GPUs(len(gpus), gpus))
+            if cores is not None:
+                given = replaced(given, Cores, lambda part: Cores(len(cores), cores))
+            if gpus is not None:
+                given = replaced(given, GPUs, lambda part: GPUs(len(gpus), gpus))
+            self.present = given
         return self.present
 
 

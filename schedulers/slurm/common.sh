@@ -5,9 +5,11 @@ source "$here/../common.sh"
 # A user's own settings must not lead these scripts to another cluster.
 unset "${!SLURM@}" "${!SBATCH@}" "${!SQUEUE@}" "${!SINFO@}" "${!SCANCEL@}"
 system=slurm
-# The last three are for tests of accounts, which bring up a Slurm of their own with a database of
-# its own; `up` starts none.
-packages=(munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core)
+# slurmdbd and MariaDB are for tests of accounts, which bring up a Slurm of their own with a
+# database of its own; `up` starts none. libpmix-dev has the name by which `srun --mpi=pmix` loads
+# PMIx.
+packages=(munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core
+    libpmix-dev)
 nodes=(n1 n2)
 slots_of_node=4
 first_port=17001

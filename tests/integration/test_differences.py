@@ -418,7 +418,7 @@ tell(
     ]
     assert told["result"][0] == told["argument"][0] == "PicklingError"
     assert "the result of call 0" in told["result"][1]
-    assert "argument 1 of call 1" in told["argument"][1]
+    assert "the argument of call 1" in told["argument"][1]
 
 
 def test_an_exception_that_pickle_cannot_rebuild_arrives_and_breaks_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import codeop
 import doctest
 import re
 import sys
@@ -109,6 +110,27 @@ def test_each_place_that_a_page_points_to_is_there(page: str) -> None:
 def test_sessions_of_the_interpreter_are_as_shown(page: str) -> None:
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
     assert (failed, tried > 0) == (0, True)
+
+
+def lines_for_a_prompt(code: str) -> list[str]:
+    """Return the lines of a block that are left when it is pasted at a prompt, where a statement
+    with an indented block ends with an empty line.
+    """
+    compiler, left = codeop.CommandCompiler(), list[str]()
+    for line in [*code.splitlines(), ""]:
+        left.append(line)
+        if compiler("\n".join(left), "<stdin>", "single") is not None:
+            left = []
+    return left
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("tutorial", "cookbook", "coming-from"))]
+)
+def test_blocks_of_the_first_pages_may_be_pasted_at_a_prompt(page: str) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    assert [one for one in blocks if lines_for_a_prompt(one)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -14,6 +14,7 @@ from gridengine import schedulers
     ("use", "words"),
     [
         (lambda: gridengine.ProcessScheduler(max_threads=2), "say max_workers"),
+        (lambda: gridengine.ProcessScheduler(n_jobs=2), "say max_workers"),
         (lambda: gridengine.map(abs, [1], gridengine.ProcessScheduler), "scheduler="),
         (lambda: gridengine.map(abs, [1], gridengine.InlineScheduler()), "scheduler="),
         (lambda: schedulers.TimeoutError, "it is gridengine.TimeoutError"),

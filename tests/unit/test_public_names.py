@@ -49,3 +49,8 @@ def test_the_public_errors_are_those_that_users_may_meet() -> None:
 def test_what_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'gridengine' has no attribute 'nosuch'"):
         gridengine.nosuch  # noqa: B018
+
+
+def test_a_completion_offers_the_public_names_alone() -> None:
+    offered = [name for name in dir(gridengine) if not name.startswith("__")]
+    assert offered == [name for name in gridengine.__all__ if not name.startswith("__")]

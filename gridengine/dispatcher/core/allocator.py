@@ -22,8 +22,8 @@ from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
-from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores
+from gridengine.resources.demand import Demand, on_one_node, replaced
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.packing import Placed, RequestFailed
 from gridengine.wire.messages import Release
 
@@ -52,7 +52,10 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         group = SlotGroup(worker, state.queue_for(demand), slots)
     else:
         try:
-            given = asked.holder()._alloc(asked)
+            if asked.get(Ranks) is None:
+                given = asked.holder()._alloc(asked)
+            else:  # their cores have no numbers: they may be on several nodes
+                given = replaced(asked, Cores, lambda part: Cores(part.N))
         except BaseException as error:  # a user's own kind
             return outcomes.cannot_give(asked, error)
         state.last_allocation += 1
@@ -251,7 +254,7 @@ def add_slot(
     group.slots += 1
     queue.slots += 1
     if group.allocation:
-        given = asked_only(placed.given, queue.demand.resources)
+        given = asked_only(placed.given, on_one_node(queue.demand.resources))
         _grant(state, group, given, _cores(placed.given, 0))
     return group
 

@@ -65,8 +65,8 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
     hint = (
-        "to see it fail, run this call alone with InlineScheduler(): in a Python of its own, which "
-        "the crash ends too (`python -X faulthandler` says where)"
+        "to see where it crashes, run this call alone with InlineScheduler() under `python -X "
+        "faulthandler`: that Python crashes too, and says where"
     )
     if message.exitcode == -signal.SIGKILL:
         hint = (

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, FreeResources, Resource
-from gridengine.resources.demand import Demand, GroupTimes, replaced
+from gridengine.resources.demand import Demand, GroupTimes, on_one_node, replaced
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Packer
 
@@ -98,7 +98,7 @@ def can_hold(policy: Policy, request: Resource) -> None:
     time that the scheduler gives it. Workers that people start may hold anything.
 
     Raises:
-        ConfigurationError: they cannot; the text says what they hold.
+        ConfigurationError: they cannot; the text says what they hold, or that each is on one node.
     """
     if policy.resources is None:
         time, stay = request.get(WTime), policy.stay(request)
@@ -109,10 +109,11 @@ def can_hold(policy: Policy, request: Resource) -> None:
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return
+    wanted = booked(request)
     if policy.keeps_others:
         return
     packer = Packer[int, int]([offered(policy, policy.resources)])
-    packer.add(0, booked(request), 0.0, asked=request)
+    packer.add(0, wanted, 0.0, asked=request)
 
 
 def fitting(policy: Policy, request: Resource) -> int:
@@ -151,9 +152,13 @@ def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
 
 
 def booked(request: Resource) -> Resource:
-    """Return the resources that are booked for a request: those of the request, with one core if it
-    names none.
+    """Return the resources that are booked for a request on a worker that calls share: those of the
+    request, with one core if it names none, and with the cores and memory of all its ranks.
+
+    Raises:
+        ConfigurationError: the request is for several nodes.
     """
+    request = on_one_node(request)
     return request if request.get(Cores) is not None else request & Cores(1)
 
 

@@ -361,5 +361,8 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
     fit = setting_of(setting).value or next(one_machine, "")
     nothing = f"none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     words = listed(f"{name} ({rule})" for name, rule in rules.items())
+    spread = setting_of("grid_engine.mpi_environment").value
     text = f"{words}; {f'Cores(n) uses {fit}' if fit else nothing}"
-    return check_names(_ok(check, text=text), setting, rules)
+    text += f", Ranks(n) {spread}" if spread else ""
+    found = check_names(_ok(check, text=text), setting, rules)
+    return check_names(found, "grid_engine.mpi_environment", rules) if spread else found

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Self
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.schedulers.batch_words import (
     BatchWords,
     Option,
@@ -52,6 +52,8 @@ MEMORY_REACHED = 0.95
 """A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
 VALUES = {"-q": 1, "-pe": 2}
 """How many words follow an option."""
+OPEN = "*"
+"""Stands for a parallel environment's number of slots, which the calls say."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
@@ -116,20 +118,25 @@ class GridEngineWords(BatchWords):
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option = "h_rt", "s_rt"
+    spans_nodes = True
     site_options: Mapping[str, str] = {"queue": "-q {}"}
 
     def __init__(self, environment: Callable[[], str] = str) -> None:
         self._environment = environment
         self._own_environment = ""
         self._site = GridEngineSite()
-        self._slots = 1
+        self._slots = self._asked_slots = 1
+        self._ranks = 0
 
     def for_request(self, own: Sequence[str], demand: Demand, site: GridEngineSite) -> Self:
         made = type(self)(self._environment)
         made._site = site
         made._own_environment, _ = self.said(own).get("-pe", ("", ""))
-        cores = demand.resources.get(Cores)
-        made._slots = slots_of(made._own_environment) or (1 if cores is None else cores.N)
+        asked = demand.resources
+        cores, ranks = asked.get(Cores), asked.get(Ranks)
+        made._ranks = 0 if ranks is None else ranks.ranks
+        made._asked_slots = (made._ranks or 1) * (1 if cores is None else cores.N)
+        made._slots = slots_of(made._own_environment) or made._asked_slots
         return made
 
     # Options.
@@ -144,11 +151,12 @@ class GridEngineWords(BatchWords):
                 value = str(value).lower()
             is_text = not isinstance(value, (int, float))
             return [f"-l {name}={_word(name, value, ',') if is_text else value}"]
-        if not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text(name, value)):
+        if not re.fullmatch(r"\S+( +\d+(-\d*)?)?", line_of_text(name, value)):
             raise ConfigurationError(
-                f"{name} must be a name and a number of slots, as 'smp 4', not {value!r}"
+                f"{name} must be a name, or a name and a number of slots, as 'smp 4', not {value!r}"
             )
-        return [f"-pe {' '.join(str(value).split())}"]
+        environment, *slots = str(value).split()
+        return [f"-pe {environment} {slots[0] if slots else OPEN}"]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the values of each name in `-l`, of `-q` and of `-pe`."""
@@ -167,20 +175,51 @@ class GridEngineWords(BatchWords):
         return values
 
     def cores(self, count: int) -> list[str]:
-        """Return the parallel environment for this many slots, unless the scheduler has one."""
-        own = self._own_environment
-        if own and own.split()[1:] != [str(count)]:
-            raise ConfigurationError(
-                f"Cores({count}) of a call and -pe {own} of the scheduler say different numbers of "
-                "slots",
-                hint="say it in one of the two places",
-            )
-        if own or count == 1:
+        """Return the parallel environment for this many slots, unless the scheduler has one, or
+        `ranks` requests it.
+        """
+        if self._ranks or self._has_environment(f"Cores({count})") or count == 1:
             return []
         return [f"-pe {self._site.parallel_environment or self._environment()} {count}"]
 
+    def ranks(self, ranks: Ranks) -> list[str]:
+        """Return the parallel environment for the slots of all ranks, unless the scheduler has
+        one. The environment's allocation_rule decides on which nodes they are.
+        """
+        if ranks.nodes is not None:
+            raise ConfigurationError(
+                f"{ranks!r}: Grid Engine has no words for a number of nodes; the allocation_rule "
+                "of a parallel environment decides",
+                hint=f"ask for Ranks({ranks.ranks}), in an environment whose rule spreads them so",
+            )
+        if self._has_environment(repr(ranks)):
+            return []
+        if not self._site.mpi_environment:
+            raise ConfigurationError(
+                f"{ranks!r} wants a parallel environment that may have slots on several nodes, and "
+                "none is named",
+                hint="`qconf -spl` lists them; name one by parallel_environment='NAME' of the "
+                'scheduler, or in a settings file: [grid_engine] mpi_environment = "NAME"',
+            )
+        return [f"-pe {self._site.mpi_environment} {self._slots}"]
+
+    def _has_environment(self, asked: str) -> bool:
+        """Return whether the scheduler has a parallel environment.
+
+        Raises:
+            ConfigurationError: it has another number of slots than is `asked` for.
+        """
+        own = self._own_environment
+        if own and own.split()[1:] not in ([str(self._asked_slots)], [OPEN]):
+            raise ConfigurationError(
+                f"{asked} of a call and -pe {own} of the scheduler say different numbers of slots",
+                hint="say it in one of the two places",
+            )
+        return bool(own)
+
     def memory(self, size: int) -> list[str]:
-        each = math.ceil(size / (self._slots if self._site.memory_per_slot else 1))
+        of_all = size * (self._ranks or 1)
+        each = math.ceil(of_all / (self._slots if self._site.memory_per_slot else 1))
         return [f"-l {name}={format_memory(each)}" for name in memory_names(self._site)]
 
     def time(self, seconds: float) -> list[str]:
@@ -207,6 +246,8 @@ class GridEngineWords(BatchWords):
         )
 
     def scaled(self, option: str, factor: float) -> str:
+        if option.startswith("-pe ") and option.endswith(f" {OPEN}"):
+            return option.replace(OPEN, str(self._slots))
         found = re.fullmatch(r"-l (\w+)=(.*)", option)
         is_memory = found and found[1] in MEMORY.union(memory_names(self._site))
         size = memory_bytes(found[2]) if found and is_memory else 0.0

@@ -31,7 +31,8 @@ class GridEngineScheduler(BatchScheduler):
 
     Args:
         queue: `-q`: the queue or queues to run in; Slurm's partition.
-        parallel_environment: `-pe`: a name and a number of slots for each worker, such as "smp 4".
+        parallel_environment: `-pe`: a name and a number of slots for each worker, such as "smp 4";
+            or a name alone, and calls say how many slots, as by `resources=Ranks(32)`.
         drmaa_library: the path of the DRMAA library (default: the setting, else
             DRMAA_LIBRARY_PATH, else Grid Engine's own).
         options: `-l name=value`, such as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pwd
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
+from gridengine.resources.demand import Demand
+from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.units import DAY
 from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
 from gridengine.schedulers.batch_words import (
@@ -86,6 +89,7 @@ class SlurmCommands(BatchCommands):
     cores_option, memory_option = "--cpus-per-task={n}", "--mem={n}M"
     token_option = "--constraint={}"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
+    spans_nodes = True
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
     }
@@ -103,6 +107,7 @@ class SlurmCommands(BatchCommands):
     def __init__(self, site: Site = UNKNOWN, *, memory_said: bool | None = None) -> None:
         self.site = site
         self.most_tasks = site.largest
+        self._cores_of_rank = 0
         self._user = f"--user={os.getuid()}"
         self._memory_said = (
             any(name in os.environ for name in MEMORY_VARIABLES)
@@ -111,6 +116,29 @@ class SlurmCommands(BatchCommands):
         )
 
     # Options.
+
+    def for_request(self, own: Sequence[str], demand: Demand, site: Any) -> Self:
+        if demand.resources.get(Ranks) is None:
+            return self
+        made, cores = copy.copy(self), demand.resources.get(Cores)
+        made._cores_of_rank = 1 if cores is None else cores.N
+        return made
+
+    def ranks(self, ranks: Ranks) -> list[str]:
+        words = [f"--ntasks={ranks.ranks}"]
+        if ranks.nodes is not None:
+            words.append(f"--nodes={ranks.nodes}")
+            if ranks.ranks % ranks.nodes == 0:
+                words.append(f"--ntasks-per-node={ranks.ranks // ranks.nodes}")
+        return words
+
+    def memory(self, size: int) -> list[str]:
+        """Return the words for a worker's memory; that of a rank is said for each of its cores,
+        since Slurm has no words for it.
+        """
+        if not self._cores_of_rank:
+            return super().memory(size)
+        return [f"--mem-per-cpu={megabytes(size / self._cores_of_rank)}M"]
 
     def time(self, seconds: float) -> list[str]:
         """Return a limit so long that the signal before it comes after this time, however early
@@ -141,8 +169,9 @@ class SlurmCommands(BatchCommands):
 
     def advice(self, options: Sequence[str]) -> str:
         """Return that jobs get more of a node than they request."""
-        cores, _ = self.said(options).get("--cpus-per-task", ("1", ""))
-        whole = self.site.whole_cores
+        said = self.said(options)
+        cores, _ = said.get("--cpus-per-task", ("1", ""))
+        whole = 0 if "--ntasks" in said else self.site.whole_cores
         if cores.isdecimal() and int(cores) < whole:
             return (
                 f"this Slurm gives each job a whole node, of {whole} cores or more, and the "
@@ -267,8 +296,8 @@ class DrmaaWords(SlurmCommands):
 
     def own_option(self, name: str, value: Option) -> list[str]:
         if name == "parallel_environment":
-            slots = str(value).split()[1].partition("-")[0]
-            hint = f"ask for resources=gridengine.Cores({slots})"
+            slots = str(value).partition(" ")[2].strip().partition("-")[0]
+            hint = f"ask for resources=gridengine.Cores({slots or 4})"
             raise cannot_say(self, f"{name}={value!r}", hint)
         if name == "queue":
             return [f"--partition={value}"]

@@ -336,6 +336,7 @@ class Allocate(MessageBase, frozen=True):
     `cores` and `gpus` are the numbers in the allocation: indices into what the worker has, or with
     `exact` the machine's own numbers. None means that none were requested, an empty list that none
     are given. `slots` is how many of the worker's slots are closed to other calls meanwhile.
+    `threads` is how many threads libraries may start in each process; 0 is one for each slot.
     """
 
     allocation: int
@@ -345,6 +346,7 @@ class Allocate(MessageBase, frozen=True):
     exact: bool = False
     failed: bool = False
     buffers: Count = 1
+    threads: Count = 0
 
 
 class Release(MessageBase, frozen=True):

@@ -14,6 +14,7 @@ import pytest
 
 import gridengine
 from gridengine import LineProgram, Program, ProgramFailed, run_program
+from gridengine.api.program import started
 from tests.support.waiting import wait_until
 
 
@@ -116,6 +117,14 @@ def test_what_a_program_leaves_in_the_background_is_ended_and_not_waited_for(
 ) -> None:
     [done] = gridengine.map(shell("sleep 600 & echo $!"), ["-"], scheduler=scheduler, timeout=60)
     wait_until(lambda: not is_running(int(done.stdout)))
+
+
+def test_a_program_that_runs_on_may_end_in_order(tmp_path: Path) -> None:
+    text = "trap 'touch ended; exit' TERM; echo up; sleep 600 & wait"
+    with started(["bash", "-c", text], (None, None), str(tmp_path), {}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize("end", ["timeout", "kill"])

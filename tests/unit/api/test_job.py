@@ -55,6 +55,12 @@ def test_a_target_that_is_not_callable_is_a_type_error_at_construction() -> None
         Job(target=3)  # type: ignore[arg-type]
 
 
+def test_arguments_that_are_not_iterable_are_named() -> None:
+    value: Any = 5
+    with pytest.raises(TypeError, match=r"args must be the target's arguments, as \(x,\), not 5"):
+        Job(target=abs, args=value)
+
+
 def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeScheduler) -> None:
     job = Job(target=add, args=(1,), scheduler=silent)
     job.start()

@@ -64,6 +64,23 @@ def test_a_map_without_iterables_is_a_type_error() -> None:
 def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not callable"):
         call(3, [1])
+    with pytest.raises(TypeError, match=r"\[1\] is not callable: give the function first"):
+        call([1], square)
+
+
+@pytest.mark.parametrize("call", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
+def test_what_is_not_iterable_is_named(call: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="3 is not iterable: give an iterable with the argument"):
+        call(square, 3)
+
+
+def test_an_object_that_is_indexed_alone_is_iterable(scheduler: FakeScheduler) -> None:
+    class Indexed:
+        def __getitem__(self, index: int) -> int:
+            return [1, 2][index]
+
+    indexed: Any = Indexed()
+    assert gridengine.map(square, indexed, scheduler=scheduler) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -398,8 +415,12 @@ def test_other_keywords_are_refused_with_how_to_give_each_call_one(
         act(square, calls, scheduler=scheduler, steps=3)
     with pytest.raises(TypeError, match=rf"{words} 'reties'; did you mean 'retries'\?"):
         act(square, calls, scheduler=scheduler, reties=3)
-    with pytest.raises(TypeError, match=rf"{words} 'max_workers'; it is an option of schedulers"):
-        act(square, calls, scheduler=scheduler, max_workers=3)
+    for name in ("max_workers", "processes", "n_jobs"):
+        with pytest.raises(TypeError, match=rf"{words} '{name}'; .*=gridengine.ProcessScheduler"):
+            act(square, calls, scheduler=scheduler, **{name: 3})
+    for name, kind in (("cores", "Cores"), ("memory", "Memory")):
+        with pytest.raises(TypeError, match=rf"{words} '{name}'; .*resources=gridengine.{kind}"):
+            act(square, calls, scheduler=scheduler, **{name: 3})
     with pytest.raises(TypeError, match="progress must be True, False, None, or a bar, not 'no'"):
         act(square, calls, scheduler=scheduler, progress="no")
     assert scheduler.dispatcher.entries == []

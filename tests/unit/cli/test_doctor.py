@@ -20,9 +20,9 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
-from gridengine.schedulers import interpreter_check
+from gridengine.schedulers import default, interpreter_check
 from gridengine.schedulers.checks import Finding, State
-from gridengine.schedulers.registry import STARTERS, SchedulerEntry
+from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
 from gridengine.settings.values import Settings
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
@@ -68,6 +68,27 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
     found = list(doctor.examine(asked, os.environ, wait=1))
     assert tried == looked_at
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "words"),
+    [
+        ("processes", default.THIS_MACHINE, "run on this machine"),
+        ("slurm", "Slurm", "run on Slurm; GRIDENGINE_SCHEDULER=processes keeps them here"),
+    ],
+)
+def test_where_calls_run_without_a_scheduler_is_told_last_unless_one_is_set(
+    name: str, system: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRIDENGINE_SCHEDULER", raising=False)
+    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
+    monkeypatch.setattr(doctor, "try_job", lambda *_, **__: FINE)
+    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
+    monkeypatch.setattr(default, "_best", lambda: (BY_NAME[name], system))
+    *_, last = doctor.examine(None, os.environ, wait=1)
+    assert last.text.endswith(words)
+    *_, last = doctor.examine("processes", os.environ, wait=1)
+    assert last == FINE
 
 
 @pytest.mark.parametrize("state", [State.OK, State.BROKEN])

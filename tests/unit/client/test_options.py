@@ -56,9 +56,14 @@ from tests.support.fake_dispatcher import FakeScheduler
             "escalate_memory must be above zero, and finite",
         ),
         (
+            {"escalate_memory": 0.5},
+            ValueError,
+            "escalate_memory must be at least 1, not 0.5\n  try: 2: a call that ran out of",
+        ),
+        (
             {"resources": 0.5},
             TypeError,
-            "resources must be resources, such as Memory(0.5), not 0.5",
+            "resources must be resources, such as Cores(4) & Memory(8), not 0.5",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
 from gridengine.dispatcher.io_loop import MOST_LINES, EffectPerformer
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.resources import Cores, Memory
+from gridengine.resources import Cores, Memory, Ranks
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.serialize import pickling
@@ -136,6 +136,25 @@ def test_a_grant_names_the_cores_and_whether_they_are_the_machine_s_own_numbers(
     assert (worker, message.allocation, message.slots, list(message.cores)) == (b"a", 7, 2, [0, 1])
     assert (message.exact, message.failed, message.gpus) == (exact, False, None)
     assert pickling.load(payload) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "threads"),
+    [
+        (Ranks(2), None, 1),
+        (Ranks(2) & Cores(4), None, 4),
+        (Ranks(2) & Cores(4, [0, 1, 2, 3]), [0, 1, 2, 3], 2),
+        (Cores(1, [3]), [3], 0),
+    ],
+    ids=repr,
+)
+def test_a_grant_to_ranks_says_how_many_threads_each_may_have(
+    given: Resource, cores: list[int] | None, threads: int
+) -> None:
+    one, recorder, _ = performer()
+    one.perform([Grant(b"a", 7, given, 4)])
+    [(_, _, message, _)] = recorder.calls
+    assert (message.cores, message.threads) == (cores, threads)
 
 
 def test_what_a_user_s_kind_raises_travels_in_place_of_the_grant() -> None:

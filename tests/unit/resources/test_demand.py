@@ -10,15 +10,29 @@ import pytest
 
 from gridengine.arguments import MOST
 from gridengine.errors import ConfigurationError
-from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
+from gridengine.resources import (
+    ZERO,
+    Capacity,
+    Cores,
+    GPUs,
+    Memory,
+    Nodes,
+    Ranks,
+    Resource,
+    Token,
+    WTime,
+)
 from gridengine.resources.demand import (
     ANY,
     MOST_REMEMBERED,
     Demand,
     GroupTimes,
     RememberedDemands,
+    cores_of_rank,
     decode_demand,
     encode_demand,
+    on_one_node,
+    worker_command,
 )
 from gridengine.resources.units import GIGABYTE
 from gridengine.wire.messages import EncodedDemand
@@ -138,6 +152,8 @@ def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
         Memory("512M"),
         Capacity(4),
         Token("licence"),
+        Ranks(8),
+        Nodes(4) & Cores(16),
         WTime(),
         WTime("1:00:00", softT=60, group="g"),
         Cores(1) & Memory(2) & WTime(5) & Token("t"),
@@ -148,6 +164,46 @@ def test_what_was_made_of_a_demand_makes_an_equal_one(resources: Resource) -> No
     demand = Demand(resources, 1.5)
     wire = msgspec.msgpack.encode(encode_demand(demand))
     assert decode_demand(*msgspec.msgpack.decode(wire, type=EncodedDemand)) == demand
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_one_node"),
+    [
+        (Cores(2) & Memory(1), Cores(2) & Memory(1)),
+        (Ranks(4), Ranks(4) & Cores(4)),
+        (Ranks(4, nodes=1) & Token("t"), Ranks(4, nodes=1) & Token("t") & Cores(4)),
+        (Ranks(4) & Cores(2) & Memory(1.5), Ranks(4) & Cores(8) & Memory(6)),
+    ],
+    ids=repr,
+)
+def test_one_node_is_asked_for_the_cores_and_memory_of_all_ranks(
+    asked: Resource, of_one_node: Resource
+) -> None:
+    assert on_one_node(asked) == of_one_node
+
+
+def test_one_node_is_not_several() -> None:
+    words = r"Ranks\(4, nodes=2\) asks for 2 nodes, and a worker by hand is on one"
+    with pytest.raises(ConfigurationError, match=words):
+        on_one_node(Ranks(4, nodes=2), "a worker by hand")
+
+
+@pytest.mark.parametrize(
+    ("given", "cores"),
+    [
+        (Cores(4), 0),
+        (Ranks(4), 1),
+        (Ranks(4) & Cores(2), 2),
+        (Ranks(4) & Cores(8, list(range(8))), 2),
+    ],
+    ids=repr,
+)
+def test_a_rank_has_its_own_cores_or_its_part_of_numbered_ones(given: Resource, cores: int) -> None:
+    assert cores_of_rank(given) == cores
+
+
+def test_a_worker_by_hand_for_ranks_has_the_cores_of_all() -> None:
+    assert worker_command(Ranks(4) & Cores(2)) == "gridengine worker NAME --cores 8"
 
 
 class Licence(Capacity):

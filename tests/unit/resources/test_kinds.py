@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Token, WTime
+from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Nodes, Ranks, Token, WTime
 
 
 def limits(resource: Any) -> tuple[Any, Any]:
@@ -57,6 +57,10 @@ def test_changing_the_list_of_cores_changes_no_request() -> None:
         (lambda: WTime(60, softT="1:30"), ConfigurationError, "softT='1:30' is not a time"),
         (lambda: WTime(60, softT=61), ConfigurationError, "softT=61 is longer than T=60"),
         (lambda: WTime(60, group=3), TypeError, "group must be a text, not 3"),
+        (lambda: Ranks(0), ConfigurationError, "ranks must be at least 1, not 0"),
+        (lambda: Ranks("4"), TypeError, "ranks must be a whole number, not '4'"),  # type: ignore[arg-type]
+        (lambda: Ranks(2, nodes=3), ConfigurationError, r"Ranks\(2, nodes=3\): fewer ranks than"),
+        (lambda: Nodes(0), ConfigurationError, "nodes must be at least 1, not 0"),
         (lambda: Token(""), ConfigurationError, "name must not be empty"),
         (lambda: Token(3), TypeError, "name must be a text, not 3"),
         (lambda: Capacity(0), ConfigurationError, "count must be at least 1, not 0"),

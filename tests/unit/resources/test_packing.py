@@ -56,8 +56,10 @@ def test_what_no_holder_can_ever_hold_is_an_error_at_once(request_: Resource) ->
         made.shut("node")
     with pytest.raises(
         ConfigurationError, match=r"no worker can ever hold .*: they hold .*Cores\(4\) & WTime"
-    ):
+    ) as caught:
         made.add("one", request_, 0.0)
+    assert caught.value.hint is not None
+    assert "worker_resources= of the scheduler" in caught.value.hint
     assert made.waiting == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, SubmissionRefused, TimeoutError
-from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, WTime
+from gridengine.resources import ZERO, Cores, GPUs, Memory, Nodes, Ranks, Resource, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers import HTCondorScheduler
 from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, WorkerArray
@@ -33,10 +33,17 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (Cores(4) & Memory(8), ["request_cpus=4", "request_memory=8192M"]),
         (WTime("2:00:00"), ["allowed_job_duration=7260"]),
         (GPUs(2), ["request_gpus=2"]),
+        (Ranks(4) & Memory(0.5), ["request_memory=2048M", "request_cpus=4"]),
     ],
 )
 def test_each_kind_has_its_submit_command(resources: Resource, words: list[str]) -> None:
     assert options(resources) == [*words, ONCE]
+
+
+def test_ranks_on_several_nodes_are_refused_by_name() -> None:
+    words = r"Ranks\(4, nodes=4\) asks for 4 nodes, and a worker in a job of HTCondor is on one"
+    with pytest.raises(ConfigurationError, match=words):
+        options(Nodes(4))
 
 
 def test_a_job_is_started_once_whatever_else_is_required() -> None:

@@ -25,6 +25,7 @@ from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
     FORK_SERVER,
     LocalLauncher,
+    SpawnedForkServer,
     TcpProcessLauncher,
     names_of_variables,
     report_of,
@@ -266,3 +267,11 @@ def test_a_dry_run_of_processes_shows_their_command_line() -> None:
         FORK_SERVER,
         "SOCKET",
     ]
+
+
+def test_a_fork_server_that_still_imports_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
+    started = SpawnedForkServer.start({})
+    try:
+        assert os.getsid(started.process.pid) == started.process.pid
+    finally:
+        started.end()

@@ -77,7 +77,7 @@ def test_elsewhere_than_in_calls_nothing_is_referred_to(dump: Any) -> None:
 
 
 def test_an_error_names_what_cannot_travel_beside_a_reference() -> None:
-    with pytest.raises(PicklingError, match=r"argument 1 of call 0, at \[1\] \(a generator\)"):
+    with pytest.raises(PicklingError, match=r"the argument of call 0, at \[1\] \(a generator\)"):
         pickling.dump_calls([[Later(Reference()), (one for one in "")]])
 
 

@@ -43,15 +43,15 @@ def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("call", "form", "words"),
     [
-        (Held.lock, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
-        ((1, Held.lock), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
+        (Held.lock, SINGLE, "the argument of call 1 (a _thread.lock)"),
+        ((1, Held.lock), SINGLE, "the argument of call 1, at [1] (a _thread.lock)"),
         ((1, Held.lock), STAR, "argument 2 of call 1 (a _thread.lock)"),
         ((1, Held.lock), None, "argument 2 of call 1 (a _thread.lock)"),
         (((1,), {"key": Held.lock}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
         (
             {"a": [0, Holder(Held.lock)]},
             None,
-            "argument 1 of call 1, at ['a'][1].model (a _thread.lock)",
+            "the argument of call 1, at ['a'][1].model (a _thread.lock)",
         ),
     ],
 )
@@ -65,7 +65,7 @@ def test_an_error_names_the_call_the_argument_and_the_place_in_it(
 
 
 def test_an_error_uses_the_callers_name_for_the_call() -> None:
-    assert "argument 1 of job 'train'" in text_of(
+    assert "the argument of job 'train'" in text_of(
         pickling.dump_calls, [Held.lock], describe=lambda _: "job 'train'"
     )
 
@@ -125,7 +125,7 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
         lambda obj, **how: attempts.append(obj) or really_try(obj, **how),
     )
     text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
-    assert "argument 1 of call 0, at ['first']" in text
+    assert "the argument of call 0, at ['first']" in text
     assert "nested too deeply" in text
     assert len(text) < 600
     assert len(attempts) < 10
@@ -169,7 +169,7 @@ def test_an_error_says_what_to_do_about_what_it_is(
 
 def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -> None:
     text = text_of(pickling.dump_calls, [Holder(InlineScheduler())])
-    assert "argument 1 of call 0, at .model (a gridengine.schedulers.workerless.Inline" in text
+    assert "the argument of call 0, at .model (a gridengine.schedulers.workerless.Inline" in text
     assert "try: leave it out: calls that a call makes" in text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources import Cores, GPUs, Memory
+from gridengine.resources import Cores, GPUs, Memory, Nodes
 from gridengine.resources.base import ZERO
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Allocate
@@ -35,6 +35,11 @@ def test_calls_are_told_the_machines_own_numbers(resources: AllocatedResources) 
     assert given == Cores(2, [6, 7]) & GPUs(1, ["GPU-a"]) & Memory(3)
     assert resources.get() is given
     assert resources.variables == {b"OMP_NUM_THREADS": b"2"}
+
+
+def test_cores_without_numbers_stay_as_they_were_asked_for(resources: AllocatedResources) -> None:
+    resources.allocate(Allocate(1, 4, threads=4), pickling.dump(Nodes(2) & Cores(4)))
+    assert resources.get() == Nodes(2) & Cores(4)
 
 
 def test_with_the_next_nothing_of_the_one_before_is_left(resources: AllocatedResources) -> None:

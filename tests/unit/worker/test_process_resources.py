@@ -18,6 +18,7 @@ from gridengine.worker.process_resources import (
     KillCounter,
     MemoryLimit,
     Processors,
+    bind_process,
     killed_for_memory,
     processors_for,
 )
@@ -81,6 +82,22 @@ def test_cores_that_are_no_processors_share_those_of_others(
     cores: list[int], meant: set[int]
 ) -> None:
     assert processors_for(cores, [4, 5]) == meant
+
+
+@pytest.mark.parametrize(
+    ("message", "threads"),
+    [
+        (Allocate(1, 2, cores=[0]), b"2"),
+        (Allocate(1, 4, cores=[0], threads=2), b"2"),
+        (Allocate(1, 4, threads=3), b"3"),
+        (Allocate(1, 4), None),
+    ],
+)
+def test_libraries_are_told_how_many_threads_a_process_may_have(
+    monkeypatch: pytest.MonkeyPatch, message: Allocate, threads: bytes | None
+) -> None:
+    monkeypatch.setattr(process_resources.os, "sched_setaffinity", lambda pid, processors: None)
+    assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, TimeoutError
-from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
+from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
 from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
@@ -210,6 +210,21 @@ def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
     play.hello()
     assert play.seen(Grant) == [Grant(b"w", 1, Cores(2, [0, 1]) & Memory(1), 2)]
     assert play.sent(Assign)[0].allocation == 1
+
+
+def test_a_worker_for_ranks_gives_cores_without_numbers_which_may_be_on_several_nodes() -> None:
+    play = own(Nodes(2) & Cores(4, [0, 1, 2, 3]))
+    play.hello()
+    assert play.seen(Grant) == [Grant(b"w", 1, Nodes(2) & Cores(4), 4)]
+
+
+def test_ranks_on_a_shared_worker_get_the_cores_and_memory_of_all() -> None:
+    play = Shared()
+    play.ask(Ranks(2) & Memory(1))
+    play.here()
+    assert play.given() == [Ranks(2) & Memory(2) & Cores(2, [0, 1])]
+    play.ask(Ranks(3))
+    assert play.given() == []
 
 
 @pytest.mark.parametrize("silent", [False, True])

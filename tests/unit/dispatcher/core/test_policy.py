@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.policy import (
     spare_of,
 )
 from gridengine.errors import ConfigurationError
-from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
+from gridengine.resources import ZERO, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from tests.support.core_play import GOOD
 
 HOUR = 3600.0
@@ -52,6 +52,8 @@ NODE = Cores(4) & Memory(8) & Token("t")
         (NODE, Cores(5), r"hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)"),
         (NODE, Token("u"), r"hold Token\('u'\): they hold"),
         (NODE & WTime(100), WTime(99), "hold "),
+        (NODE, Ranks(5), r"hold Ranks\(5\): they hold Cores\(4\)"),
+        (NODE, Ranks(2) & Memory(5), r"hold Ranks\(2\) & Memory\(5\): they hold"),
     ],
 )
 def test_what_no_worker_can_hold_is_an_error_and_told_as_it_was_written(
@@ -59,6 +61,14 @@ def test_what_no_worker_can_hold_is_an_error_and_told_as_it_was_written(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"no worker can ever {words}"):
         can_hold(Policy(**GOOD, resources=held), request_)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_ranks_on_several_nodes_are_an_error_where_calls_share_workers(others: bool) -> None:
+    shared = Policy(**GOOD, resources=NODE, keeps_others=others)
+    with pytest.raises(ConfigurationError, match="asks for 2 nodes, and a worker that calls share"):
+        can_hold(shared, Nodes(2))
+    can_hold(Policy(**GOOD), Nodes(2))
 
 
 @pytest.mark.parametrize("request_", [Memory(1), ZERO, Token("t")])
@@ -73,7 +83,16 @@ def policy(resources: Resource | None = NODE) -> Policy:
 
 @pytest.mark.parametrize(
     ("request_", "times"),
-    [(ZERO, 4), (Cores(2), 2), (Memory(3), 2), (Token("t"), 4), (Cores(5), 0), (Token("u"), 0)],
+    [
+        (ZERO, 4),
+        (Cores(2), 2),
+        (Ranks(2), 2),
+        (Ranks(4), 1),
+        (Memory(3), 2),
+        (Token("t"), 4),
+        (Cores(5), 0),
+        (Token("u"), 0),
+    ],
 )
 def test_a_worker_holds_a_request_so_often(request_: Resource, times: int) -> None:
     assert fitting(policy(), request_) == times

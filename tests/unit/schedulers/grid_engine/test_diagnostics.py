@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gridengine.schedulers import detect
 from gridengine.schedulers.checks import State
 from gridengine.schedulers.command import Answer
+from gridengine.schedulers.grid_engine import diagnostics
 from gridengine.schedulers.grid_engine.diagnostics import (
     NOWHERE,
     Diagnostics,
@@ -243,6 +245,28 @@ def test_without_root_command_and_library_there_is_no_grid_engine() -> None:
 def test_with_the_command_alone_the_root_is_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "qconf").touch(mode=0o755)
     assert found(PATH=str(tmp_path)) == [("environment", State.ABSENT, "SGE_ROOT is not set")]
+
+
+@pytest.mark.parametrize(
+    ("named", "state", "words"),
+    [
+        ("mpi", State.OK, r"Cores\(n\) uses smp, Ranks\(n\) mpi$"),
+        ("nosuch", State.BROKEN, "there is no mpi environment nosuch, which GRID"),
+        ("", State.OK, r"Cores\(n\) uses smp$"),
+    ],
+)
+def test_the_parallel_environment_for_ranks_is_told_and_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, named: str, state: State, words: str
+) -> None:
+    class Here(Diagnostics):
+        def parallel_environments(self) -> dict[str, str]:
+            return {"mpi": "$fill_up", "smp": "$pe_slots"}
+
+    monkeypatch.setenv("GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT", "smp")
+    monkeypatch.setenv("GRIDENGINE_GRID_ENGINE_MPI_ENVIRONMENT", named)
+    finding = diagnostics._parallel_environments(Here({"PATH": ""}))
+    assert finding.state is state
+    assert re.search(words, finding.text)
 
 
 def test_a_library_that_is_not_where_it_should_be_is_named(tmp_path: Path) -> None:

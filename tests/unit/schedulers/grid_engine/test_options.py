@@ -9,7 +9,19 @@ from typing import Any, NoReturn
 import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
-from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+from gridengine.resources import (
+    ZERO,
+    Capacity,
+    Cores,
+    GPUs,
+    Memory,
+    Node,
+    Nodes,
+    Ranks,
+    Resource,
+    Token,
+    WTime,
+)
 from gridengine.resources.demand import Demand
 from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
@@ -77,7 +89,7 @@ def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
         ({"h_vmem": "10G,h_rt=1"}, ConfigurationError),
         ({"queue": 3}, TypeError),
         ({"queue": "all.q -now y"}, ConfigurationError),
-        ({"parallel_environment": "smp"}, ConfigurationError),
+        ({"parallel_environment": "smp four"}, ConfigurationError),
         ({"parallel_environment": ("smp", 4)}, TypeError),
         ({"native": None}, TypeError),
         ({"max_workers": 0}, ConfigurationError),
@@ -237,6 +249,47 @@ def test_what_scheduler_and_call_both_say_is_an_error_that_names_both(
 
 def test_a_scheduler_s_parallel_environment_of_the_same_size_serves() -> None:
     assert grid_engine(Node(4, 8), parallel_environment="mpi 4") == "-l h_vmem=2G -pe mpi 4"
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (Ranks(32), "-pe mpi 32"),
+        (Ranks(1) & Cores(4), "-pe mpi 4"),
+        (Ranks(8) & Cores(2) & Memory(3), "-l h_vmem=1536M -pe mpi 16"),
+    ],
+)
+def test_ranks_are_slots_of_the_parallel_environment_that_is_named(
+    resources: Resource, words: str
+) -> None:
+    slots = words.rpartition(" ")[2]
+    assert grid_engine(resources, site=GridEngineSite(mpi_environment="mpi")) == words
+    assert grid_engine(resources, parallel_environment="mpi") == words
+    assert grid_engine(resources, parallel_environment=f"mpi {slots}") == words
+
+
+def test_an_environment_without_slots_gets_those_of_the_call() -> None:
+    assert grid_engine(ZERO, parallel_environment="smp") == "-pe smp 1"
+    assert grid_engine(Node(4, 8), parallel_environment="smp") == "-l h_vmem=2G -pe smp 4"
+
+
+@pytest.mark.parametrize(
+    ("resources", "own", "words"),
+    [
+        (Ranks(8), {}, r"Ranks\(8\) wants a parallel environment .* none is named"),
+        (Nodes(2), {"parallel_environment": "mpi"}, "no words for a number of nodes"),
+        (
+            Ranks(8) & Cores(2),
+            {"parallel_environment": "mpi 8"},
+            r"Ranks\(8\) of a call and -pe mpi 8 of the scheduler say different numbers",
+        ),
+    ],
+)
+def test_ranks_that_grid_engine_cannot_be_asked_for_are_an_error(
+    resources: Resource, own: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        grid_engine(resources, **own)
 
 
 def test_a_scheduler_s_longer_time_serves_calls_of_shorter_ones() -> None:

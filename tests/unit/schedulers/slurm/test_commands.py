@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+from gridengine.resources import (
+    ZERO,
+    Capacity,
+    Cores,
+    GPUs,
+    Memory,
+    Node,
+    Nodes,
+    Ranks,
+    Resource,
+    Token,
+    WTime,
+)
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import WorkerArray
 from gridengine.schedulers.command import command_environment
@@ -53,6 +65,22 @@ def slurm(
         (Token("big"), ["--constraint=big"]),
         (Capacity(3), []),
         (Seats(2), ["--licenses=seats:2"]),
+        (Ranks(8), ["--ntasks=8"]),
+        (
+            Ranks(8) & Cores(2) & Memory(3),
+            ["--ntasks=8", "--cpus-per-task=2", "--mem-per-cpu=1536M"],
+        ),
+        (
+            Ranks(8) & Cores(2, [0, 1]) & Memory(3),
+            ["--ntasks=8", "--cpus-per-task=2", "--mem-per-cpu=1536M"],
+        ),
+        (Ranks(2) & Memory(1), ["--ntasks=2", "--mem-per-cpu=1024M"]),
+        (Ranks(8, nodes=2), ["--ntasks=8", "--nodes=2", "--ntasks-per-node=4"]),
+        (Ranks(5, nodes=2), ["--ntasks=5", "--nodes=2"]),
+        (
+            Nodes(4) & Cores(16),
+            ["--ntasks=4", "--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=16"],
+        ),
         (
             Node(2, 1) & WTime(60),
             ["--cpus-per-task=2", "--mem=1024M", "--time=3", "--signal=B:TERM@30"],
