@@ -57,10 +57,13 @@ if TYPE_CHECKING:
 class GridEngineError(Exception):
     """The base of all errors of this package.
 
-    Its text is `message`, then a line for each known fact: where it happened (`host`; `job`: the
+    Its text is `message`, then a line for each known fact: what the call was given (`arguments`,
+    shortened), where it happened (`host`; `job`: the
     batch system's id of the cluster task), what to look at (`log`, a path, and `log_tail`, its last
     lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
     """
+
+    arguments: str | None = None
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class GridEngineError(Exception):
         log_tail: str | None = None,
         attempts: Sequence[str] = (),
         hint: str | None = None,
+        pickled_call: tuple[bytes, int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -81,17 +85,23 @@ class GridEngineError(Exception):
         self.log_tail = log_tail
         self.attempts = tuple(attempts)
         self.hint = hint
+        self.pickled_call = pickled_call
+        """The pickled calls of a task, and the place and form of the failed one. The client makes
+        `arguments` of these: the dispatcher unpickles nothing.
+        """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message,), self.__dict__
 
     def __str__(self) -> str:
         lines = [self.message]
-        lines += [
-            f"  {name}: {value}"
-            for name, value in (("host", self.host), ("cluster job", self.job), ("log", self.log))
-            if value
-        ]
+        facts = {
+            "arguments": self.arguments,
+            "host": self.host,
+            "cluster job": self.job,
+            "log": self.log,
+        }
+        lines += [f"  {name}: {value}" for name, value in facts.items() if value]
         lines += [f"  attempt: {attempt}" for attempt in self.attempts]
         if self.log_tail:
             lines.append("  the log ends:")

@@ -18,7 +18,7 @@ from gridengine.api.job_target import JobOutcome, attributes_of
 from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
-from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, outcomes_of
+from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -78,6 +78,8 @@ class JobHandle(OutcomeListener):
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
+        if event.error is not None:
+            name_arguments(event.error, event)
         if event.raised and event.payload and pickling.raised_type(event.payload) in UNPRINTED:
             error = pickling.load_exception(event.payload)
             add_notes(error, [], event.attempts)

@@ -104,6 +104,8 @@ def outcomes_of(
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
+        elif isinstance(error, GridEngineError):
+            name_arguments(error, event)
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
         if event.path:
@@ -115,6 +117,15 @@ def outcomes_of(
     if isinstance(error, GridEngineError) and error.log and error.log_tail is None:
         add_log(error, error.log)
     return [Outcome(start, stop, (), error)]
+
+
+def name_arguments(error: GridEngineError, event: CallsFinished) -> None:
+    """Have the error of a single call name the call's arguments."""
+    call, error.pickled_call = error.pickled_call, None
+    if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
+        from gridengine.watching.call_descriptions import call_arguments  # few calls fail so
+
+        error.arguments = call_arguments(*call) or None
 
 
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:

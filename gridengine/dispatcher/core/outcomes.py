@@ -158,6 +158,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "job": worker.job or None,
         "log": worker.hello.log or None,
         "attempts": [str(attempt) for attempt in (span.open_task.attempts or {}).get(index, ())],
+        "pickled_call": (shown_calls(span.open_task), index, span.open_task.task.form),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import CancelledError
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from gridengine.client.outcomes import outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import Cancelled, OutOfMemory, ProtocolError, RemoteTraceback, WorkerLost
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import SINGLE
 
 
 def test_values_are_counted_from_the_first_call_of_the_task() -> None:
@@ -41,6 +43,19 @@ def test_another_number_of_results_than_of_calls_is_our_fault(values: str, words
 def test_what_is_no_list_is_our_fault() -> None:
     [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump({})), "f")
     assert "answered 2 calls with a dict" in str(outcome.error)
+
+
+def test_a_call_whose_process_died_tells_its_arguments() -> None:
+    calls = pickle.dumps(["a.txt", "b.txt"])
+    error = WorkerLost("it is gone", host="node1", pickled_call=(calls, 1, SINGLE))
+    [outcome] = outcomes_of(CallsFinished(1, 1, 2, None, error=error), "f")
+    assert str(outcome.error) == "it is gone\n  arguments: 'b.txt'\n  host: node1"
+
+
+def test_an_error_of_several_calls_tells_the_arguments_of_none() -> None:
+    error = WorkerLost("it is gone", pickled_call=(pickle.dumps([1, 2]), 0, SINGLE))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 2, None, error=error), "f")
+    assert str(outcome.error) == "it is gone"
 
 
 def test_an_exception_tells_of_each_attempt() -> None:
