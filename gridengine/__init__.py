@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from gridengine._version import __version__ as __version__
 from gridengine.errors import (
+    ActorLost as ActorLost,
     CallError as CallError,
     ClusterError as ClusterError,
     ConfigurationError as ConfigurationError,
@@ -39,6 +40,7 @@ from gridengine.errors import (
 TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
+    from gridengine.api.actor import Actor as Actor
     from gridengine.api.async_programs import (
         WaitGroup as WaitGroup,
         exec1 as exec1,
@@ -122,6 +124,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
 _MODULES = {
     name: module
     for module, names in {
+        "api.actor": "Actor",
         "api.async_programs": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup run",
         "api.carry": "Carrying carry",
         "api.client": "Client",

@@ -14,6 +14,7 @@ and what to try.
     │   └── JobDeleted                      somebody deleted the cluster task
     ├── CallError                           the user's call, stopped or spoiled from outside of it
     │   ├── WorkerCrashed                   the process that ran the call died of it
+    │   ├── ActorLost                       an actor's process or worker ended
     │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
     │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
     │   ├── NestingError (RecursionError)   too many calls wait for their nested calls
@@ -244,6 +245,12 @@ class CallError(GridEngineError):
 
 class WorkerCrashed(CallError):
     """The process that ran the call died of it: a signal, a hard exit, a segmentation fault."""
+
+
+class ActorLost(CallError):
+    """The process or the worker that held an actor's object has ended, and the object with it. The
+    calls of its methods that had no outcome may have run in part; none is run again.
+    """
 
 
 class OutOfMemory(CallError, MemoryError):

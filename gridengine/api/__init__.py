@@ -1,9 +1,10 @@
 """The public functions and classes: `map` and its kin, `Executor`, `Pool`, `Job`, `JobDispatcher`,
-`share`, `delayed`, `run`, `Client`.
+`share`, `delayed`, `run`, `Client`, and `Actor`, which `Scheduler.actor` makes.
 
     map, imap, aimap --------> client.submission --+
     Executor, Pool, dask_get -> client.submitter --+--> a dispatcher --> workers
     Job ----------------------> job_result --------+
+    Actor --------------------> client.actor_calls-+
     results in order, as they come, or the caller's own exceptions  <--+
 
 Each class or function is a thin layer over `client`, which turns calls into tasks and outcomes back

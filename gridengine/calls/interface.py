@@ -17,9 +17,11 @@ from gridengine.dispatcher.core.tasks import (
     ResultData,
     Supplied,
     Task,
+    Told,
 )
 from gridengine.dispatcher.unsettled import Listener, Wanted
 from gridengine.resources.demand import Demand
+from gridengine.serialize.payload import Payload
 from gridengine.status.snapshot import Snapshot
 from gridengine.wire.messages import (
     ClientCancel,
@@ -126,6 +128,12 @@ class Dispatcher:
     def supply(self, reference: int, data: ResultData) -> None:
         """Give the result that a reference stands for, if no call of this dispatcher makes it."""
         self._request(Supplied(reference, data))
+
+    def tell(self, task: int, payload: Payload) -> None:
+        """Tell the call in progress of a watched task something. Values arrive in their order, and
+        nowhere if the call has ended; the listener is told of its end.
+        """
+        self._request(Told(task, payload))
 
     def release_references(self, references: Sequence[int]) -> None:
         """Note that no new task can refer to these results. Takes no lock, because the garbage

@@ -68,7 +68,7 @@ from gridengine.wire.messages import (
     TaskItem,
     WantAnswer,
 )
-from gridengine.wire.processes import started, this_machine
+from gridengine.wire.processes import keep_interrupt, started, this_machine
 from gridengine.worker.output import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -237,6 +237,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._streams.close()
         except KeyboardInterrupt:
             self._streams.drop("interrupted")
+        keep_interrupt()
 
     def _submitter(self, number: int, run: int) -> int:
         """Return the number of a submitter at the dispatcher. All jobs share one."""
@@ -485,6 +486,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._told_fault = "", ""
         self._connection.epoch = message.epoch
         self._requests.taken(message.taken)
+        self._unsettled.restarted()
         self._wanted.update(self._requests.take_promises())
         for request, its in self._requests.left(self._unsettled):
             self._connection.send(request, its)

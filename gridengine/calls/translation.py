@@ -18,6 +18,7 @@ from gridengine.dispatcher.core.tasks import (
     Submitted,
     Supplied,
     Task,
+    Told,
 )
 from gridengine.resources.demand import ANY, encode_demand
 from gridengine.serialize import pickling
@@ -34,6 +35,7 @@ from gridengine.wire.messages import (
     Submit,
     Supply,
     TaskItem,
+    Tell,
 )
 
 Outgoing: TypeAlias = Request | Message
@@ -72,6 +74,9 @@ class RequestEncoder:
             return self._encode_tasks(request)
         if isinstance(request, Supplied):
             return [self._encode_result(request.reference, request.data)]
+        if isinstance(request, Told):
+            count = len(request.payload)
+            return [(Tell(self._runner, request.task, count), request.payload)]
         if isinstance(request, ClientForget) and request.shared:
             shared = [name for name in request.shared if name in self._shared]
             self._shared.difference_update(shared)

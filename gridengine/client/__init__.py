@@ -18,6 +18,9 @@ A `graph` is read into calls, which are handed over at once, each with the calls
 The `submitter` offers all three to executors and pools; their maps and graphs
 (`executor_submissions`) end with the executor. Read `submission` first, then `batcher`.
 
+An actor is one call, and the calls of its methods are what this call is told (`actor_calls`); their
+futures are `CallFuture`s too, which the answers settle.
+
 A named run (`named_run`) stands between each of these and the dispatcher. It is asked first which
 calls have a result (`named_run_calls`). Then it is told the place of each other call in its file
 (`expect`), submits the tasks in the dispatcher's stead, and records their outcomes.

@@ -30,9 +30,11 @@ TINY_BLOCK = 2 * 1024
 worker.
 """
 GROWTH = 8
-SHARES = 4
-"""A map of known length is cut into at least this many blocks for each slot, unless the blocks are
-tiny.
+MODEST_BLOCK = 8 * 1024
+SHARES, SMALL_SHARES = 4, 16
+"""A map of known length is cut into at least `SHARES` blocks for each slot, unless the blocks are
+tiny; and into `SMALL_SHARES`, unless the blocks have less than `MODEST_BLOCK` bytes. Each worker
+that gets a part of a block loads the whole of it, so blocks that are not divided save time.
 """
 SMALLEST_WINDOW = 16
 """An `imap` may always have this many calls handed over, however few the slots."""
@@ -259,6 +261,9 @@ def next_size(size: int, pickled: int, total: int | None, slots: int) -> int:
     if pickled < TINY_BLOCK:
         return GROWTH * size
     if pickled < SMALL_BLOCK:
-        most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
+        most = LARGE_BLOCK
+        if total is not None:
+            modest = min(size * MODEST_BLOCK // pickled, -(-total // (SHARES * slots)))
+            most = max(modest, -(-total // (SMALL_SHARES * slots)), 1)
         return min(GROWTH * size, most)
     return max(size // 2, 1) if pickled > LARGE_BLOCK else size

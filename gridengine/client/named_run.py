@@ -170,11 +170,12 @@ class OpenRun:
 class _Recorder:
     """Passes on the events of a listener; `record` is called first with each outcome."""
 
-    __slots__ = ("_record", "_settled", "abandoned", "began", "daemon", "noted")
+    __slots__ = ("_record", "_settled", "abandoned", "began", "daemon", "noted", "restarted")
 
     def __init__(self, listener: Listener, record: Callable[[CallsFinished], None]) -> None:
         self.daemon = listener.daemon
         self.began, self.noted = listener.began, listener.noted
+        self.restarted = listener.restarted
         self.abandoned, self._settled = listener.abandoned, listener.settled
         self._record = record
 

@@ -55,6 +55,9 @@ class OutcomeListener:
         them, and ends them.
         """
 
+    def restarted(self) -> None:
+        """Do nothing: outcomes outlast the dispatcher's process."""
+
 
 class OutcomeRecorder(Protocol):
     """Records the outcomes of tasks in the file of a named run."""

@@ -46,7 +46,7 @@ from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientForget
-from gridengine.wire.processes import check_threads
+from gridengine.wire.processes import check_threads, keep_interrupt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
@@ -375,6 +375,7 @@ class DispatcherThread:
             # this one is gone.
             self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
+        keep_interrupt()
 
     def _wait_for_jobs(self) -> None:
         """Wait for jobs that are not daemons, until a Ctrl-C."""

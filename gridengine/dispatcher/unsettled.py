@@ -40,6 +40,11 @@ class Listener(Protocol):
         more.
         """
 
+    def restarted(self) -> None:
+        """The dispatcher is a new process: what calls in progress were told, and what they have
+        pushed, may be lost.
+        """
+
 
 class _Calls(Struct, eq=False, gc=False):
     """The calls of a task with several calls; the settled ones as ranges of their indices."""
@@ -125,6 +130,11 @@ class UnsettledTasks:
         """Pass a pushed value, or log records, to a task's listener."""
         if (listener := self._tasks.get(event.task)) is not None:
             listener.noted(event)
+
+    def restarted(self) -> None:
+        """Tell all listeners that the dispatcher is a new process."""
+        for listener in {id(one): one for one in self._tasks.values()}.values():
+            listener.restarted()
 
     def fail(
         self, error: GridEngineError, tasks: Iterable[int] | None = None

@@ -4,6 +4,7 @@ watches and stops workers.
 
 from __future__ import annotations
 
+import importlib
 import math
 import socket
 import subprocess
@@ -180,6 +181,32 @@ class Scheduler:
         """
         shared = self._shared
         return None if shared is None else shared.status()
+
+    def actor(
+        self,
+        make: Callable[..., Any],
+        /,
+        *args: Any,
+        resources: Resource | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Make an object that lives in a worker, `make(*args, **kwargs)`, and return its handle, a
+        `gridengine.Actor`, at once: see `docs/actors.md`. The object has a process of its own until
+        the handle is shut down or nobody has it any more.
+
+        Args:
+            make: a class, or a function that returns the object.
+            args, kwargs: taken as they are now; a future stands for its result.
+            resources: what the object's process needs, for as long as it lives.
+
+        Raises:
+            TypeError, ConfigurationError: an argument is not what it must be, or no worker can hold
+                the resources, or the class has a method with a name of the handle's own.
+            PicklingError: the class or an argument cannot be pickled.
+        """
+        # By its name: this import goes up, and only those who make an actor follow it.
+        module = importlib.import_module("gridengine.api.actor")
+        return module.Actor(self, make, args, kwargs, resources)
 
     def _repr_html_(self) -> str:
         return html_table(repr(self), self._facts())

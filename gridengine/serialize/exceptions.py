@@ -19,6 +19,11 @@ from gridengine.errors import safe_repr, users_frames
 MOST_OPTIONAL = 64 * 1024
 """The most bytes of the pickle of an object that may be left out."""
 
+READ_ONLY = (
+    "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
+    "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
+)
+
 
 def native_base(kind: type[BaseException]) -> type[BaseException]:
     """Return the builtin exception whose memory layout this type of exceptions has."""
@@ -172,6 +177,12 @@ def note_on(error: BaseException, notes: list[str]) -> None:
     """
     present = error.__dict__.get("__notes__")
     error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
+
+
+def note_on_read_only(error: BaseException) -> None:
+    """Note on the error of a write to an array that is read-only how calls come by such arrays."""
+    if type(error) is ValueError and str(error).endswith("read-only"):
+        note_on(error, [READ_ONLY])
 
 
 def copy_without_traceback(error: BaseException) -> BaseException:

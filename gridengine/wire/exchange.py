@@ -44,21 +44,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import logging
 import os
 import re
 import secrets
 import stat
-import struct
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import is_private, write_private
+from gridengine.wire.envelope_file import decode_file, encode_file
 from gridengine.wire.session import Frames
 
 log = logging.getLogger("gridengine")
@@ -77,11 +75,6 @@ MOST_FILES, MOST_BYTES = 16, 8 * FILE_BYTES
 the session keeps it until it is acknowledged anyway.
 """
 NUMBERED = re.compile(r"([0-9a-z-]+)\.(\d{12})")
-_MAGIC = b"GEf\x01"
-_HASH_BYTES = 16
-_COUNT, _SIZE = struct.Struct("<I"), struct.Struct("<Q")
-_SMALL = 16 * 1024
-"""Frames up to this size are copied, so that they do not keep the whole file in memory."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
@@ -350,51 +343,3 @@ def _read(folder: int, name: str) -> bytes:
         if facts.st_size > LARGEST:
             raise ProtocolError(f"it has {facts.st_size:,} bytes")
         return file.readall()
-
-
-def encode_file(place: str, envelopes: Sequence[Frames], key: bytes) -> list[Buffer]:
-    """Return the content of a file, in parts. `place` is its folder and name."""
-    body: list[Buffer] = []
-    for frames in envelopes:
-        body.append(_COUNT.pack(len(frames)))
-        for frame in frames:
-            body += _SIZE.pack(len(frame)), frame
-    return [_MAGIC, _hash(place, body, key), *body]
-
-
-def decode_file(place: str, data: Buffer, key: bytes) -> list[Frames]:
-    """Return the envelopes in a file.
-
-    Raises:
-        ProtocolError: it is not whole, or was written without the key or for another place.
-    """
-    view = memoryview(data)
-    begin = len(_MAGIC) + _HASH_BYTES
-    body = view[begin:]
-    said = bytes(view[len(_MAGIC) : begin])
-    if view[: len(_MAGIC)] != _MAGIC or not secrets.compare_digest(said, _hash(place, [body], key)):
-        raise ProtocolError("it is not whole, or none of this run")
-    envelopes: list[Frames] = []
-    offset = 0
-    try:
-        while offset < len(body):
-            (count,) = _COUNT.unpack_from(body, offset)
-            offset += _COUNT.size
-            frames: Frames = []
-            for _ in range(count):
-                (size,) = _SIZE.unpack_from(body, offset)
-                offset += _SIZE.size
-                frame = body[offset : offset + size]
-                frames.append(bytes(frame) if size <= _SMALL else frame)
-                offset += size
-            envelopes.append(frames)
-    except struct.error:
-        raise ProtocolError("its sizes do not agree") from None
-    return envelopes
-
-
-def _hash(place: str, parts: Sequence[Buffer], key: bytes) -> bytes:
-    made = hashlib.blake2b(f"{place}\n".encode(), key=key[:64], digest_size=_HASH_BYTES)
-    for part in parts:
-        made.update(part)
-    return made.digest()

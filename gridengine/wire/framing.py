@@ -182,11 +182,10 @@ def decode_header(header: Buffer, *, beside: bool = False) -> tuple[list[int], M
         ProtocolError: `header` is not a header of this version, or its sizes and counts do not
         agree.
     """
-    view = memoryview(header)
-    if view[: len(MAGIC)] != MAGIC:
+    if header[: len(MAGIC)] != MAGIC:
         raise ProtocolError(f"not a message of protocol version {VERSION}")
     try:
-        sizes, message = _decoder.decode(view[len(MAGIC) :])
+        sizes, message = _decoder.decode(memoryview(header)[len(MAGIC) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed header: {error}") from None
     if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0 and not beside):

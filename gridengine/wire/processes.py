@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import sys
 import threading
 from pathlib import Path
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.shared_memory import MOST_BLOCKS
+from gridengine.settings.schema import is_interactive
 
 
 def this_machine() -> str:
@@ -41,6 +43,18 @@ def started(pid: int) -> int:
         return 0 if state in "ZX" else int(fields[18])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def keep_interrupt() -> None:
+    """Have a script that an unhandled Ctrl-C has ended die of SIGINT, as its shell expects. This is
+    the last act of an exit handler: CPython forgets the Ctrl-C when a text is compiled meanwhile,
+    as by the import of a module with a named tuple (`findings/ctrl-c-status-after-atexit.sh`). A
+    text that raises the exception reminds it.
+    """
+    # A prompt keeps `last_type` of an earlier line.
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_interactive():
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 _SPARE_FILES = 128

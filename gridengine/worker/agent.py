@@ -28,6 +28,7 @@ from gridengine.wire.messages import (
     Assign,
     Cancel,
     Define,
+    Deliver,
     Fetch,
     Fetched,
     Forget,
@@ -135,6 +136,7 @@ class Agent:
             clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
+        self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
 
@@ -321,6 +323,12 @@ class Agent:
         if returned:
             self._send(Returned(returned), ())
 
+    def _deliver(self, message: Deliver, buffers: Payload) -> None:
+        """Pass a value on to the runner of a run; a run that has ended needs none."""
+        for runner in self.pool.runners.values():
+            if message.run in runner.given:
+                self.pool.send(runner, message, buffers)
+
     def _leave_by(self, message: LeaveBy, buffers: Payload) -> None:
         self.leave_by(message.seconds, now=message.seconds is None)
 
@@ -378,6 +386,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Cancel: Agent._cancel,
     Recall: Agent._recall,
     LeaveBy: Agent._leave_by,
+    Deliver: Agent._deliver,
     OutputTaken: Agent._output_taken,
     **dict.fromkeys(
         get_args(ToClient),

@@ -221,7 +221,9 @@ class CallingProcess(NamedTuple):
     """The runner process.
 
     `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call. `states` has the states that the present calls have saved.
+    allocation in the midst of a call. `states` has the states that the present calls have saved. In
+    a watched call, `hear` waits for the next thing that the client tells the call, and raises an
+    `EOFError` once there can be none; `push` sends the client something.
     """
 
     number: int
@@ -229,6 +231,8 @@ class CallingProcess(NamedTuple):
     words: memoryview
     allocate: Callable[[Allocate, Payload], None]
     states: CallStates
+    hear: Callable[[], Payload]
+    push: Callable[[Payload], None]
 
     @property
     def run(self) -> int:
@@ -261,14 +265,11 @@ def _here() -> _Here:
     return _Here()
 
 
-def prepare(
-    number: int,
-    words: memoryview,
-    allocate: Callable[[Allocate, Payload], None],
-    states: CallStates,
-) -> None:
-    """Enable calls of this process to submit nested calls, and to save their states."""
-    _here().process = CallingProcess(number, os.getpid(), words, allocate, states)
+def prepare(process: CallingProcess) -> None:
+    """Enable calls of this process to submit nested calls, to save their states, and to talk with
+    their client.
+    """
+    _here().process = process
 
 
 def calling_process() -> CallingProcess | None:

@@ -24,7 +24,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, NamedTuple
 
 from gridengine.arguments import number
-from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.errors import CallError, ConfigurationError, safe_repr
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Saved
 from gridengine.worker.call_context import CallingProcess, Interrupted, calling_process
@@ -119,6 +119,21 @@ def saved() -> Any:
     if payload is None:
         return None
     return pickling.load([payload[0], *map(bytearray, payload[1:])])
+
+
+def interrupted(what: str, *, told: bool) -> CallError:
+    """Return the error of a call of this label that raised `Interrupted` and cannot run again: it
+    was told to stop and saved no state, or it was not told.
+    """
+    if told:
+        return CallError(
+            f"{what} has saved no state before its worker had to leave",
+            hint="gridengine.save(state) before you raise Interrupted; or ask for more walltime",
+        )
+    return CallError(
+        f"{what} raised Interrupted, and was not told to stop",
+        hint="raise it only after gridengine.checkpoint() has returned something",
+    )
 
 
 class NextCall(NamedTuple):

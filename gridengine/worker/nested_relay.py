@@ -113,7 +113,7 @@ class NestedCalls:
                 if not isinstance(message, FromClient) or message.runner != link.runner.id:
                     raise ProtocolError(f"a call sends no {type(message).__name__}")
                 if isinstance(message, Waits):
-                    self._begin_waiting(link.runner, message)
+                    self.begin_waiting(link.runner, message)
                 else:
                     self._send(message, buffers)
         except ProtocolError:
@@ -122,7 +122,7 @@ class NestedCalls:
         if link.channel.ended:
             self._end(link.runner)
 
-    def _begin_waiting(self, runner: RunnerHandle, message: Waits) -> None:
+    def begin_waiting(self, runner: RunnerHandle, message: Waits) -> None:
         """Let other calls run in place of a call that waits. Give back all runs behind it and all
         queued batches: the waiting call's nested calls come before them.
         """

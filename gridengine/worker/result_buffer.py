@@ -58,16 +58,17 @@ class ResultBuffer:
     time while the next calls run. Sending takes half a millisecond, because the woken receiver
     wants a processor. The thread polls, because waking it for each batch would cost more than a
     quick batch; it sleeps when there has been no batch for a while. If the thread does not get to
-    run, the loop calls `flush` once `due` has passed.
+    run, the loop calls `flush` once `due` has passed. At each look it calls `on_look`, too.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, on_look: Callable[[], object] = lambda: None) -> None:
         self.values: list[object] = []
         self.due = self.ended = 0.0
         self._due = 0.0
         self.form: Form = pickling
         """The encoder of values and exceptions, until the next run begins."""
         self._channel = channel
+        self._on_look = on_look
         self._lock = threading.Lock()
         self._results: list[Result] = []
         self._told: deque[tuple[Message, Payload]] = deque()
@@ -199,6 +200,7 @@ class ResultBuffer:
             while fruitless < _IDLE_LOOKS:
                 sleep(_HOLD_SECONDS)
                 fruitless = 0 if self._in_batch else fruitless + 1
+                self._on_look()
                 with self._lock:
                     if (
                         self._in_batch

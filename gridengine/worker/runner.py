@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.exceptions import note_on_read_only
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.users_modules import CallersMain
@@ -41,6 +41,7 @@ from gridengine.wire.messages import (
     Cancel,
     Crashed,
     Define,
+    Deliver,
     Forget,
     Pushed,
     Returned,
@@ -51,12 +52,14 @@ from gridengine.wire.messages import (
 from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import (
     GVAR,
+    CallingProcess,
     CallStates,
     CurrentJob,
     Interrupted,
     ProcessSpent,
     process_name,
 )
+from gridengine.worker.call_strides import CallStrides
 from gridengine.worker.environment import KEPT, Site
 from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
 from gridengine.worker.loaded_functions import (
@@ -85,27 +88,18 @@ from gridengine.worker.status_block import (
     BARRED_FROM,
     BARRED_TO,
     CALL_STEP,
-    CUT,
-    CUT_RUN,
     DATA,
     HOLD,
     INDEX,
     LATE,
     RUN,
     START,
+    UNTIL,
     map_words,
 )
 
 if TYPE_CHECKING:
     from gridengine.worker.log_forwarder import LogForwarder
-
-MANY, STEP = 64, 16
-"""In runs of more than `MANY` calls, a runner looks at the clock after every `STEP`th call only."""
-
-READ_ONLY = (
-    "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
-    "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
-)
 
 STRAY_SIGNAL = (
     "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
@@ -126,7 +120,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    call_context.prepare(descriptors.number, words, runner.reallocate, runner.states)
+    call_context.prepare(runner.as_calling_process(descriptors.number))
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -156,7 +150,8 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._words = words
-        self._result_buffer = ResultBuffer(channel)
+        self._strides = CallStrides(words)
+        self._result_buffer = ResultBuffer(channel, self._strides.look)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
         self.functions = LoadedFunctions(self.main, site, threads)
@@ -170,6 +165,8 @@ class Runner:
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
         self.states = CallStates(self._result_buffer.tell)
+        self._heard: deque[Payload] = deque()
+        """What the client has told the call in progress, unread."""
         self._held = 0
         """How many `Cancel` messages this runner has read."""
         self._finished = False
@@ -177,6 +174,11 @@ class Runner:
         # If user code forks and the child returns from the call, the child gets no further than
         # the next access to the words.
         os.register_at_fork(after_in_child=words.release)
+
+    def as_calling_process(self, number: int) -> CallingProcess:
+        """Return this process as its calls see it; `number` is the agent's number for it."""
+        ways = self.reallocate, self.states, self.hear, self.push
+        return CallingProcess(number, os.getpid(), self._words, *ways)
 
     def _note_step(self, step: int) -> None:
         with contextlib.suppress(ValueError):  # released, in a process that user code has forked
@@ -269,7 +271,7 @@ class Runner:
             while self._queue and not GVAR.is_spent:
                 assignment, _ = self._queue[0]
                 self._words[START] = 0
-                self._words[INDEX] = assignment.start
+                self._words[INDEX] = self._words[UNTIL] = assignment.start
                 self._words[RUN] = assignment.run
                 if self._words[HOLD] == self._held:
                     barred = self._words[BARRED_FROM] <= assignment.run <= self._words[BARRED_TO]
@@ -328,6 +330,7 @@ class Runner:
         )
         if assignment.watched:
             reset_peak_memory()
+            self._heard.clear()
             self._result_buffer.deliver(Started(assignment.run, os.getpid()))
         codec = self.functions.codecs.get(assignment.function)
         if codec is not None:
@@ -416,39 +419,49 @@ class Runner:
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
-        """Make the calls of a run. Each statement in the inner loop is paid for by each call."""
-        words, result_buffer = self._words, self._result_buffer
-        append, run = result_buffer.values.append, assignment.run
-        many = assignment.stop - assignment.start > MANY
-        step = STEP if many and not assignment.once else 1
+        """Make the calls of a run."""
+        strides, first, stop = self._strides, assignment.start, assignment.stop
+        alone = stop - first == 1  # then none can be taken back
+        if not alone:
+            strides.begin_run(monotonic(), one_by_one=assignment.once)
         try:
-            for first in range(assignment.start, assignment.stop, step):
-                for index in range(first, min(first + step, assignment.stop)):
-                    # Write, then look: the agent cuts, then reads this word. So at least one of
-                    # the two sees the other.
-                    words[INDEX] = index
-                    if words[CUT_RUN] == run and self._is_cut(assignment, index):
-                        return
-                    try:
-                        append(call(calls[index]))
-                    except BaseException as error:
-                        self._add_raised(index, error, assignment, calls[index])
-                if GVAR.at_end is not None:
-                    GVAR.at_end()
-                result_buffer.ended = now = monotonic()
-                if now >= result_buffer.due:
-                    self._answer(assignment)
+            while first < stop:
+                if alone:
+                    strides.stop = stop
+                elif not strides.begin(first, stop):
+                    self._result_buffer.deliver(Shortened(assignment.run, first))
+                    return
+                first = self._make_calls(call, calls, first, assignment)
         except ValueError:
             # The words are released: user code forked this process, and it returned from the call.
             self._exit_if_forked()
             raise
 
-    def _is_cut(self, assignment: Assignment, index: int) -> bool:
-        """Return whether the agent has taken back the calls from this one on; if so, report it."""
-        if self._words[CUT_RUN] != assignment.run or index < self._words[CUT]:
-            return False
-        self._result_buffer.deliver(Shortened(assignment.run, index))
-        return True
+    def _make_calls(
+        self, call: Callable[[Any], Any], calls: Sequence[Any], first: int, assignment: Assignment
+    ) -> int:
+        """Make the calls of a stride, from `first` on. Return the index of the first that was not
+        made. Each statement in the loop is paid for by each call.
+        """
+        words, strides, result_buffer = self._words, self._strides, self._result_buffer
+        values, index = result_buffer.values, first - 1
+        for index in range(first, min(strides.stop, assignment.stop)):
+            words[INDEX] = index
+            if index >= strides.stop:
+                break
+            try:
+                values.append(call(calls[index]))
+            except BaseException as error:
+                self._add_raised(index, error, assignment, calls[index])
+        else:
+            index += 1
+        if GVAR.at_end is not None:
+            GVAR.at_end()
+        result_buffer.ended = now = monotonic()
+        strides.ended(now)
+        if now >= result_buffer.due:
+            self._answer(assignment)
+        return index
 
     def _call_timed(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
@@ -456,10 +469,12 @@ class Runner:
         """Make the calls of a run that has a time limit for each. The agent kills only in a call
         that it has found late.
         """
-        words, result_buffer = self._words, self._result_buffer
+        words, strides, result_buffer = self._words, self._strides, self._result_buffer
+        strides.begin_run(monotonic(), one_by_one=True)
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
-            if self._is_cut(assignment, index):
+            if not strides.begin(index, assignment.stop):
+                result_buffer.deliver(Shortened(assignment.run, index))
                 break
             words[START] = monotonic_ns()
             while words[HOLD] != self._held:
@@ -475,6 +490,7 @@ class Runner:
             if GVAR.at_end is not None:
                 GVAR.at_end()
             result_buffer.ended = now = monotonic()
+            strides.ended(now)
             if now >= result_buffer.due:
                 self._answer(assignment)
         words[START] = 0
@@ -514,8 +530,7 @@ class Runner:
         if isinstance(error, Interrupted):
             self._add_interrupted(index, assignment)
             return
-        if type(error) is ValueError and str(error).endswith("read-only"):
-            note_on(error, [READ_ONLY])
+        note_on_read_only(error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)
@@ -526,16 +541,11 @@ class Runner:
         carries an exception, which is the outcome of the call if it was not told to stop, or if it
         saved nothing although it had nearly all of a worker's life.
         """
-        name = self.functions.name_of(assignment.function)
-        what = call_words(name, assignment.first, index, assignment.name)
+        from gridengine.worker.checkpoints import interrupted  # here: few need it
+
+        _, what = self._present_call()
         told = self.states.told == (assignment.run, index)
-        if told:
-            text = f"{what} has saved no state before its worker had to leave"
-            hint = "gridengine.save(state) before you raise Interrupted; or ask for more walltime"
-        else:
-            text = f"{what} raised Interrupted, and was not told to stop"
-            hint = "raise it only after gridengine.checkpoint() has returned something"
-        payload = self._result_buffer.form.dump_exception(CallError(text, hint=hint))
+        payload = self._result_buffer.form.dump_exception(interrupted(what, told=told))
         self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)
 
     def _dump_raised(
@@ -604,6 +614,29 @@ class Runner:
         payload = pickling.dump(value)
         self._result_buffer.deliver(Pushed(run, len(payload)), payload)
 
+    def push(self, payload: Payload) -> None:
+        """Send the client of the call in progress something, after all that the call has
+        printed.
+        """
+        self._exit_if_forked()
+        flush_output()
+        self._result_buffer.deliver(Pushed(self._words[RUN], len(payload)), payload)
+
+    def hear(self) -> Payload:
+        """Wait for the next thing that the client tells the call in progress, and return it. The
+        agent's other messages are handled meanwhile.
+
+        Raises:
+            EOFError: the agent has closed the channel.
+        """
+        while not self._heard:
+            self._read()
+        return self._heard.popleft()
+
+    def _deliver(self, message: Deliver, buffers: Payload) -> None:
+        if message.run == self._words[RUN]:
+            self._heard.append(buffers)
+
     def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return the function of a job of this name, extended to wait for the threads and processes
         that the function leaves behind.
@@ -627,4 +660,5 @@ HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Allocate: lambda runner, message, buffers: runner._resources.allocate(message, buffers),
     Assign: Runner._assign,
     Cancel: Runner._cancel,
+    Deliver: Runner._deliver,
 }

@@ -146,7 +146,6 @@ class RunnerHandle:
         self.ending: Ending | None = None
         self.has_answered = False
         self.dead = False
-        self._shortened = 0
         self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
         """A call, as (run, beginning), and the seconds that do not count against its time limit."""
         self.stalled = False
@@ -269,20 +268,18 @@ class RunnerHandle:
             self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """End the run in progress after its present call. Return None when the runner may have
-        begun the next call meanwhile, or there is no next call.
+        """End the run in progress after its present call, or as soon after as the runner looks.
+        Return where it ends, if that is sooner than was known.
 
-        If the runner saw the cut in time, it reports so itself. If not, it is in a call when this
-        is tried again, and is sure to see the cut then.
+        The runner looks after each stride of quick calls. If one of them takes long after all, the
+        next attempt takes back the calls behind it.
         """
         assignment = self.given[run]
-        stop = index + 1
-        if stop >= assignment.stop or self._shortened == run:
+        if index + 1 >= assignment.stop:
             return None
-        self.status.cut(run, stop)
-        if self.status.run != run or self.status.index >= stop:
+        stop = self.status.cut(run, index + 1)
+        if self.status.run != run or stop >= assignment.stop:
             return None
-        self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
         return Shortened(run, stop)
 

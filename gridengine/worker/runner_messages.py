@@ -35,6 +35,7 @@ from gridengine.wire.messages import (
     Saved,
     Shortened,
     Started,
+    Waits,
     input_name,
     portions,
 )
@@ -88,6 +89,8 @@ class RunnerMessages:
         self._failed_starts = 0
         self.kills = KillCounter()
         self._result_blocks = result_blocks
+        self.begin_waiting: Callable[[RunnerHandle, Waits], object] = lambda runner, message: None
+        """Called when a call gives back its slot without having made calls."""
         self._wanted_late: dict[int, list[tuple[int, int]]] = {}
         """Results that turned out to be needed after their runs were assigned, in the form of
         `Assignment.kept`.
@@ -223,6 +226,11 @@ class RunnerMessages:
         with contextlib.suppress(OSError):  # no room for blocks: the memory itself is passed on
             self._result_blocks.keep(buffers)
         self._send(message, buffers)
+
+    def _handle_waits(self, runner: RunnerHandle, message: Waits, buffers: Payload) -> None:
+        if message.runner != runner.id:
+            raise ProtocolError(f"runner {runner.id} speaks for runner {message.runner}")
+        self.begin_waiting(runner, message)
 
     def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
         disown(buffers)
@@ -377,4 +385,5 @@ HANDLERS: dict[type, Callable[[RunnerMessages, RunnerHandle, Any, Payload], None
     Saved: RunnerMessages._handle_saved,
     Started: RunnerMessages._pass_on,
     Pushed: RunnerMessages._pass_on,
+    Waits: RunnerMessages._handle_waits,
 }

@@ -10,12 +10,13 @@ from __future__ import annotations
 import mmap
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
-CALL_STEP, LISTENS, STOP_BY, STOP_NOW = range(11, 15)
+CALL_STEP, LISTENS, STOP_BY, STOP_NOW, UNTIL = range(11, 16)
 """The words, by writer.
 
 The runner writes:
 
 - `RUN` and `INDEX`: the run and the call in progress (run 0: none).
+- `UNTIL`: the calls before this one may begin without another look at `CUT`.
 - `START`: when that call began, in nanoseconds of the monotonic clock (0: no call with a time limit
   is in progress).
 - `DATA`: the bytes of data that the process had when it was new.
@@ -36,7 +37,7 @@ The agent writes:
   known.
 - `STOP_NOW`: whether calls are to save their state and stop, however much time is left.
 """
-WORDS_SIZE = 15 * 8
+WORDS_SIZE = 16 * 8
 
 
 def map_words(fd: int) -> memoryview:
@@ -105,10 +106,13 @@ class RunnerStatus:
         """Mark the call that began at this time as failed, even if it returns."""
         self.words[LATE] = began
 
-    def cut(self, run: int, stop: int) -> None:
-        """End a run before this call, if the runner has not reached it. Works once for each run."""
+    def cut(self, run: int, stop: int) -> int:
+        """End the run in progress before this call, if the runner has not reached it. Works once
+        for each run. Return the first of the calls that the runner is certain not to begin.
+        """
         if self.words[CUT_RUN] != run:
             self.words[CUT], self.words[CUT_RUN] = stop, run
+        return max(self.words[CUT], self.words[UNTIL])
 
     def bar(self, first: int, last: int, current: int) -> None:
         """Bar the runs from `first` to `last`, which is the runner's last one. Runs that were

@@ -35,7 +35,16 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import Exited
 from gridengine.worker.runner_handle import RunnerHandle
-from gridengine.worker.status_block import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN
+from gridengine.worker.status_block import (
+    BARRED_FROM,
+    BARRED_TO,
+    CUT,
+    CUT_RUN,
+    HOLD,
+    INDEX,
+    RUN,
+    UNTIL,
+)
 from tests.support.agent_driver import NoForkServer
 
 SLOTS = 3
@@ -57,6 +66,9 @@ class PlayedRunner:
         self.held = 0
         self.current: Assignment | None = None
         self.calls: list[int] = []
+        self.is_to_look = False
+        """Whether it has written where its next stride ends, and is to look for a cut."""
+        self.stride_start = self.stride_end = 0
         self.sent: deque[Message] = deque()
         self.waits = False
         """Whether its call waits for others."""
@@ -77,7 +89,8 @@ class PlayedRunner:
             self._read()
         else:
             assignment = self.queue[0]
-            self.words[INDEX], self.words[RUN] = assignment.start, assignment.run
+            self.words[INDEX] = self.words[UNTIL] = self.stride_end = assignment.start
+            self.words[RUN] = assignment.run
             if self.words[HOLD] != self.held:
                 self.words[RUN] = 0
                 self._read()
@@ -100,18 +113,26 @@ class PlayedRunner:
 
     def _go_on(self, current: Assignment, begun: Calls) -> None:
         run, index = current.run, current.start + len(self.calls)
-        if index == current.stop:
+        cut = self.words[CUT] if self.words[CUT_RUN] == run else current.stop
+        if self.stride_start < index < self.stride_end and (run + index) % 2:
+            self.stride_end = self.words[UNTIL] = index  # as its backstop thread does
+        elif index < self.stride_end:
+            self.words[INDEX] = index
+            begun[current.task, index] += 1
+            self.calls.append(index)
+        elif index == current.stop:
             self._answer(run)
             self._end()
-            return
-        self.words[INDEX] = index
-        if self.words[CUT_RUN] == run and index >= self.words[CUT]:
+        elif not self.is_to_look:
+            self.words[UNTIL] = min(index + 1 + (run + index) % 3, current.stop)
+            self.is_to_look = True
+        elif cut <= index:
             self._answer(run)
             self.sent.append(Shortened(run, index))
             self._end()
-            return
-        begun[current.task, index] += 1
-        self.calls.append(index)
+        else:
+            self.stride_start, self.stride_end = index, min(self.words[UNTIL], cut)
+            self.is_to_look = False
 
     def _answer(self, run: int) -> None:
         if self.calls:
@@ -119,7 +140,7 @@ class PlayedRunner:
             self.sent.append(Results([Result(run, first, last + 1, VALUES, 0.0, buffers=0)]))
 
     def _end(self) -> None:
-        self.current = None
+        self.current, self.is_to_look = None, False
         self.words[RUN] = 0
 
 
@@ -266,7 +287,7 @@ class Play:
             played = self.played[runner.id]
             played.waits = True
             run = played.words[RUN]
-            self.agent._nested_calls._begin_waiting(runner, Waits(runner.id, run))
+            self.agent._nested_calls.begin_waiting(runner, Waits(runner.id, run))
             played.waits = runner.waits_in == run  # else it has ended for the agent
 
     def resume(self, number: int) -> None:

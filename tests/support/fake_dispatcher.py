@@ -17,7 +17,7 @@ from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling, shared_objects
-from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.status.snapshot import Snapshot
 from gridengine.wire.messages import TaskBegan
 from gridengine.worker.call_context import process_name
@@ -63,6 +63,7 @@ class FakeDispatcher:
     results: dict[int, ResultData] = field(default_factory=dict)
     released: list[int] = field(default_factory=list)
     named: dict[int, tuple[str, str]] = field(default_factory=dict)
+    told: list[tuple[int, Payload]] = field(default_factory=list)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def new_id(self) -> int:
@@ -90,6 +91,9 @@ class FakeDispatcher:
                     )
                 if len(gone) == waiting[task].task.count:
                     self.settled.add(task)
+
+    def tell(self, task: int, payload: Payload) -> None:
+        self.told.append((task, payload))
 
     def catch_up(self) -> None:
         """All is done at once."""

@@ -268,7 +268,7 @@ class Files(Tcp):
     @property
     def dispatcher(self) -> list[str]:
         """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
-        return [*super().dispatcher, "FilesScheduler"]
+        return [*super().dispatcher, "--files"]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
-"""A stand-alone dispatcher whose workers, processes of this machine, call over TCP, and outlive it.
+"""A stand-alone dispatcher whose workers, processes of this machine, call over TCP or by files, and
+outlive it.
 
-python -m tests.support.tcp_dispatcher NAME [CLASS]; options, such as --max-workers, are ignored.
+python -m tests.support.tcp_dispatcher NAME [--files]
 """
 
 from __future__ import annotations
@@ -12,15 +13,13 @@ import threading
 from gridengine.dispatcher.run_directory import folder_of
 from gridengine.dispatcher.standalone.serve import serve
 from gridengine.settings.values import settings
-from tests.support import tcp_scheduler
+from tests.support.tcp_scheduler import FilesScheduler, TcpScheduler
 
 
 def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    named = [word for word in sys.argv[2:3] if not word.startswith("-")]
-    kind = getattr(tcp_scheduler, (named or ["TcpScheduler"])[0])
-    scheduler = kind(2)
+    scheduler = FilesScheduler(2) if "--files" in sys.argv else TcpScheduler(2)
     scheduler.log = "logs"
     serve(folder_of(sys.argv[1], settings()), scheduler, settings(), stopped=stopped)
 

@@ -24,10 +24,17 @@ from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Submitted, Task
+from gridengine.dispatcher.core.tasks import Submitted, Task, Told
 from gridengine.resources.demand import ANY
 from gridengine.status.watch_events import WAITING
-from gridengine.wire.messages import NUMBER_BITS, Cancel, ClientCancel, ClientRecall, Recall
+from gridengine.wire.messages import (
+    NUMBER_BITS,
+    Cancel,
+    ClientCancel,
+    ClientRecall,
+    Deliver,
+    Recall,
+)
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -336,6 +343,17 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
         recall(state, worker, spare)
+
+
+def told(state: CoreState, event: Told) -> None:
+    """Pass a value on to the call in progress of a task. A task that does not run any more has an
+    outcome, which its client is told.
+    """
+    one = state.open_tasks.get(event.task)
+    for number in () if one is None else one.runs:
+        worker = state.runs[number].worker
+        message = Deliver(number, len(event.payload))
+        state.effects.append(Send(worker.id, message, event.payload))
 
 
 def _busy_workers(state: CoreState) -> list[Worker]:

@@ -391,15 +391,22 @@ class TaskQueue:
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
         span = queue[0] if type(queue[0]) is Span else first_of(queue)
-        first, room = span.open_task, 1
+        first, room, brief = span.open_task, 1, 0
         if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
             room = self._sensible_calls(first.pace.seconds)
-            room = room if share is None else min(room, share - worker.taken)
+            if share is None:
+                brief = self._brief_calls(first.pace.seconds)
+            else:
+                room = min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
         size = 0
         while True:
             calls = span.stop - span.start
+            if room < calls <= brief:  # whole or not at all: each part would carry all arguments
+                if spans and calls > 2 * room:
+                    break
+                room = calls
             if calls > room:
                 queue[0] = replace(span, start=span.start + room)
                 span, calls = replace(span, stop=span.start + room), room
@@ -432,13 +439,17 @@ class TaskQueue:
         """Return how many calls make a batch: those of `BATCH_SECONDS`, but fewer to leave work for
         every slot, and enough to pay for the message. One call while no duration is known.
         """
-        message = self.provisioner.policy.message_seconds
-        most, least = BATCH_SECONDS + 2 * message, LEAST_SECONDS + message
+        most = BATCH_SECONDS + 2 * self.provisioner.policy.message_seconds
         if seconds is None or seconds > most:
             return 1
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
-        return max(1, min(max(share, int(least / seconds)), int(most / seconds)))
+        return max(1, min(max(share, self._brief_calls(seconds)), int(most / seconds)))
+
+    def _brief_calls(self, seconds: float | None) -> int:
+        """Return how many calls that take this long are the fewest that pay for a message."""
+        least = LEAST_SECONDS + self.provisioner.policy.message_seconds
+        return 0 if seconds is None else int(least / max(seconds, 1e-9))
 
     def may_go_ahead(self, span: Span) -> bool:
         """Return whether calls are quick enough to be assigned before there is room."""

@@ -28,7 +28,7 @@ from gridengine.dispatcher.core.events import Event, Warn
 from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied, Task
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied, Task, Told
 from gridengine.display import plural
 from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
 
@@ -259,6 +259,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     ClientRecall: clients.recall_requested,
     Want: dependencies.wanted,
     Supplied: dependencies.supplied,
+    Told: clients.told,
     ClientForget: dependencies.forgotten,
     events.ResultAsked: dependencies.asked,
     events.Restored: _restored,

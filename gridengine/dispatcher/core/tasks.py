@@ -147,7 +147,14 @@ class Supplied(Struct, frozen=True):
     data: ResultData
 
 
-Request: TypeAlias = Submitted | Supplied | ClientCancel | ClientRecall | ClientForget | Want
+class Told(Struct, frozen=True):
+    """The client tells the call in progress of a task something, see `Deliver`."""
+
+    task: int
+    payload: Payload
+
+
+Request: TypeAlias = Submitted | Supplied | Told | ClientCancel | ClientRecall | ClientForget | Want
 """A request of a client. In the dispatcher's own process it is the event; to another process it
 travels as a message, beside its payload.
 """

@@ -206,6 +206,9 @@ class ServedClient:
     def abandoned(self) -> None:
         """Do nothing: the client knows by itself when its calls end."""
 
+    def restarted(self) -> None:
+        """Do nothing: the client notices by itself."""
+
     def noted(self, event: TaskMessage) -> None:
         """Pass on a pushed value, or log records of calls."""
         self.send(TaskPushed(self.runner, event.task, len(event.payload), event.log), event.payload)

@@ -25,6 +25,7 @@ from gridengine.dispatcher.core.tasks import (
     ResultData,
     Submitted,
     Supplied,
+    Told,
 )
 from gridengine.dispatcher.serving.client_process import (
     ClientsOutput,
@@ -51,6 +52,7 @@ from gridengine.wire.messages import (
     Submit,
     Supply,
     TaskItem,
+    Tell,
     Want,
     WantAnswer,
 )
@@ -314,6 +316,10 @@ class Clients:
         )
         yield Supplied(message.reference, data)
 
+    def _tell(self, client: ServedClient, message: Tell, buffers: Payload) -> Iterator[Event]:
+        if client.owns(message.task):
+            yield Told(message.task, buffers)
+
     def _answer_check(
         self, client: ServedClient, message: CheckDemand, buffers: Payload
     ) -> Iterable[Event]:
@@ -347,6 +353,7 @@ REQUESTS: dict[type, Callable[..., Iterable[Event]]] = {
     ClientForget: Clients._forget,
     Want: Clients._want,
     Supply: Clients._supply,
+    Tell: Clients._tell,
     CheckDemand: Clients._answer_check,
     NestedEnded: Clients._ended,
 }

@@ -63,6 +63,7 @@ from gridengine.wire.messages.client import (
     TaskBegan as TaskBegan,
     TaskItem as TaskItem,
     TaskPushed as TaskPushed,
+    Tell as Tell,
     ToClient as ToClient,
     Waits as Waits,
     Want as Want,
@@ -77,6 +78,7 @@ from gridengine.wire.messages.worker import (
     CRASH as CRASH,
     Crashed as Crashed,
     Define as Define,
+    Deliver as Deliver,
     Fetch as Fetch,
     Fetched as Fetched,
     Forget as Forget,
@@ -138,6 +140,7 @@ Message: TypeAlias = (
     | Assign
     | Cancel
     | Recall
+    | Deliver
     | Stop
     | Beat
     | Measured

@@ -200,6 +200,15 @@ class Supply(OfRunner, frozen=True, tag="ChildSupply"):
     buffers: Count = 0
 
 
+class Tell(OfRunner, frozen=True):
+    """Pass a value on to the call in progress of a task, see `Deliver`. To a task that does not
+    run nothing is passed on: its outcome says so.
+    """
+
+    task: int
+    buffers: Count = 1
+
+
 class CheckDemand(OfRunner, frozen=True, tag="ChildCheck"):
     """Ask whether a worker can hold a demand. Answered by `Checked`, with the same `number`, when
     all earlier requests are decided.
@@ -241,6 +250,7 @@ FromClient: TypeAlias = (
     | ClientForget
     | Want
     | Supply
+    | Tell
     | CheckDemand
     | Waits
     | Resumes

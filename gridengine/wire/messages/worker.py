@@ -451,6 +451,15 @@ class LeaveBy(MessageBase, frozen=True):
     seconds: Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)] | None = None
 
 
+class Deliver(MessageBase, frozen=True):
+    """A value for the call in progress of this run, which reads what its client tells it: bytes
+    that only the two understand.
+    """
+
+    run: int
+    buffers: Count = 1
+
+
 class Stop(MessageBase, frozen=True):
     """Leave: nothing more will come. Running calls are ended."""
 

@@ -133,3 +133,30 @@ def _after(path: Path, number: int) -> int:
 
 def _logged(calls: Path) -> list[int]:
     return [int(one) for one in calls.read_text().split()] if calls.exists() else []
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def increment(self) -> int:
+        self.value += 1
+        return self.value
+
+    def after(self, path: Path) -> int:
+        return _when_there(path)
+
+
+def test_an_actor_is_lost_since_what_it_was_told_may_be(
+    killed: Killed, client: gridengine.Client, tmp_path: Path
+) -> None:
+    with client.actor(Counter) as counter:
+        assert counter.increment().result() == 1
+        running = counter.after(tmp_path / "go")
+        killed.kill()
+        killed.start()
+        for future in (running, counter.increment()):
+            with pytest.raises(gridengine.ActorLost, match="the dispatcher was started again"):
+                future.result()
+    with client.actor(Counter) as counter:
+        assert counter.increment().result() == 1

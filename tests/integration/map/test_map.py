@@ -238,6 +238,21 @@ def test_after_any_end_of_the_script_no_process_and_no_file_is_left(
 
 
 @pytest.mark.promise
+def test_a_script_that_ctrl_c_has_ended_dies_of_it_whatever_is_imported_at_its_exit(
+    script: MakeScript,
+) -> None:
+    one = script(
+        """
+        import atexit, collections, os, signal
+        gridengine.map(abs, range(10), scheduler=gridengine.ProcessScheduler(2))
+        atexit.register(collections.namedtuple, "Pair", "left right")  # compiles a text
+        os.kill(os.getpid(), signal.SIGINT)
+        """
+    )
+    assert one.run().returncode == -signal.SIGINT
+
+
+@pytest.mark.promise
 def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
     script: MakeScript, tmp_path: Path
 ) -> None:

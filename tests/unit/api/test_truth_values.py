@@ -79,6 +79,10 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
         lambda **options: gridengine.run_program(["ls"], scheduler=FakeScheduler(), **options),
         ["text", "check", "forward_logging"],
     ),
+    "Actor.shutdown": (
+        lambda **options: gridengine.InlineScheduler().actor(dict).shutdown(**options),
+        ["wait", "cancel_futures"],
+    ),
     "Job": (job, ["daemon", "mutable", "forward_logging"]),
     "Client.disconnect": (lambda **options: client().disconnect(**options), ["detach"]),
     "WTime": (gridengine.WTime, ["countdown"]),

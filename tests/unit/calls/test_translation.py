@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from gridengine.calls.translation import finished_calls, function_item, shared_item, task_item
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.calls.translation import (
+    RequestEncoder,
+    finished_calls,
+    function_item,
+    shared_item,
+    task_item,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, Told
 from gridengine.dispatcher.serving.client_process import FailureNumbers
 from gridengine.errors import WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import CallerState, FinishedItem, TaskItem
+from gridengine.wire.messages import CallerState, FinishedItem, TaskItem, Tell
 
 
 def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
@@ -56,3 +62,8 @@ def test_those_that_fail_for_the_same_have_one_number_and_an_empty_exception_has
     assert [numbers.number_of(one) for one in ended] == [5, 5]
     assert numbers.number_of(CallsFinished(3, 0, 1, [b"pickled"], raised=True)) == 6
     assert numbers.number_of(CallsFinished(4, 0, 1, [], raised=True)) == 7
+
+
+def test_a_call_is_told_by_a_message_with_its_payload() -> None:
+    encoder = RequestEncoder(3, lambda number, run: number)
+    assert encoder.encode(Told(7, [b"a", b"b"])) == [(Tell(3, 7, 2), [b"a", b"b"])]

@@ -8,8 +8,10 @@ from gridengine.client import map_run
 from gridengine.client.map_run import (
     GROWTH,
     LARGE_BLOCK,
+    MODEST_BLOCK,
     SHARES,
     SMALL_BLOCK,
+    SMALL_SHARES,
     TINY_BLOCK,
     Results,
     next_size,
@@ -83,11 +85,21 @@ def test_a_tiny_block_grows_whatever_the_slots() -> None:
     assert next_size(10, TINY_BLOCK - 1, 10, slots=100) == 10 * GROWTH
 
 
-@pytest.mark.parametrize(("total", "size"), [(None, 80), (1000, 50), (1, 1)])
+@pytest.mark.parametrize(
+    ("total", "size"),
+    [
+        (None, 80),
+        (1, 1),
+        (12 * SHARES, 12),
+        (400, 10 * MODEST_BLOCK // TINY_BLOCK),
+        (50 * SMALL_SHARES, 50),
+        (90 * SMALL_SHARES, 80),
+    ],
+)
 def test_a_small_block_grows_as_far_as_leaves_some_for_every_slot(
     total: int | None, size: int
 ) -> None:
-    assert next_size(10, TINY_BLOCK, total, slots=20 // SHARES) == size
+    assert next_size(10, TINY_BLOCK, total, slots=1) == size
 
 
 def test_a_large_block_shrinks_to_one_call_at_least() -> None:

@@ -12,12 +12,15 @@ class Listening:
     def __init__(self, *, daemon: bool = True) -> None:
         self.daemon = daemon
         self.events: list[CallsFinished] = []
+        self.restarts = 0
 
     def settled(self, event: CallsFinished) -> None:
         self.events.append(event)
 
     def began(self, event: TaskBegan) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
+    def restarted(self) -> None:
+        self.restarts += 1
 
 
 def test_what_is_left_is_failed_once() -> None:
@@ -58,3 +61,12 @@ def test_only_tasks_that_are_not_daemon_are_waited_for_unless_all_is_cleared() -
     tasks.add([Task(3, [], 1)], job)
     tasks.clear()
     tasks.wait_for_jobs(lambda: False)
+
+
+def test_each_listener_is_told_once_that_the_dispatcher_is_a_new_process() -> None:
+    tasks, listener, ended = UnsettledTasks(), Listening(), Listening()
+    tasks.add([Task(1, [], 1), Task(2, [], 1)], listener)
+    tasks.add([Task(3, [], 1)], ended)
+    tasks.settle(CallsFinished(3, 0, 1, [], last=True))
+    tasks.restarted()
+    assert (listener.restarts, ended.restarts) == (1, 0)

@@ -61,7 +61,7 @@ def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> Non
 @pytest.mark.parametrize("kind", [GridEngineScheduler, ProcessScheduler, SlurmScheduler])
 def test_a_scheduler_shows_what_is_for_users_alone(kind: type[Scheduler]) -> None:
     methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
-    assert methods <= {"close", "dry_run", "launcher", "script", "status"}
+    assert methods <= {"actor", "close", "dry_run", "launcher", "script", "status"}
 
 
 def test_jobs_are_called_as_the_scheduler_says_or_in_native_words() -> None:

@@ -55,6 +55,9 @@ class Wire:
         self.data += sent
         return len(sent)
 
+    def send(self, piece: memoryview, flags: int) -> int:
+        return self.sendmsg([piece], (), flags)
+
     def close(self) -> None:
         self.closed = True
 

@@ -14,7 +14,8 @@ from typing import NoReturn
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.wire import exchange
+from gridengine.wire import envelope_file, exchange
+from gridengine.wire.envelope_file import decode_file, encode_file
 from gridengine.wire.exchange import (
     ALIVE,
     ALIVE_SECONDS,
@@ -25,8 +26,6 @@ from gridengine.wire.exchange import (
     Gone,
     Inbox,
     Outbox,
-    decode_file,
-    encode_file,
     is_attended,
     make_folder,
 )
@@ -268,7 +267,7 @@ def test_a_file_that_is_not_ours_or_not_whole_is_told_and_dropped(
 def test_sizes_that_do_not_agree_are_no_envelope() -> None:
     [magic, _, *body] = encode_file("place", [[b"frame"]], KEY)
     cut = bytes(body[0])[:2]
-    data = b"".join([magic, exchange._hash("place", [cut], KEY), cut])
+    data = b"".join([magic, envelope_file._hash("place", [cut], KEY), cut])
     with pytest.raises(ProtocolError):
         decode_file("place", data, KEY)
 

@@ -17,6 +17,7 @@ from gridengine.resources.base import ZERO
 from gridengine.worker import call_context
 from gridengine.worker.call_context import (
     GVAR,
+    CallingProcess,
     CallStates,
     CurrentJob,
     ProcessSpent,
@@ -129,7 +130,9 @@ def test_trio_is_told_from_asyncio_and_from_none() -> None:
 @pytest.fixture
 def words() -> Iterator[memoryview]:
     words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
-    call_context.prepare(7, words, lambda message, buffers: None, CallStates(lambda *saved: None))
+    states = CallStates(lambda *saved: None)
+    ways = (lambda *allocated: None), states, (lambda: ()), (lambda payload: None)
+    call_context.prepare(CallingProcess(7, os.getpid(), words, *ways))
     yield words
     call_context._here().process = None
 

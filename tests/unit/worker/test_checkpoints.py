@@ -22,7 +22,7 @@ from tests.support.runner_driver import RunnerDriver
 @pytest.fixture
 def driver() -> Any:
     made = RunnerDriver()
-    call_context.prepare(7, made.words, made.runner.reallocate, made.runner.states)
+    call_context.prepare(made.runner.as_calling_process(7))
     yield made
     call_context._here().process = None
 

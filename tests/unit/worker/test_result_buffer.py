@@ -88,3 +88,11 @@ def test_what_a_run_has_left_is_sent_with_what_follows() -> None:
     buffer.flush()
     assert len(channel.sent) == 1
     assert spans(channel) == [(1, 0, 1), (2, 0, 1), (3, 0, 1)]
+
+
+def test_the_backstop_calls_who_wants_to_look_during_a_batch() -> None:
+    looked = threading.Event()
+    buffer = ResultBuffer(ScriptedChannel(), looked.set)  # type: ignore[arg-type]
+    buffer.begin_batch()
+    assert looked.wait(30)
+    buffer.end_batch()

@@ -138,23 +138,63 @@ def test_only_the_calls_of_the_assignment_are_made(driver: RunnerDriver) -> None
     assert driver.values() == [4, 5]
 
 
-@pytest.mark.parametrize("last", [0, 20, 98])
-def test_no_call_begins_when_the_rest_of_its_run_was_taken_back(
-    last: int, driver: RunnerDriver
-) -> None:
+def take_back(driver: RunnerDriver, after: int, *, looks: bool, **options: Any) -> list[int]:
+    """Have all calls after this one be taken back while it is in progress, out of 100. Return where
+    the agent finds that the run ends at the latest, and the calls that are made.
+    """
     made: list[int] = []
+    end: list[int] = []
 
     def call(index: int) -> None:
         made.append(index)
-        if index == last:
-            RunnerStatus(driver.words).cut(1, last + 1)
+        if index == after:
+            if looks:
+                driver.runner._strides.look()
+            end.append(RunnerStatus(driver.words).cut(1, after + 1))
 
     driver.runner.functions._loaded[driver.define(len)] = call, ()
-    driver.assign(len, list(range(100)))
+    driver.assign(len, list(range(100)), **options)
     driver.play()
-    assert made == list(range(last + 1))
-    assert spans(driver)[-1][2] == last + 1
-    assert driver.channel.sent[-1] == (Shortened(1, last + 1), [])
+    assert made == list(range(len(made)))
+    assert spans(driver)[-1][2] == len(made)
+    assert driver.channel.sent[-1] == (Shortened(1, len(made)), [])
+    return [*end, len(made)]
+
+
+@pytest.mark.usefixtures("no_time_passes")
+@pytest.mark.parametrize(("after", "end"), [(0, 1), (20, 31), (62, 63)])
+def test_no_call_begins_after_a_stride_when_the_rest_of_its_run_was_taken_back(
+    after: int, end: int, driver: RunnerDriver
+) -> None:
+    assert take_back(driver, after, looks=False) == [end, end]
+
+
+@pytest.mark.usefixtures("no_time_passes")
+@pytest.mark.parametrize("after", [0, 20, 62, 98])
+def test_once_the_backstop_has_looked_all_behind_the_call_in_progress_can_be_taken_back(
+    after: int, driver: RunnerDriver
+) -> None:
+    assert take_back(driver, after, looks=True) == [after + 1, after + 1]
+
+
+@pytest.mark.usefixtures("no_time_passes")
+def test_looks_of_the_backstop_lose_no_call(driver: RunnerDriver) -> None:
+    def look(index: int) -> int:
+        driver.runner._strides.look()
+        return index
+
+    driver.runner.functions._loaded[driver.define(len)] = look, ()
+    driver.assign(len, list(range(100)), [0], [1, 2])
+    driver.play()
+    assert driver.values() == [*range(100), 0, 1, 2]
+
+
+@pytest.mark.parametrize("options", [{"once": True}, {"timeout": 60.0}])
+@pytest.mark.parametrize("after", [0, 20, 98])
+def test_no_call_with_a_time_limit_or_that_runs_once_begins_when_it_was_taken_back(
+    after: int, options: dict[str, Any], driver: RunnerDriver
+) -> None:
+    assert take_back(driver, after, looks=False, **options) == [after + 1, after + 1]
 
 
 def test_the_words_name_the_call_in_progress_and_none_after_it(driver: RunnerDriver) -> None:

@@ -26,6 +26,7 @@ from gridengine.wire.messages import (
     Cancel,
     Crashed,
     Define,
+    Deliver,
     Fetch,
     Fetched,
     Forget,
@@ -38,6 +39,7 @@ from gridengine.wire.messages import (
     Shortened,
     Started,
     Stop,
+    Waits,
     input_name,
 )
 from gridengine.worker.output import Relay
@@ -288,3 +290,22 @@ def test_where_there_is_no_room_the_call_has_an_error(
     error = pickling.load_exception(payload)
     assert isinstance(error, CallError)
     assert "No space left on device" in error.message
+
+
+def test_what_a_client_tells_a_run_goes_to_its_runner_alone() -> None:
+    slot = Slot()
+    slot.runner.channel.send = Mock(return_value=True)  # type: ignore[method-assign]
+    slot.agent.handle(Deliver(9, 1), [b"for a run that has ended"])
+    slot.agent.handle(Deliver(1, 2), [b"head", b"rest"])
+    slot.runner.channel.send.assert_called_once_with(Deliver(1, 2), [b"head", b"rest"])
+
+
+def test_a_runner_may_give_back_the_slot_of_its_run_without_having_made_calls() -> None:
+    slot = Slot()
+    slot.receive(Waits(slot.runner.id, 1))
+    slot.receive(Waits(slot.runner.id, 1))
+    assert [one for one in slot.sent if isinstance(one, Waits)] == [Waits(slot.runner.id, 1)]
+    assert slot.runner.waits_in == 1
+    slot.runner.kill = Mock()  # type: ignore[method-assign]
+    slot.receive(Waits(slot.runner.id + 1, 1))
+    slot.runner.kill.assert_called_once_with()

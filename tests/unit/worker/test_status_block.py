@@ -15,6 +15,7 @@ from gridengine.worker.status_block import (
     RUN,
     STOP_BY,
     STOP_NOW,
+    UNTIL,
     WORDS_SIZE,
     RunnerStatus,
     map_words,
@@ -61,6 +62,14 @@ def test_nothing_is_barred_at_first_nor_after_it_was_lifted(status: RunnerStatus
     status.unbar()
     assert barred(status) == (0, 0)
     assert status.last_barred == 0
+
+
+def test_where_a_run_ends_that_is_cut_is_no_sooner_than_its_runner_looks(
+    status: RunnerStatus,
+) -> None:
+    assert status.cut(4, 10) == 10
+    status.words[UNTIL] = 12
+    assert status.cut(4, 11) == 12
 
 
 def test_a_run_is_cut_once(status: RunnerStatus) -> None:

@@ -92,6 +92,26 @@ def test_a_batch_leaves_work_for_every_slot(seconds: float, sizes: list[int]) ->
     assert [one.stop - one.start for one in play.assigned()][:2] == sizes
 
 
+@pytest.mark.parametrize(
+    ("tasks", "share", "batches"),
+    [
+        pytest.param([4, 4, 4], None, [[4, 4], [4]], id="the nearest number of whole tasks"),
+        pytest.param([5, 5, 5], None, [[5], [5], [5]], id="at least one"),
+        pytest.param([8, 8], None, [[6], [2, 4], [4]], id="unless it is worth a message"),
+        pytest.param([4, 4, 4], 6, [[4, 2], [2, 3]], id="unless it is beyond its share"),
+    ],
+)
+def test_a_task_of_quick_calls_goes_whole_to_one_worker(
+    tasks: list[int], share: int | None, batches: list[list[int]]
+) -> None:
+    play = Play(jobs_per_worker=share)
+    play.learn(model.LEAST_SECONDS / 6)
+    play.hello(b"v", pid=8)
+    play.submit(*tasks)
+    sizes = [[one.stop - one.start for one in sent.assignments] for sent in play.sent(Assign)]
+    assert sizes[: len(batches)] == batches
+
+
 def test_where_messages_take_long_a_batch_has_as_much_work_as_its_message() -> None:
     play = Play(message_seconds=0.1)
     play.learn(seconds=0.05)

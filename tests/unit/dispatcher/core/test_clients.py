@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Launch, Launched, Send
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, Told
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
@@ -19,6 +19,7 @@ from gridengine.wire.messages import (
     Assignment,
     Cancel,
     ClientCancel,
+    Deliver,
     Goodbye,
     Recall,
     Returned,
@@ -317,3 +318,19 @@ def test_of_many_priorities_cancelled_calls_are_found() -> None:
     assert len(play.seen(CallsFinished)) == 98
     play.end_first()
     assert [one.task for one in play.assigned()] == [tasks[-1].id]
+
+
+# ------------------------------------------------------------------ calls in progress are told
+
+
+def test_a_call_in_progress_is_told_what_its_client_says_and_no_other_is() -> None:
+    play = Play()
+    [one] = play.submit(1, watched=True)
+    assert play.play(Told(one.id, [b"early"])) == []
+    play.hello()
+    [run] = play.assigned()
+    play.play(Told(one.id, [b"head", b"rest"]))
+    [sent] = play.seen(Send)
+    assert (sent.message, sent.buffers) == (Deliver(run.run, 2), [b"head", b"rest"])
+    play.done(run)
+    assert play.play(Told(one.id, [b"late"])) == []

@@ -21,6 +21,7 @@ from gridengine.dispatcher.core.tasks import (
     Supplied,
     Task,
     TaskMessage,
+    Told,
 )
 from gridengine.dispatcher.io_loop import PayloadsAtWorkers
 from gridengine.dispatcher.serving.client_process import ENDED
@@ -52,6 +53,7 @@ from gridengine.wire.messages import (
     TaskBegan,
     TaskItem,
     TaskPushed,
+    Tell,
     Want,
     WantAnswer,
 )
@@ -352,3 +354,11 @@ def test_what_an_ended_process_alone_could_refer_to_is_released(process: Process
     process.clients.flush()
     assert process.sent == []
     assert process.submit(process.task(2)) == []
+
+
+def test_a_client_tells_its_own_calls_alone(process: Process) -> None:
+    mine = process.first + 1
+    [event] = process.say(Tell(RUNNER, mine, 2), b"head", b"rest")
+    assert isinstance(event, Told)
+    assert (event.task, [*map(bytes, event.payload)]) == (mine, [b"head", b"rest"])
+    assert process.say(Tell(RUNNER, 7), b"head") == []

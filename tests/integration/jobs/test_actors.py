@@ -1,0 +1,356 @@
+"""Objects that live in a worker: on workers of this machine, and on those that connect over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, as_completed
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine import ActorLost, Cancelled
+from tests.support.script_driver import MakeScript
+from tests.support.tcp_scheduler import TcpScheduler
+from tests.support.waiting import wait_until
+
+np = pytest.importorskip("numpy")
+
+
+class Counter:
+    def __init__(self, value: int = 0, folder: Path | None = None) -> None:
+        if value < 0:
+            raise ValueError("below zero")
+        self.value = value
+        self.folder = folder
+
+    def increment(self, by: int = 1) -> int:
+        self.value += by
+        return self.value
+
+    def fail(self) -> None:
+        self.value += 100
+        raise LookupError("not here")
+
+    def where(self) -> tuple[int, int]:
+        return os.getpid(), os.getppid()
+
+    def exit(self) -> None:
+        os._exit(3)
+
+    def unpicklable(self) -> Any:
+        return threading.Lock()
+
+    def total(self, array: Any) -> Any:
+        return array * 2
+
+    async def later(self, by: int) -> int:
+        await asyncio.sleep(0)
+        return self.increment(by)
+
+    def wait_for(self, name: str) -> str:
+        assert self.folder is not None
+        (self.folder / f"{name}.begun").touch()
+        wait_until(lambda: (self.folder / name).exists())  # type: ignore[operator]
+        return name
+
+    def sleep(self) -> None:
+        threading.Event().wait(600)
+
+    def fork(self) -> int:
+        return os.fork()
+
+    def square_elsewhere(self, x: int) -> Any:
+        with gridengine.Executor() as executor:
+            return executor.submit(pow, x, 2).result()
+
+    def __del__(self) -> None:
+        if self.folder is not None:
+            (self.folder / "deleted").touch()
+
+
+@pytest.fixture(
+    scope="module", params=[gridengine.ProcessScheduler, TcpScheduler], ids=["local", "tcp"]
+)
+def place(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with request.param(2) as made:
+        yield made
+
+
+def test_its_methods_are_called_in_their_order_in_one_process(place: Any) -> None:
+    with place.actor(Counter, value=5) as counter:
+        futures = [counter.increment(2) for _ in range(1000)]
+        assert [future.result() for future in futures] == list(range(7, 2007, 2))
+        assert counter.where().result() == counter.where().result()
+        assert counter.where().result()[0] != os.getpid()
+        assert counter.later(by=1).result() == 2006
+        assert {one.result() for one in as_completed([counter.increment()])} == {2007}
+
+
+def test_an_exception_of_a_method_is_its_future_s_and_the_object_lives_on(place: Any) -> None:
+    with place.actor(Counter) as counter:
+        with pytest.raises(LookupError, match="not here") as caught:
+            counter.fail().result()
+        assert "the call of Counter-" in caught.value.__notes__[0]
+        assert "in fail" in str(caught.value.__cause__)
+        with pytest.raises(gridengine.PicklingError, match="the result of unpicklable"):
+            counter.unpicklable().result()
+        with pytest.raises(gridengine.PicklingError, match=r"Counter-\d+\.increment"):
+            counter.increment(threading.Lock()).result()
+        with pytest.raises(TypeError, match="positional argument"):
+            counter.increment(1, 2, 3).result()
+        assert counter.increment().result() == 101
+
+
+def test_large_arrays_go_there_and_back(place: Any) -> None:
+    array = np.arange(1_000_000.0)
+    with place.actor(Counter) as counter:
+        future = counter.total(array)
+        array[:] = 0  # arguments are taken as they are when the call is made
+        assert future.result()[-1] == 2 * 999_999
+
+
+def test_methods_make_calls_and_their_futures_are_arguments_of_others(place: Any) -> None:
+    with place.actor(Counter) as counter, gridengine.Executor(scheduler=place) as executor:
+        assert counter.square_elsewhere(3).result() == 9
+        assert executor.submit(pow, counter.increment(4), 2).result() == 16
+
+        async def awaited() -> Any:
+            async with place.actor(Counter, 1) as other:
+                return await other.increment()
+
+        assert asyncio.run(awaited()) == 2
+
+
+@pytest.mark.promise
+def test_the_death_of_its_process_fails_all_calls_and_nothing_is_run_again(place: Any) -> None:
+    counter = place.actor(Counter, 5)
+    assert counter.increment().result() == 6
+    dying, after = counter.exit(), counter.increment()
+    for future in (dying, after, counter.increment()):
+        with pytest.raises(ActorLost, match=r"Counter-\d+ is lost: .* exited with status 3") as e:
+            future.result()
+        assert "make the actor anew" in str(e.value)
+        assert isinstance(e.value.__cause__, gridengine.WorkerCrashed)
+    assert "has ended" in repr(counter)
+    counter.shutdown()
+    assert place.actor(Counter, 5).increment().result() == 6
+
+
+def test_the_death_of_its_worker_fails_the_method_in_progress(place: Any, tmp_path: Path) -> None:
+    with type(place)(1) as own:
+        counter = own.actor(Counter, folder=tmp_path)
+        worker = counter.where().result()[1]
+        running, later = counter.wait_for("never"), counter.increment()
+        wait_until((tmp_path / "never.begun").exists)
+        # On this machine this is the fork server; over TCP, it is what the worker notices.
+        os.kill(worker, signal.SIGKILL)
+        for future in (running, later):
+            with pytest.raises(ActorLost, match=r"Counter-\d+ is lost"):
+                future.result()
+        counter.shutdown()
+
+
+def test_a_lost_worker_is_named(tmp_path: Path) -> None:
+    with TcpScheduler(1) as own:
+        counter = own.actor(Counter, folder=tmp_path)
+        running = counter.wait_for("never")
+        wait_until((tmp_path / "never.begun").exists)
+        os.kill(own.status().workers[0].pid, signal.SIGKILL)
+        with pytest.raises(ActorLost, match="the worker that ran") as caught:
+            running.result()
+        assert isinstance(caught.value.__cause__, gridengine.WorkerLost)
+
+
+def test_a_constructor_that_fails_fails_every_call_with_its_error(place: Any) -> None:
+    counter = place.actor(Counter, -1)
+    for future in (counter.increment(), counter.increment()):
+        with pytest.raises(ValueError, match="below zero") as caught:
+            future.result()
+        assert "the making of Counter-" in caught.value.__notes__[0]
+    with pytest.raises(ValueError, match="below zero"):
+        counter.increment().result()
+    counter.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        counter.increment()
+
+
+@pytest.mark.promise
+def test_when_nobody_has_its_handle_it_ends_after_the_calls_that_were_made(
+    place: Any, tmp_path: Path
+) -> None:
+    future = place.actor(Counter, folder=tmp_path).increment()
+    gc.collect()
+    assert future.result() == 1
+    wait_until((tmp_path / "deleted").exists)
+
+
+def test_at_its_shutdown_the_calls_that_were_made_run_first(place: Any, tmp_path: Path) -> None:
+    counter = place.actor(Counter, folder=tmp_path)
+    first = counter.wait_for("go")
+    others = [counter.increment() for _ in range(10)]
+    wait_until((tmp_path / "go.begun").exists)
+    counter.shutdown(wait=False)
+    (tmp_path / "go").touch()
+    assert [first.result(), *(one.result() for one in others)] == ["go", *range(1, 11)]
+    wait_until((tmp_path / "deleted").exists)
+
+
+def test_calls_that_were_not_sent_are_withdrawn_if_asked_for(place: Any, tmp_path: Path) -> None:
+    counter = place.actor(Counter, folder=tmp_path)
+    first = counter.wait_for("go")
+    others = [counter.increment() for _ in range(10)]
+    wait_until((tmp_path / "go.begun").exists)
+    assert not first.cancel()
+    assert others[-1].cancel()
+    counter.shutdown(wait=False, cancel_futures=True)
+    (tmp_path / "go").touch()
+    assert first.result() == "go"
+    assert others[0].result() == 1
+    for one in others[1:]:
+        with pytest.raises(CancelledError):
+            one.result()
+
+
+def test_one_that_is_killed_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
+    counter = place.actor(Counter, folder=tmp_path)
+    running, waiting = counter.wait_for("never"), [counter.increment() for _ in range(5)]
+    wait_until((tmp_path / "never.begun").exists)
+    counter.kill()
+    for future in (running, *waiting):
+        with pytest.raises(Cancelled, match="was ended"):
+            future.result()
+    counter.shutdown()
+
+
+def test_a_process_that_a_method_forks_is_not_the_actor(place: Any) -> None:
+    with place.actor(Counter) as counter:
+        assert counter.fork().result() > 0
+        assert counter.increment().result() == 1
+
+
+def test_one_that_nobody_has_called_does_not_wait_for_a_worker() -> None:
+    with gridengine.ProcessScheduler(1) as own, own.actor(Counter) as first:
+        first.increment().result()
+        own.actor(Counter).shutdown()
+        waiting = own.actor(Counter)
+        with pytest.raises(TimeoutError):
+            waiting.increment().result(timeout=0.1)
+        first.shutdown()
+        assert waiting.increment().result() == 2
+
+
+def test_a_time_limit_ends_it_with_the_error_that_names_it() -> None:
+    with gridengine.ProcessScheduler(1) as own:
+        counter = own.actor(Counter, resources=gridengine.WTime(1))
+        counter.increment().result()
+        with pytest.raises(ActorLost, match="ran over its limit of 1"):
+            counter.sleep().result()
+
+
+def test_a_handle_does_not_travel(place: Any) -> None:
+    with place.actor(Counter) as counter, gridengine.Executor(scheduler=place) as executor:
+        with pytest.raises(gridengine.PicklingError, match="works in the process that made it"):
+            executor.submit(print, counter).result()
+        future = executor.submit(pow, 2, 2)
+        with pytest.raises(gridengine.ConfigurationError, match="future, which methods of actors"):
+            counter.increment(future).result()
+
+
+def test_a_future_is_an_argument_when_the_object_is_made(place: Any) -> None:
+    with (
+        gridengine.Executor(scheduler=place) as executor,
+        place.actor(Counter, executor.submit(pow, 2, 3)) as counter,
+    ):
+        assert counter.increment().result() == 9
+
+
+def test_a_call_makes_one_of_its_own_which_ends_with_the_call(place: Any, tmp_path: Path) -> None:
+    def counted() -> int:
+        counter = gridengine.current_scheduler().actor(Counter, 1, tmp_path)
+        total: int = counter.increment().result()
+        counter.wait_for("never")
+        wait_until((tmp_path / "never.begun").exists)
+        return total
+
+    [total] = gridengine.map(lambda _: counted(), [0], scheduler=place)
+    assert total == 2
+    with place.actor(Counter) as first, place.actor(Counter) as second:  # both places are free
+        assert [first.increment().result(), second.increment().result()] == [1, 1]
+
+
+def doubled(x: int) -> int:
+    return 2 * x
+
+
+class Summer:
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, x: int) -> int:
+        self.total += sum(gridengine.map(doubled, [x, x]))
+        return self.total
+
+
+def test_with_one_place_a_call_and_its_actor_and_what_this_calls_have_it_in_turn(
+    place: Any,
+) -> None:
+    def summed(count: int) -> list[int]:
+        summer = gridengine.current_scheduler().actor(Summer)
+        before = gridengine.map(doubled, [count])
+        return before + [summer.add(1).result() for _ in range(count)]
+
+    with type(place)(1) as own:
+        assert gridengine.map(summed, [2, 3], scheduler=own) == [[4, 4, 8], [6, 4, 8, 12]]
+
+
+SCRIPT = """
+class Log:
+    def __init__(self, path):
+        self.path = path
+
+    def write(self, text):
+        with open(self.path, "a") as file:
+            print(text, file=file)
+        print("said", text)
+
+if __name__ == "__main__":
+    scheduler = gridengine.ProcessScheduler(1)
+    log = scheduler.actor(Log, "output")
+    for number in range(100):
+        log.write(number)
+    {ends}
+"""
+
+
+@pytest.mark.parametrize("ends", ["pass", 'raise SystemExit("exits")'])
+def test_at_the_end_of_a_script_the_calls_that_were_made_run(
+    script: MakeScript, tmp_path: Path, ends: str
+) -> None:
+    ended = script(SCRIPT.format(ends=ends)).run()
+    assert ended.stderr.strip() in ("", "exits")
+    assert (tmp_path / "output").read_text().split() == [str(number) for number in range(100)]
+    assert ended.stdout.count("said") == 100
+
+
+def test_when_its_client_is_killed_it_ends(script: MakeScript) -> None:
+    made = script("""
+        import os, signal
+
+        class Sleeper:
+            def where(self):
+                return os.getpid()
+
+        if __name__ == "__main__":
+            sleeper = gridengine.ProcessScheduler(1).actor(Sleeper)
+            sleeper.where().result()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert made.run().returncode == -signal.SIGKILL
+    wait_until(lambda: not made.processes())
