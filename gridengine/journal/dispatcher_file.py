@@ -216,7 +216,7 @@ class DispatcherFile:
     @property
     def deadline(self) -> float:
         """The monotonic time at which `write_due` must be called."""
-        return next((one.due for one in self._deferred.values()), math.inf)
+        return next(iter(self._deferred.values())).due if self._deferred else math.inf
 
     def write_due(self, now: float) -> None:
         """Write the deferred writes that can wait no longer."""

@@ -52,7 +52,8 @@ class JournalWriter:
         self._what = what
         self._delay_seconds = delay_seconds
         self._connection: sqlite3.Connection | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: list[Change] = []
         self._asked = self._committed = 0
         """How many changes were requested, and how many of them are durable or given up."""
@@ -71,7 +72,7 @@ class JournalWriter:
         Raises:
             ValueError: the writer is closed.
         """
-        with self._changed:
+        with self._lock:
             if self._closing:
                 raise ValueError(f"the writer of {self._what} is closed")
             self._asked += 1

@@ -7,11 +7,14 @@ Read `messages` first, then `framing`, which turns messages into frames and back
     frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
                                 numbered envelopes -> exchange -> files      where no node connects
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
-    large buffers beside a session -> block_socket -> Unix socket            clients on this machine
+    numbered envelopes -> local_connection -> packet_socket -> Unix socket   clients on this machine
+    large buffers beside them -> block_socket -> Unix socket
 
 There is one state machine: `session.Session`, one at each end. It numbers every message, keeps each
 until the other end acknowledges it, drops duplicates, and asks for missing numbers. ZeroMQ
 reconnects by itself but loses the messages that were under way; files may be lost or read twice.
+Therefore an envelope may travel any way: a session with a client of this machine goes over to a
+local connection, and back to TCP when that has ended.
 
 Keep in step:
 
@@ -19,8 +22,8 @@ Keep in step:
   change. Then run `tools/protocol_vectors.py`.
 - `Server.hold_acknowledgements` and the journal: with a journal, a message is acknowledged only
   when its effects are durable.
-- A client connects to `block_socket` before each greeting, because the server accepts when it is
-  greeted. A buffer is sent before its message, so the receiver never waits for it.
+- A client connects to `local_connection` before each greeting, because the server accepts when it
+  is greeted. A buffer is sent before its message, so the receiver never waits for it.
 - `PolledSocket.pending` is asked before every wait, because ZeroMQ's descriptor signals an edge,
   not a level.
 

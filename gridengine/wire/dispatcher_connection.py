@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import select
 import socket
+from collections import deque
 from collections.abc import Sequence
 
 import zmq
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.block_socket import connect
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
+from gridengine.wire.local_connection import IDENTITY_BYTES, connect
 from gridengine.wire.session import Frames
 from gridengine.wire.session_client import LOOK_SECONDS, SessionClient
 from gridengine.wire.sockets import PolledSocket, buffers_of
@@ -54,9 +56,16 @@ class DispatcherConnection(SessionClient):
         self._polled = self._dealer(connection)
         self.fd = self._polled.fd
         self._server_key = connection.server_key
-        self._identity = worker_id or secrets.token_bytes(16)
-        self._has_blocks = connection.role == "client"
-        self._connect_blocks()
+        self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
+        self._watched: select.epoll | None = None
+        """Polls for the sockets of a client; None for a worker."""
+        self._came: deque[Frames] = deque()
+        """Envelopes that were read from the local connection together."""
+        if connection.role == "client":
+            self._watched = select.epoll()
+            self._watched.register(self.fd, select.EPOLLIN)
+            self.fd = self._watched.fileno()
+        self._connect_locally()
         self.socket.setsockopt(zmq.IDENTITY, self._identity)
         self.socket.connect(self._address)
 
@@ -67,11 +76,11 @@ class DispatcherConnection(SessionClient):
         polled.socket.curve_publickey, polled.socket.curve_secretkey = keys
         return polled
 
-    def _connect_blocks(self) -> None:
-        if self._blocks is not None:
-            self._blocks.close()
-        if self._has_blocks:
-            self._blocks = connect(self._server_key, self._identity)
+    def _connect_locally(self) -> None:
+        if self._watched is not None:
+            if self._local is not None:
+                self._local.close()
+            self._local = connect(self._server_key, self._identity, self._watched)
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -80,16 +89,27 @@ class DispatcherConnection(SessionClient):
 
     @property
     def pending(self) -> bool:
-        return self._polled.pending
+        return not self._polled.is_quiet and self._polled.pending
 
     def _next(self) -> Frames:
-        return buffers_of(self._polled.receive())
+        local = self._local
+        if not self._came and local is not None and not local.has_ended():
+            self._came += local.receive()
+            if local.has_ended():
+                self.acknowledge()  # the dispatcher sees by that what it must send again, by TCP
+        return self._came.popleft() if self._came else buffers_of(self._polled.receive())
 
     def _send_frames(self, frames: Frames) -> None:
-        self._polled.send(frames)
+        if self._local is not None and self._local.is_open:
+            self._local.send(frames)
+        else:
+            self._polled.send(frames)
 
     def _wait(self, seconds: float) -> None:
-        self.socket.poll(math.ceil(1000 * seconds))
+        timeout = 0.0 if self.pending else seconds
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        poller.poll(math.ceil(1000 * timeout))
 
     def _is_away(self) -> bool:
         return bool(why_unreachable(self._address, LOOK_SECONDS))
@@ -101,6 +121,8 @@ class DispatcherConnection(SessionClient):
         when the connection breaks after that, or when a message arrives meanwhile that nobody reads
         (RFC 1122, 4.2.2.13).
         """
+        if self._watched is not None:
+            self._watched.close()
         self.socket.close(linger=0)
         self._context.term()
 
@@ -140,6 +162,8 @@ class DispatcherConnection(SessionClient):
             return
         for address in addresses:
             if not why_unreachable(address, LOOK_SECONDS):
+                if self._local is not None:
+                    self._local.end()
                 self.socket.disconnect(self._address)
                 self._address = address
                 self.socket.connect(address)

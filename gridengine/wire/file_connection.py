@@ -73,7 +73,7 @@ class FileConnection(SessionClient):
     def _send_frames(self, frames: Frames) -> None:
         self._socket.send(DISPATCHER, frames)
 
-    def _connect_blocks(self) -> None:
+    def _connect_locally(self) -> None:
         """Workers have none."""
 
     def _wait(self, seconds: float) -> None:

@@ -92,9 +92,6 @@ class FileServer(SessionServer):
     def _may_only_look(self, raw: Sequence[Buffer]) -> bool:
         return False
 
-    def _accept_blocks(self) -> None:
-        """Workers have none."""
-
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
         assert self._socket is not None
         self._socket.send(peer.hex(), frames)

@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,9 @@ import zmq
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockListener
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.local_connection import LocalClients
 from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
@@ -81,12 +81,12 @@ class Server(SessionServer):
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._authenticator: ThreadAuthenticator | None = None
         self._ports = ports
-        self._listener: BlockListener | None = None
         try:
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
             if greeting is ClientHello:  # after the port: an earlier process had both
-                self._listener = BlockListener(self.keys.public)
+                self._local = LocalClients(self.keys.public, self.fd)
+                self.fd = self._local.fd
         except BaseException:
             self.close()
             raise
@@ -154,7 +154,7 @@ class Server(SessionServer):
 
     @property
     def pending(self) -> bool:
-        return self._polled.pending
+        return not self._polled.is_quiet and self._polled.pending
 
     def _next(self) -> tuple[bytes, Sequence[zmq.Frame]] | None:
         frames = self._polled.receive()
@@ -166,22 +166,28 @@ class Server(SessionServer):
     def _may_only_look(self, raw: Sequence[zmq.Frame]) -> bool:
         return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
 
-    def _accept_blocks(self) -> None:
-        for peer, blocks in self._listener.accept() if self._listener is not None else ():
-            self._close_blocks(peer)
-            self._blocks[peer] = blocks
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[zmq.Frame]]]:
+        if self._local is not None:
+            ready = self._local.poll()
+            for peer, frames in self._local.receive(ready, most):
+                yield peer, frames, ()
+            if self._polled.fd not in ready and not self.pending:
+                return
+        yield from super()._arrived(most)
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
-        self._polled.send([peer, *frames])
+        local = self._local_to(peer)
+        if local is None:
+            self._polled.send([peer, *frames])
+        else:
+            local.send(frames)
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, and give messages that are under way a moment. May be called twice."""
         if self._authenticator is not None and self._authenticator.is_alive():
             self._authenticator.stop()
-        if self._listener is not None:
-            self._listener.close()
-        for peer in list(self._blocks):
-            self._close_blocks(peer)
+        if self._local is not None:
+            self._local.close()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer, size_of
@@ -101,7 +101,10 @@ class Session:
     def number(self, frames: Frames) -> list[Frames]:
         """Number a message, keep it until it is acknowledged, and return the envelopes to send."""
         to_send = []
-        for kind, content in _cut(frames, self._piece):
+        parts: Iterable[tuple[int, Frames]] = ((_NUMBERED, frames),)
+        if sum(map(len, frames)) > self._piece:
+            parts = _cut(frames, self._piece)
+        for kind, content in parts:
             self.sent += 1
             self._unacknowledged.append((self.sent, kind, content))
             to_send.append([self._envelope(kind, self.sent), *content])
@@ -197,12 +200,9 @@ class Session:
 
 
 def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:
-    """Yield a short message whole, a long one frame by frame and piece by piece, each part with the
-    kind of its envelope.
+    """Yield a long message frame by frame and piece by piece, each part with the kind of its
+    envelope.
     """
-    if sum(map(len, frames)) <= piece:
-        yield _NUMBERED, frames
-        return
     for place, frame in enumerate(frames, 1):
         view = memoryview(frame)
         for start in range(0, max(len(view), 1), piece):

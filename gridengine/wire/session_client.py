@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.framing import decode, encode
+from gridengine.wire.local_connection import LocalConnection
 from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import PIECE, Frames, Session
 
@@ -48,8 +48,8 @@ class SessionClient(ABC):
         self.sign_of_life: Callable[[], Message] = Beat
         """Makes the message that is sent every `beat_seconds`."""
         self.received_at = self._clock.monotonic()
-        self._blocks: BlockSocket | None = None
-        """Where large buffers go if the dispatcher is on this machine; clients have one."""
+        self._local: LocalConnection | None = None
+        """A client's connection to a dispatcher on this machine, open or not."""
 
     @property
     @abstractmethod
@@ -77,14 +77,14 @@ class SessionClient(ABC):
         """Release what carries the messages."""
 
     @abstractmethod
-    def _connect_blocks(self) -> None:
-        """Connect for large buffers, if the dispatcher is here. Before each first message, by which
-        the dispatcher notices it.
+    def _connect_locally(self) -> None:
+        """Begin a local connection, if this is a client and its dispatcher is here. Before each
+        first message, by which the dispatcher notices it.
         """
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
-        put = None if self._blocks is None else self._blocks.put
+        put = None if self._local is None else self._local.put
         for frames in self._session.number(encode(message, buffers, put)):
             self._send_frames(frames)
 
@@ -101,7 +101,7 @@ class SessionClient(ABC):
             for answer in answers:
                 self._send_frames(answer)
             if content is not None:
-                take = None if self._blocks is None else self._blocks.take
+                take = None if self._local is None else self._local.take
                 message, buffers = decode(content, take)
                 if not isinstance(message, Beat):
                     messages.append((message, buffers))
@@ -129,7 +129,7 @@ class SessionClient(ABC):
     def begin_again(self) -> None:
         """Begin a new, empty session."""
         self._session = Session(PIECE)
-        self._connect_blocks()
+        self._connect_locally()
 
     def send_again(self) -> None:
         """Send all unacknowledged messages of this session again; the receiver drops duplicates."""
@@ -164,8 +164,8 @@ class SessionClient(ABC):
         try:
             return self._deliver(patience_seconds)
         finally:
-            if self._blocks is not None:
-                self._blocks.close()
+            if self._local is not None:
+                self._local.close()
             self._close()
 
     def _deliver(self, patience: float) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 from gridengine._version import __version__
 from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
+from gridengine.wire.local_connection import LocalClients, LocalConnection
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
 from gridengine.wire.session import PIECE, Frames, Session
 
@@ -62,8 +62,8 @@ class SessionServer(ABC):
         self._receipts: dict[bytes, int] = {}
         self.watchers: set[bytes] = set()
         """The peers that connected with the watchers' key and may only look."""
-        self._blocks: dict[bytes, BlockSocket] = {}
-        """Where large buffers of clients on this machine go, by peer."""
+        self._local: LocalClients | None = None
+        """The clients on this machine; None if the peers are workers."""
 
     @abstractmethod
     def open(self) -> None:
@@ -91,10 +91,6 @@ class SessionServer(ABC):
         """Return whether the sender of these frames has the watchers' key."""
 
     @abstractmethod
-    def _accept_blocks(self) -> None:
-        """Take in the sockets for large buffers of clients, which connect before they greet."""
-
-    @abstractmethod
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
         """Send an envelope. Never waits."""
 
@@ -108,8 +104,8 @@ class SessionServer(ABC):
         """
         session = self._sessions.get(peer)
         if session is not None:
-            blocks = self._blocks.get(peer)
-            put = None if blocks is None else blocks.put
+            local = self._local_to(peer)
+            put = None if local is None else local.put
             for frames in session.number(encode(message, buffers, put)):
                 self._send_frames(peer, frames)
 
@@ -131,7 +127,7 @@ class SessionServer(ABC):
         """Drop a peer's session; if the peer comes back it is refused."""
         self._sessions.pop(peer, None)
         self.watchers.discard(peer)
-        self._close_blocks(peer)
+        self._close_local(peer)
 
     def hold_acknowledgements(self) -> None:
         """From now on acknowledge only the messages whose numbers are passed to `acknowledge`."""
@@ -159,14 +155,11 @@ class SessionServer(ABC):
         `Beat`: it is a sign of life. A peer whose message is too long is forgotten, and a `Goodbye`
         of it is yielded. An incomplete first message that does not go on is forgotten too.
         """
-        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
-        for _ in range(most):
-            came = self._next()
-            if came is None:
-                return
-            sender, raw = came
+        if self._greetings:
+            self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
+        for sender, frames, raw in self._arrived(most) if most else ():
             try:
-                taken = self._decode(sender, raw)
+                taken = self._decode(sender, frames, raw)
             except MessageTooLong as error:
                 taken = self._disconnect(sender, error)
             except ProtocolError as error:
@@ -177,16 +170,29 @@ class SessionServer(ABC):
             if taken is not None:
                 yield sender, *taken
 
-    def _decode(self, peer: bytes, raw: Sequence[Any]) -> tuple[Message, list[Buffer]] | None:
-        session, frames = self._sessions.get(peer), self._buffers_of(raw)
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Any]]]:
+        """Yield at most `most` envelopes that have arrived, each with its sender, its frames, and
+        these as they came.
+        """
+        for _ in range(most):
+            came = self._next()
+            if came is None:
+                return
+            sender, raw = came
+            yield sender, self._buffers_of(raw), raw
+
+    def _decode(
+        self, peer: bytes, frames: Sequence[Buffer], raw: Sequence[Any]
+    ) -> tuple[Message, list[Buffer]] | None:
+        session = self._sessions.get(peer)
         if session is None:
             greeting = self._receive_hello(peer, frames)
             if greeting is not None and self._may_only_look(raw):
                 self.watchers.add(peer)
             return greeting
         content, answers = session.receive(frames)
-        blocks = self._blocks.get(peer)
-        take = None if blocks is None else blocks.take
+        local = None if self._local is None else self._local.get(peer)
+        take = None if local is None else local.take
         message = decode(content, take) if content is not None else (Beat(), [])
         if self._holds and content is not None and session.received > session.told:
             self._receipts[peer] = session.received
@@ -201,7 +207,7 @@ class SessionServer(ABC):
         wait for them.
         """
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
-        self._close_blocks(peer)
+        self._close_local(peer)
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
@@ -226,7 +232,8 @@ class SessionServer(ABC):
             answer = self._refusal(content or ())
         else:
             if isinstance(message, self._greeting):
-                self._accept_blocks()
+                if self._local is not None:
+                    self._local.greeted(peer)
                 self._sessions[peer] = session
                 session.holds = self._holds
                 if self._holds:
@@ -244,9 +251,14 @@ class SessionServer(ABC):
         self._send_frames(peer, Session(PIECE).unnumbered(answer))
         return None
 
-    def _close_blocks(self, peer: bytes) -> None:
-        if (blocks := self._blocks.pop(peer, None)) is not None:
-            blocks.close()
+    def _local_to(self, peer: bytes) -> LocalConnection | None:
+        """Return the local connection of a client; None unless it is open."""
+        local = None if self._local is None else self._local.get(peer)
+        return local if local is not None and local.is_open else None
+
+    def _close_local(self, peer: bytes) -> None:
+        if self._local is not None:
+            self._local.forget(peer)
 
     def _refusal(self, content: Sequence[Buffer]) -> Frames:
         """Return the answer to a first message that is not a greeting."""
@@ -256,8 +268,6 @@ class SessionServer(ABC):
 
     def _drop_greetings(self, before: float) -> None:
         """Forget peers whose first message is incomplete and got no piece since `before`."""
-        if not self._greetings:
-            return
         for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
             del self._greetings[peer]
 

@@ -71,7 +71,7 @@ class PolledSocket:
         for option, value in _OPTIONS:
             socket.setsockopt(option, value)
         self.fd = int(socket.getsockopt(zmq.FD))
-        self._is_quiet = False
+        self.is_quiet = False
         """Whether no message has arrived, as far as is known without asking ZeroMQ, which takes
         microseconds. A message that arrives later makes the descriptor poll, unless ZeroMQ notices
         it during some other operation; therefore each operation clears this flag.
@@ -80,15 +80,15 @@ class PolledSocket:
     @property
     def socket(self) -> zmq.Socket[bytes]:
         """The ZeroMQ socket itself."""
-        self._is_quiet = False
+        self.is_quiet = False
         return self._socket
 
     @property
     def pending(self) -> bool:
         """Whether a message can be received now."""
-        if not self._is_quiet:
-            self._is_quiet = not self._is_readable()
-        return not self._is_quiet
+        if not self.is_quiet:
+            self.is_quiet = not self._is_readable()
+        return not self.is_quiet
 
     def _is_readable(self) -> bool:
         """Ask ZeroMQ whether a message can be received. Catching `zmq.Again` would take longer."""
@@ -96,7 +96,7 @@ class PolledSocket:
 
     def send(self, frames: Sequence[Buffer]) -> None:
         """Send one message without waiting. It is dropped when no peer is connected."""
-        send, self._is_quiet = self._socket.send, False
+        send, self.is_quiet = self._socket.send, False
         with contextlib.suppress(zmq.Again):
             for frame in frames[:-1]:
                 send(frame, _NOW_MORE, copy=False)
@@ -108,8 +108,8 @@ class PolledSocket:
         Each frame says whether another follows. pyzmq's `recv_multipart` asks the socket instead,
         which takes longer than receiving.
         """
-        self._is_quiet = not self._is_readable()
-        if self._is_quiet:
+        self.is_quiet = not self._is_readable()
+        if self.is_quiet:
             return []
         frames = [self._socket.recv(_NOW, copy=False)]
         while frames[-1].more:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import select
 import signal
 import time
 from collections import deque
@@ -54,7 +55,7 @@ class _End:
                 if wanted(message):
                     return message, buffers
             self.client.tick(time.monotonic())
-            self.client.socket.poll(100)
+            select.select([self.client.fd], [], [], 0.0 if self.client.pending else 0.1)
         raise AssertionError("nothing came")
 
     def close(self) -> None:

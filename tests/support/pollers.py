@@ -10,5 +10,6 @@ from gridengine.wire.server import Server
 def poller_of(server: Server) -> zmq.Poller:
     """Return what wakes when there is something to receive; more may be registered."""
     poller = zmq.Poller()
-    poller.register(server._polled.socket, zmq.POLLIN)
+    local = server._local
+    poller.register(server._polled.socket if local is None else local.fd, zmq.POLLIN)
     return poller

@@ -9,6 +9,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,9 +219,12 @@ def portions_of(
     yield some, buffers[start:stop]
 
 
+_ID = attrgetter("id")
+
+
 def task_ids(tasks: Iterable[TaskItem]) -> array[int]:
     """Return the numbers of tasks, sorted."""
-    return array("q", sorted(task.id for task in tasks))
+    return array("q", sorted(map(_ID, tasks)))
 
 
 def read_content(content: bytes) -> tuple[Any, list[Buffer]]:

@@ -140,8 +140,11 @@ class ClientRecord:
         """Return the changes that delete the requests whose calls have ended, and everything that
         only these requests held.
         """
-        gone = [(id,) for id in self._requests.take_gone()]
-        return [(f"DELETE FROM {which} = ?", gone) for which in ROWS_OF_REQUESTS] if gone else []
+        gone = self._requests.take_gone()
+        if not gone:
+            return []
+        rows = [(id,) for id in gone]
+        return [(f"DELETE FROM {which} = ?", rows) for which in ROWS_OF_REQUESTS]
 
     def _note_durable(self, seen: int) -> None:
         self._durable = seen

@@ -20,6 +20,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -60,6 +61,7 @@ Name: TypeAlias = bytes | int
 """The name of a function or a shared object, or the number of a reference."""
 Other: TypeAlias = ClientCancel | ClientRecall | ClientForget | Want
 Request: TypeAlias = Submit | Supply | Other
+_RETRIES, _COUNT = attrgetter("retries"), attrgetter("count")
 _FEW_TASKS, _BLOCK_BITS = 16, 10
 """A request of up to `_FEW_TASKS` tasks is found by the number of each task. A larger one is found
 by the blocks of `2 ** _BLOCK_BITS` numbers that its tasks fall into; few requests share a block.
@@ -285,11 +287,11 @@ class ClientRequests:
         """Add the request of a row, and index it by its tasks."""
         tasks = message.tasks
         uses: set[Name] = {message.digest}
-        once = not all(task.retries for task in tasks)
+        once = not all(map(_RETRIES, tasks))
         for task in tasks:
             if task.needs or task.after or task.kept:
                 uses.update(task.needs, task.after, (reference for _, reference in task.kept))
-        count = sum(task.count for task in tasks)
+        count = sum(map(_COUNT, tasks))
         request = _Request(id=id, tasks=task_ids(tasks), left=len(tasks), calls=count, once=once)
         self._use(request, uses)
         self._requests[id] = request

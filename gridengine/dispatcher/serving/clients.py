@@ -231,8 +231,10 @@ class Clients:
                 self._unsettled.add_single(one.numbers, client)
                 yield SubmittedAlike(function, one)
             else:
-                client.references.update(*(task.after for task in one))
-                client.references.update(reference for task in one for _, reference in task.kept)
+                for task in one:
+                    client.references.update(task.after)
+                    if task.kept:
+                        client.references.update(reference for _, reference in task.kept)
                 self._unsettled.add(one, client)
                 yield Submitted(function, one, parent=parent, detached=message.detached)
 

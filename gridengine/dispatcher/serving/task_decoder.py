@@ -125,8 +125,10 @@ class TaskDecoder:
         client.shared[name] = SharedObject(name, payload)
 
     def _find_shared(
-        self, client: ServedClient, names: Iterable[bytes]
+        self, client: ServedClient, names: Sequence[bytes]
     ) -> tuple[SharedObject, ...]:
+        if not names:
+            return ()
         found = [client.shared.get(name) or shared_objects.owned(name) for name in names]
         if None in found:
             raise ProtocolError("a call refers to a shared object that is not, or no longer, known")

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import struct
@@ -31,11 +32,11 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
-from gridengine.wire import block_socket
-from gridengine.wire.block_socket import BlockListener, connect, is_own
+from gridengine.wire import local_connection
 from gridengine.wire.connection_file import Connection, make_private_folder
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import MAGIC, decode, encode
+from gridengine.wire.local_connection import LocalClients, connect
 from gridengine.wire.messages import (
     VERSION,
     Assign,
@@ -529,21 +530,25 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
     assert [as_another_user(attempt) for attempt in attempts] == ["PermissionError"] * len(attempts)
 
 
-def greet_for_blocks(key: str) -> bool:
-    """Connect to the socket for large buffers as no honest client would."""
+def connect_as_no_honest_client_would(key: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.connect(block_socket._name(key))
-        sock.send(b"who")
-        return is_own(sock)
+        sock.connect(local_connection._address(key))
+        sock.send(local_connection._digest(b"name", b"who") + bytes(16))
+        return local_connection.is_own(sock)
 
 
 @needs_root
-def test_another_user_is_sent_no_large_buffers_and_can_offer_none() -> None:
+def test_another_user_gets_no_local_connection_even_with_a_client_s_identity() -> None:
     key = zmq.curve_keypair()[0].decode()
-    with contextlib.closing(BlockListener(key)) as listener:
-        assert as_another_user(lambda: connect(key, b"who")) == "None"
-        assert as_another_user(lambda: greet_for_blocks(key)) == "False"
-        assert list(listener.accept()) == []
+    with (
+        socket.socket() as other,
+        contextlib.closing(LocalClients(key, other.fileno())) as clients,
+        select.epoll() as watched,
+    ):
+        assert as_another_user(lambda: connect(key, b"who", watched)) == "None"
+        assert as_another_user(lambda: connect_as_no_honest_client_would(key)) == "False"
+        clients.greeted(b"who")
+        assert clients.get(b"who") is None
 
 
 @needs_root

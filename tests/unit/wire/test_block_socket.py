@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,7 @@ import pytest
 from gridengine.errors import MessageTooLong
 from gridengine.serialize import shared_memory
 from gridengine.serialize.shared_memory import adopt, new_block
-from gridengine.wire import block_socket
-from gridengine.wire.block_socket import BlockListener, BlockSocket, connect
+from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.framing import NUMBER
 
@@ -34,8 +32,6 @@ def raw() -> tuple[socket.socket, socket.socket]:
 
 @pytest.fixture
 def ends(raw: tuple[socket.socket, socket.socket]) -> Iterator[tuple[BlockSocket, BlockSocket]]:
-    for one in raw:
-        one.setblocking(False)
     ends = BlockSocket(raw[0]), BlockSocket(raw[1])
     yield ends
     for end in ends:
@@ -152,55 +148,3 @@ def test_a_process_that_has_all_its_descriptors_in_use_takes_blocks(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in fillers:
             os.close(fd)
-
-
-def test_a_client_finds_its_dispatcher_by_the_key_and_is_known_by_its_identity() -> None:
-    key = secrets.token_hex()
-    assert connect(key, b"who") is None
-    listener = BlockListener(key)
-    assert connect(secrets.token_hex(), b"who") is None
-    ours = connect(key, b"who")
-    assert ours is not None
-    [(identity, theirs)] = listener.accept()
-    assert identity == b"who"
-    assert bytes(ours.take(theirs.put(bytes(SIZE)), SIZE)) == bytes(SIZE)
-    for one in (ours, theirs, listener):
-        one.close()
-
-
-def test_neither_end_talks_to_another_users_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = secrets.token_hex()
-    listener = BlockListener(key)
-    ours = connect(key, b"who")
-    assert ours is not None
-    other = os.geteuid() + 1
-    monkeypatch.setattr(block_socket.os, "geteuid", lambda: other)
-    assert list(listener.accept()) == []
-    assert connect(key, b"who") is None
-    monkeypatch.undo()
-    ours.close()
-    listener.close()
-
-
-def test_a_client_sends_nothing_before_the_dispatcher_has_its_connection() -> None:
-    key = secrets.token_hex()
-    with contextlib.closing(BlockListener(key)) as listener:
-        ours = connect(key, b"who")
-        assert ours is not None
-        assert ours.put(bytes(SIZE)) == b""
-        [(_, theirs)] = listener.accept()
-        assert bytes(theirs.take(ours.put(bytes(SIZE)), SIZE)) == bytes(SIZE)
-        for one in (ours, theirs):
-            one.close()
-
-
-def test_nobody_keeps_a_dispatcher_busy_by_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_socket, "_BACKLOG", 2)
-    key = secrets.token_hex()
-    with contextlib.closing(BlockListener(key)) as listener:
-        ours = [connect(key, b"%d" % number) for number in range(3)]
-        theirs = [*listener.accept()]
-        assert [identity for identity, _ in theirs] == [b"0", b"1"]
-        for one in (*ours, *(one for _, one in theirs)):
-            assert one is not None
-            one.close()
