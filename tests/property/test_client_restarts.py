@@ -210,6 +210,8 @@ class World:
 
     # ---------------------------------------------------------------- the dispatcher
 
+    def restarted(self) -> None: ...
+
     def start(self) -> None:
         """Be the next process, which has what is committed of the journal."""
         self.file = File(self.tables)
