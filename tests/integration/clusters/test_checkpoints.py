@@ -50,6 +50,14 @@ def check(scenario: Scenario, count: int) -> None:
 
 
 @pytest.mark.slurm
+def test_a_call_goes_on_where_another_job_has_taken_the_place_of_its_own(slurm: Slurm) -> None:
+    scenario = begin(slurm, ", partition='low', mem='6000M'")
+    with slurm.preempting(scenario.begun()[-1]):
+        scenario.began(2)
+    check(scenario, 2)
+
+
+@pytest.mark.slurm
 def test_a_call_goes_on_when_slurm_signals_requeues_and_cancels_its_job(slurm: Slurm) -> None:
     scenario = begin(slurm, ", requeue=True")
     slurm.administer("scancel", "--full", "--signal=TERM", scenario.begun()[-1].id)

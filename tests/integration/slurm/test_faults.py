@@ -74,18 +74,8 @@ def test_work_whose_place_is_taken_by_another_job_runs_again_at_no_charge(slurm:
         "mem='6000M', max_workers=1), retries=1))",
     )
     (first,) = scenario.began(1)
-    node = slurm.node_of(scenario.begun()[-1])
-    options = [
-        "--parsable",
-        "--partition=high",
-        "--mem=6000M",
-        f"--nodelist={node}",
-        "--output=/dev/null",
-        "--chdir=/",
-    ]
-    other = slurm.command("sbatch", *options, "--wrap=sleep 60").strip()
-    scenario.began(2)
-    slurm.command("scancel", other)
+    with slurm.preempting(scenario.begun()[-1]):
+        scenario.began(2)
     scenario.go()
     assert scenario.result()["results"] == [0]
     assert not first.lives
