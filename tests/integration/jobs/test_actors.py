@@ -25,10 +25,10 @@ np = pytest.importorskip("numpy")
 
 class Counter:
     def __init__(self, value: int = 0, folder: Path | None = None) -> None:
+        self.folder = folder
         if value < 0:
             raise ValueError("below zero")
         self.value = value
-        self.folder = folder
 
     def increment(self, by: int = 1) -> int:
         self.value += by
