@@ -171,18 +171,18 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
     for one in iterables[1:]:
         if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
             raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
-    for one in iterables:
-        if not is_iterable(one):
-            check_function(f)  # the function may stand behind its arguments
-            raise TypeError(
-                f"{short_repr(one)} is not iterable: give an iterable with the argument of each "
-                "call; a list with one element makes one call"
-            )
-    return (
-        (SINGLE, iter(iterables[0]))
-        if len(iterables) == 1
-        else (STAR, zip(*iterables, strict=False))
-    )
+    try:
+        iterators = list(map(iter, iterables))
+    except TypeError:
+        for one in iterables:
+            if not is_iterable(one):
+                check_function(f)  # the function may stand behind its arguments
+                raise TypeError(
+                    f"{short_repr(one)} is not iterable: give an iterable with the argument of "
+                    "each call; a list with one element makes one call"
+                ) from None
+        raise
+    return (SINGLE, iterators[0]) if len(iterators) == 1 else (STAR, zip(*iterators, strict=False))
 
 
 def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -432,6 +432,8 @@ class Runner:
                     self._result_buffer.deliver(Shortened(assignment.run, first))
                     return
                 first = self._make_calls(call, calls, first, assignment)
+                if not alone:
+                    strides.ended(self._result_buffer.ended)
         except ValueError:
             # The words are released: user code forked this process, and it returned from the call.
             self._exit_if_forked()
@@ -458,7 +460,6 @@ class Runner:
         if GVAR.at_end is not None:
             GVAR.at_end()
         result_buffer.ended = now = monotonic()
-        strides.ended(now)
         if now >= result_buffer.due:
             self._answer(assignment)
         return index

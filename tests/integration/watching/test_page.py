@@ -117,6 +117,9 @@ def show(browser: Browser) -> Iterator[Show]:
         )
         tab.goto(server.address)
         expect(tab.locator("#tabs a[aria-current]")).to_have_text("overview")
+        # The tabs may move when the first numbers come. A press that ends on another element than
+        # it began on is none.
+        expect(tab.locator("#progress")).not_to_be_empty()
         tab.click(f"#tabs a[href='#{view}']")
         return tab
 

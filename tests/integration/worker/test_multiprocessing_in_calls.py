@@ -352,7 +352,7 @@ def test_what_is_for_forked_processes_is_refused_with_a_remedy(
 ) -> None:
     with pytest.raises(
         PicklingError,
-        match=r"argument 1 .*only processes that are forked .*get_context\('spawn'\), or by a "
+        match=r"the argument .*only processes that are forked .*get_context\('spawn'\), or by a "
         r"Manager",
     ):
         executor.submit(str, getattr(FORK, kind)()).result()
