@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.script_driver import ROOT, MakeScript
+from tests.support.waiting import wait_until
 
 pytest.importorskip("coverage", minversion="7.13")
 
@@ -32,8 +34,9 @@ import gridengine, measured
 assert gridengine.map(measured.work, range(4), scheduler="processes") == [1, 3, 7, 7]
 """
 OVER_TCP = """
-import gridengine, measured
-from tests.support.tcp_scheduler import TcpScheduler
+import gridengine, measured, signal
+from tests.support.tcp_scheduler import TcpLauncher, TcpScheduler
+TcpLauncher.leave_signal = signal.SIGTERM  # a worker that is killed leaves a torn file
 with TcpScheduler(2) as scheduler:
     assert gridengine.map(measured.work, range(4), scheduler=scheduler) == [1, 3, 7, 7]
 """
@@ -72,11 +75,20 @@ def share_measured(folder: Path, script: str, setting: str) -> float:
         assert (done.returncode, done.stderr) == (0, "")
 
     coverage("run", "script.py")
+    # A worker over TCP may still be writing.
+    wait_until(lambda: not any(_works_in(folder, one) for one in psutil.process_iter()))
     coverage("combine", "-q")
     coverage("json", "-q")
     told = json.loads((folder / "coverage.json").read_text())
     share: float = told["files"]["measured.py"]["summary"]["percent_covered"]
     return share
+
+
+def _works_in(folder: Path, process: psutil.Process) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False
 
 
 @pytest.mark.parametrize(
