@@ -99,6 +99,7 @@ def test_nothing_stays_on_any_node_of_a_job_whose_script_is_killed(
     left = ("gridengine.worker", "srun", "cleanup_process")
     wait_until(lambda: not any(word in line for line in commands_of(folder) for word in left))
     slurm.command("scancel", job)
+    wait_until(lambda: job not in slurm.jobs())  # where this Slurm is taken down now, it would stay
 
 
 def commands_of(folder: Path) -> list[str]:
