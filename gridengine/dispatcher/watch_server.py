@@ -12,7 +12,6 @@ import logging
 import math
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -27,6 +26,7 @@ from gridengine.dispatcher.watch_messages import Answer, Request
 from gridengine.status.rows import Status
 from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import EventRecorder, Position
+from gridengine.wire.channel import peer_credentials
 from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
 from gridengine.worker.poller import Poller
 
@@ -38,7 +38,6 @@ STUCK_SECONDS = 5.0
 """A follower that leaves its messages unread for this long, beyond its interval, is dropped."""
 MOST_WATCHERS = 32
 MOST_REQUEST = 16 * 1024
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Told:
@@ -344,9 +343,9 @@ class WatchServer:
 
 
 def peer_user(sock: socket.socket) -> int:
-    """Return the user of the process at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])
+    """Return the user of the process at the other end of a Unix socket."""
+    _, user, _ = peer_credentials(sock)
+    return user
 
 
 def open_watch_server(

@@ -23,6 +23,7 @@ from gridengine.serialize.shared_memory import LARGE, adopt, new_block
 from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
 from gridengine.wire.messages import Message
 
+_CREDENTIALS = struct.Struct("3i")
 _READ = 64 * 1024
 _VECTORS = 512
 """How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
@@ -296,6 +297,15 @@ class Channel:
         room[:taken] = memoryview(self._bytes)[offset : offset + taken]
         self._room, self._filled = room, taken
         return offset + taken
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """Return the process, user and group at the other end of a Unix socket, for which the kernel
+    vouches (unix(7), SO_PEERCRED).
+    """
+    said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, group = _CREDENTIALS.unpack(said)
+    return process, user, group
 
 
 def socket_pair(

@@ -38,21 +38,18 @@ import os
 import secrets
 import select
 import socket
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.block_socket import BlockSocket
-from gridengine.wire.channel import socket_pair
+from gridengine.wire.channel import peer_credentials, socket_pair
 from gridengine.wire.packet_socket import PacketSocket
 from gridengine.wire.session import Frames
 
 log = logging.getLogger("gridengine")
 
-_CREDENTIALS = struct.Struct("3i")
-"""`struct ucred` of unix(7): process, user and group."""
 _KIND = int(socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 _BACKLOG = 128
 MOST_WAITING = 128
@@ -356,9 +353,8 @@ def connect(key: str, identity: bytes, watched: select.epoll) -> LocalConnection
 
 def is_own(sock: socket.socket) -> bool:
     """Return whether the process at the other end is this user's."""
-    said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(said)
-    return bool(user == os.geteuid())
+    _, user, _ = peer_credentials(sock)
+    return user == os.geteuid()
 
 
 def _address(key: str) -> str:

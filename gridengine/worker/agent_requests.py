@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gridengine.wire.channel import socket_pair
+from gridengine.wire.channel import peer_credentials, socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
 """The kinds of requests: the authentication key of `multiprocessing`; the descriptor of its
@@ -55,7 +55,8 @@ def agent_pid() -> int:
     """Return the process id of the agent, which has made the socket."""
     sock = _agent().sock
     assert sock is not None
-    return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]  # type: ignore[no-any-return]
+    process, _, _ = peer_credentials(sock)
+    return process
 
 
 def ask(request: bytes) -> tuple[bytes, int]:
