@@ -8,7 +8,6 @@ ZeroMQ reconnects by itself but loses the messages that were under way when a co
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import select
 import socket
@@ -104,12 +103,6 @@ class DispatcherConnection(SessionClient):
             self._local.send(frames)
         else:
             self._polled.send(frames)
-
-    def _wait(self, seconds: float) -> None:
-        timeout = 0.0 if self.pending else seconds
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN)
-        poller.poll(math.ceil(1000 * timeout))
 
     def _is_away(self) -> bool:
         return bool(why_unreachable(self._address, LOOK_SECONDS))

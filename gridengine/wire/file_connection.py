@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-import select
 import shutil
 import socket
 from pathlib import Path
@@ -75,11 +73,6 @@ class FileConnection(SessionClient):
 
     def _connect_locally(self) -> None:
         """Workers have none."""
-
-    def _wait(self, seconds: float) -> None:
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN)
-        poller.poll(math.ceil(1000 * seconds))
 
     def _is_away(self) -> bool:
         return self._socket.is_gone

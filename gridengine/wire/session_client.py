@@ -6,6 +6,8 @@ Messages that were under way may be lost. A `Session` at each end sends them aga
 
 from __future__ import annotations
 
+import math
+import select
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -64,9 +66,12 @@ class SessionClient(ABC):
     def _send_frames(self, frames: Frames) -> None:
         """Send an envelope. Never waits."""
 
-    @abstractmethod
     def _wait(self, seconds: float) -> None:
         """Wait until something has arrived, at most this many seconds."""
+        timeout = 0.0 if self.pending else seconds
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        poller.poll(math.ceil(1000 * timeout))
 
     @abstractmethod
     def _is_away(self) -> bool:
