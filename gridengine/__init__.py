@@ -176,5 +176,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return what a completion offers: the public names, and those that each module has."""
+    """Return the names that a completion offers: the public ones, and those of every module."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -344,11 +344,14 @@ class ActorCalls(Settlement, OutcomeListener):
             return Cancelled(f"{self.name} was ended", hint=ANEW)
         lost = ActorLost(f"{self.name} is lost", hint=ANEW)
         if isinstance(error, GridEngineError):
-            lost.message += f": {error.message}"
-            lost.args = (lost.message,)
-            lost.hint = f"{ANEW}; {error.hint}" if error.hint else ANEW
-            lost.host, lost.job, lost.log = error.host, error.job, error.log
-            lost.log_tail = error.log_tail
+            lost = ActorLost(
+                f"{self.name} is lost: {error.message}",
+                host=error.host,
+                job=error.job,
+                log=error.log,
+                log_tail=error.log_tail,
+                hint=f"{ANEW}; {error.hint}" if error.hint else ANEW,
+            )
         lost.__cause__ = error
         return lost
 

@@ -303,7 +303,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
     while group.slots > max(group.batches, 0):
         try:
             state.packer.remove(group.packed.pop())
-        except BaseException as error:  # what it knows of this worker may be wrong from here on
+        except BaseException as error:  # the packer's record of this worker may be wrong now
             what = safe_repr(queue.demand.resources)
             text = (
                 f"resources={what} of {worker.hello.host} could not be taken back: "
