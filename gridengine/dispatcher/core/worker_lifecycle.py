@@ -147,7 +147,6 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
         books.enter(state, worker, Phase.SILENT)
         _note(state, worker, SILENT)
         _unlist(worker)
-        allocator.pause_worker(state, worker)
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
@@ -214,7 +213,6 @@ def drain_worker(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker.draining = True
     _unlist(worker)
-    allocator.pause_worker(state, worker)
     if worker.phase is READY and not worker.batches:
         stop(state, worker)
 
