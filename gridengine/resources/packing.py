@@ -196,7 +196,8 @@ class Packer(Generic[TaskT, HolderT]):
     ) -> None:
         """Queue a task that waits since `now`, behind all others. With the `order` of an earlier
         place, queue it where it would be if it had waited since then. Tasks of one request and
-        `kind` wait for each other: only the first of them is asked for. `asked` is the request as the user wrote it.
+        `kind` wait for each other: only the first of them is asked for. `asked` is the request as
+        the user wrote it.
 
         Raises:
             ConfigurationError: no present or future holder can ever hold the request.
