@@ -326,19 +326,20 @@ class Packer(Generic[TaskT, HolderT]):
     # ---------------------------------------------------------------- for checks
 
     @property
-    def places(self) -> dict[HolderT, set[TaskT]]:
+    def places(self) -> dict[Hashable, set[Hashable]]:
         """The tasks that have their places at each holder."""
-        return {one.key: set(one.tasks) for one in self._holders.values()}  # type: ignore[misc]
+        return {one.key: set(one.tasks) for one in self._holders.values()}
 
-    def overlooked(self, now: float) -> Iterator[tuple[TaskT, HolderT]]:
+    def overlooked(self, now: float) -> Iterator[tuple[Any, Any]]:
         """Yield each task that waits though it could begin, with its holder. After `place` there is
         none.
         """
         for queue in self._queues.values():
-            head = self._head(queue)
-            for holder in self._holders.values() if head is not None else ():
+            if (head := self._head(queue)) is None:
+                continue
+            for holder in self._holders.values():
                 if self._may_have(queue, head, holder) and holder.has_room(queue.request, now):
-                    yield head.task, holder.key  # type: ignore[misc]
+                    yield head.task, holder.key
 
     # ---------------------------------------------------------------- how
 
