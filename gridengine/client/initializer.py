@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from gridengine.arguments import whole
-from gridengine.serialize import pickling
+from gridengine.serialize import namespaces, pickling
 from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
@@ -119,9 +119,20 @@ class Prepared:
         self._initializer = initializer
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _begin, (self._initializer.token,), vars(self)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._initializer.run()
         return self._function(*args, **kwargs)
+
+
+def _begin(token: str) -> Prepared:
+    """Return a function without its parts. These are loaded next, and share global variables with
+    the other functions of the same executor.
+    """
+    namespaces.enter_space(token)
+    return object.__new__(Prepared)
 
 
 def initializer_of(

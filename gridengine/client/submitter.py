@@ -298,8 +298,9 @@ def _make_templates(
     if not isinstance(f, Future):
         check_function(f)
     prepared = f if initializer is None else Prepared(f, initializer)
-    function = make_function(prepared, options.exceptions, logs=options.logs)
-    if before is None or before[0][SINGLE].function.digest != function.digest:
+    known = None if before is None else before[0][SINGLE].function
+    function = make_function(prepared, options.exceptions, logs=options.logs, before=known)
+    if before is None or known is None or known.digest != function.digest:
         references = introduce(function.payload, batcher.dispatcher)
         templates = (
             CallTemplate(batcher, function, form, options) for form in (SINGLE, STAR, FULL)

@@ -47,7 +47,10 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
+from gridengine.serialize.namespaces import Origin, Version, find
+from gridengine.serialize.payload import ATOMS, Buffer
 from gridengine.serialize.references import Reference, hook
+from gridengine.serialize.shared_memory import LARGE
 
 Reduction: TypeAlias = Any
 """A value that `object.__reduce_ex__` may return, or `NotImplemented`."""
@@ -77,7 +80,7 @@ class Pickler(pickle.Pickler):
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
     _is_optional = False
-    _namespaces: dict[int, dict[str, Any]] | None = None
+    _origins: dict[int, Origin] | None = None
     _families: dict[type, list[Definition | Filled]] | None = None
     _unfilled: set[type] | frozenset[type] = frozenset()
     """Classes whose attributes are being pickled. Until a class has its attributes, its methods
@@ -108,9 +111,9 @@ class Pickler(pickle.Pickler):
         """Return a function's parts, unless it can be imported."""
         if is_importable(function):
             return NotImplemented
-        if self._namespaces is None:
-            self._namespaces = {}
-        return functions.reduction(function, self._namespaces)
+        if self._origins is None:
+            self._origins = {}
+        return functions.reduction(function, self._origins, version_of)
 
     def reduce_class(self, cls: type) -> Reduction:
         """Return a class's skeleton, and the definitions by which it and its bases are filled
@@ -137,7 +140,8 @@ class Pickler(pickle.Pickler):
         if cls not in families:
             bases = [one for one in cls.__mro__ if one not in families and is_by_value(one)]
             families.update((one, []) for one in bases)
-            families[cls] = [define(one, self.recipes) for one in reversed(bases)]
+            self._origins = {} if self._origins is None else self._origins
+            families[cls] = [define(one, self.recipes, self._origins) for one in reversed(bases)]
             families[cls].append(Filled(bases))
             self._unfilled = self._unfilled.union(bases)
         return families[cls]
@@ -241,9 +245,114 @@ class _VersionPickler(Pickler):
             else super().reduce_class(cls)
         )
 
+    def reduce_function(self, function: types.FunctionType) -> Reduction:
+        """Return a function's parts, with the versions of global variables in place of values."""
+        reduction = super().reduce_function(function)
+        if reduction is NotImplemented or len(reduction[2]) == 5:
+            return reduction
+        make, arguments, (imports, used, *parts, versions), *rest = reduction
+        used = {name: value for name, value in used.items() if versions[name] is None}
+        return make, arguments, (imports, used, *parts, versions), *rest
 
-def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
-    """Return the definition that fills a class's skeleton, with its version."""
+
+class _ValuePickler(_VersionPickler):
+    """Pickles the value of a global variable only to compare it. Functions are pickled without
+    their global variables, which have versions of their own.
+    """
+
+    takes_futures = False
+
+    def reduce_function(self, function: types.FunctionType) -> Reduction:
+        if is_importable(function):
+            return NotImplemented
+        parts = function.__defaults__, function.__kwdefaults__, function.__closure__
+        return tuple, (), (function.__code__, *parts, function.__dict__)
+
+
+class _TooLargeError(Exception):
+    """A value is too large to be compared."""
+
+
+class _Digester:
+    """A file that digests a pickle, up to `LARGE` bytes."""
+
+    def __init__(self) -> None:
+        from _blake2 import blake2b  # not `hashlib`: see `pickling`
+
+        self._left = LARGE
+        self.digest = blake2b(digest_size=16)
+
+    def write(self, data: Buffer) -> None:
+        """Called by C `pickle`."""
+        view = memoryview(data)
+        self._left -= view.nbytes
+        if self._left < 0:
+            raise _TooLargeError
+        self.digest.update(view)
+
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        """Called for each buffer that is apart from the pickle."""
+        self.write(buffer.raw())
+
+
+def version_of(value: Any) -> tuple[Version, Mapping[int, Any]]:
+    """Return the version of the value of a global variable: equal values have equal versions. It is
+    None for a value that is large, or that is pickled in another way. Return also, by `id`, the
+    objects in the value that may change in place.
+    """
+    kind = type(value)
+    if kind in SMALL or ((kind is str or kind is bytes) and len(value) < MOST_PLAIN):
+        return pickle.dumps(value, 5), NOTHING
+    if kind is types.ModuleType:
+        return value.__name__.encode(errors="replace"), NOTHING
+    if (kind is types.FunctionType or isinstance(value, type)) and is_importable(value):
+        return f"{value.__module__} {value.__qualname__}".encode(errors="replace"), NOTHING
+    if isinstance(value, type) and is_by_value(value):
+        return known_classes().token(value), NOTHING
+    if kind is types.FunctionType and not (
+        value.__defaults__ or value.__kwdefaults__ or value.__closure__ or value.__dict__
+    ):
+        return _version_of_code(value.__code__), NOTHING
+    return _version_of_object(value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _version_of_code(code: types.CodeType) -> bytes:
+    from _blake2 import blake2b  # not `hashlib`: see `pickling`
+
+    return blake2b(dump_code(code), digest_size=16).digest()
+
+
+def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
+    file = _Digester()
+    pickler = _ValuePickler(file, 5, buffer_callback=file.take)
+    try:
+        pickler.dump(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the value's own code may do anything
+        return None, NOTHING
+    parts = {id(one): one for _, one in pickler.memo.copy().values() if _may_change(one)}
+    return file.digest.digest(), parts
+
+
+def _may_change(obj: Any) -> bool:
+    """Return whether an object may change in place. One that can be hashed by its value cannot."""
+    hashed: Any = type(obj).__hash__
+    return (hashed is None or hashed is object.__hash__) and not isinstance(obj, FIXED)
+
+
+FIXED = type, types.FunctionType, types.BuiltinFunctionType, types.CodeType
+SMALL, MOST_PLAIN = ATOMS - {str, bytes}, 64
+NOTHING: Mapping[int, Any] = types.MappingProxyType({})
+
+
+def define(
+    cls: type, recipes: Mapping[type, Recipe], origins: dict[int, Origin] | None = None
+) -> Definition:
+    """Return the definition that fills a class's skeleton, with its version. `origins` are those of
+    the pickle that it belongs to.
+    """
     relatives = virtual_relatives(cls, is_by_value)
     parts = classes.attributes(cls), classes.member_attributes(cls), relatives
     from _blake2 import blake2b  # not `hashlib`: see `pickling`
@@ -251,7 +360,7 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     digest = blake2b(digest_size=16)
     file = io.BytesIO()
     pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
-    pickler.recipes = recipes
+    pickler.recipes, pickler._origins = recipes, origins
     pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts
@@ -326,7 +435,8 @@ def _reduce_variable(pickler: Pickler, variable: ContextVar[Any]) -> Reduction:
 
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
-        types.FunctionType: Pickler.reduce_function,
+        types.FunctionType: lambda pickler, one: pickler.reduce_function(one),
+        Origin: lambda pickler, one: (find, (one.token, one.names)),
         types.CellType: _reduce_cell,
         types.CodeType: _reduce_code,
         types.MethodType: Pickler.reduce_method,

@@ -8,6 +8,7 @@ after the owner has ended.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import itertools
@@ -40,6 +41,8 @@ IDLE_BYTES = 16_000_000
 """Unused functions are kept up to this many bytes. A larger function is released at once, so
 there is little use in recognizing it later.
 """
+_COMPARED_BYTES = 64 * 1024
+"""This many bytes are compared at a time: they stay in the processor's cache."""
 _ALIGNMENT = 64
 """Buffers begin at multiples of this in a block, in bytes, as vector instructions prefer."""
 _MAP_FIXED = 0x10
@@ -123,12 +126,28 @@ class StoredPayload(list[Buffer]):
         return [buffer for index, buffer in enumerate(self) if index not in stored]
 
 
+def is_equal(copy: Buffer, view: memoryview) -> bool:
+    """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
+    `memoryview` does not.
+    """
+    return all(
+        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
+            view[start : start + _COMPARED_BYTES]
+        )
+        for start in range(0, view.nbytes, _COMPARED_BYTES)
+    )
+
+
 class BlockWriter:
     """Writes the large buffers of a payload into a block, and digests them, unless they have more
     than `most_digested` bytes together.
+
+    before: an earlier payload of the same object. As long as the buffers are the same, they are
+        only compared with its block, which becomes the block of the new payload too.
     """
 
-    def __init__(self, *, most_digested: float = math.inf) -> None:
+    def __init__(self, *, most_digested: float = math.inf, before: Payload = ()) -> None:
+        self._before = before if isinstance(before, StoredPayload) else None
         self._most_digested = most_digested
         self._fd = -1
         self._size = 0
@@ -141,6 +160,13 @@ class BlockWriter:
         was possible: if not, the buffer travels like a small one.
         """
         view = memoryview(buffer).cast("B")
+        if self._before is not None:
+            place = index, self._size, view.nbytes
+            known = self._before.places[len(self._places) :][:1]
+            if known == [place] and is_equal(self._before[index], view):
+                self._note(place)
+                return True
+            self._part_from_before(self._before)
         try:
             if not self._is_digested or self._size + view.nbytes > self._most_digested:
                 self._copy(view)
@@ -149,9 +175,23 @@ class BlockWriter:
                 self._digest = self._copy_and_digest(view)
         except OSError:  # no descriptor is left, or files may not be so large
             return False
-        self._places.append((index, self._size, view.nbytes))
-        self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self._note((index, self._size, view.nbytes))
         return True
+
+    def _note(self, place: Place) -> None:
+        self._places.append(place)
+        self._size += -(-place[2] // _ALIGNMENT) * _ALIGNMENT
+
+    def _part_from_before(self, before: StoredPayload) -> None:
+        """Write the buffers that were the same as before: the next one is not.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        places, self._before, self._places, self._size = self._places, None, [], 0
+        for index, _, _ in places:
+            if not self.put(index, before[index]):
+                raise OSError(errno.EMFILE, "large buffers cannot be written to shared memory")
 
     def _copy_and_digest(self, view: memoryview) -> hashlib._Hash:
         import hashlib  # here: it loads OpenSSL, and most functions have no large buffers
@@ -185,6 +225,11 @@ class BlockWriter:
         """
         if not self._places:
             return payload
+        if self._before is not None:
+            if self._places == self._before.places:
+                block, digest = self._before.block, self._before.digest
+                return StoredPayload(payload, block, self._places, digest)
+            self._part_from_before(self._before)
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
         block.own(self._fd)
         self._fd = -1

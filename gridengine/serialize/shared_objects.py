@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
-from gridengine.serialize.shared_memory import StoredPayload, store
+from gridengine.serialize.shared_memory import StoredPayload, is_equal, store
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -286,8 +286,6 @@ HELD_BYTES = 256_000_000
 """The most bytes of copies that are held for later calls. The arrays of one call are held together,
 even if they have more.
 """
-_COMPARED_BYTES = 64 * 1024
-"""This many bytes are compared at a time: they stay in the processor's cache."""
 
 
 class _Known(Struct, eq=False):
@@ -335,7 +333,7 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
             known.shared = _share(view)
             self.stored += view.nbytes
             self._drop_oldest(beside)
-        elif not _is_equal(shared_object_of(known.shared).payload[0], view):
+        elif not is_equal(shared_object_of(known.shared).payload[0], view):
             known.changes, known.shared = True, None  # from now on it travels with each call
             return None
         self.named += view.nbytes
@@ -369,15 +367,3 @@ def _share(view: memoryview) -> Shared[Any]:
     if not isinstance(stored, StoredPayload):
         stored = [bytes(view)]
     return Shared(SharedObject(os.urandom(NAME_BYTES), stored), memoryview)
-
-
-def _is_equal(copy: Buffer, view: memoryview) -> bool:
-    """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
-    `memoryview` does not.
-    """
-    return all(
-        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
-            view[start : start + _COMPARED_BYTES]
-        )
-        for start in range(0, view.nbytes, _COMPARED_BYTES)
-    )

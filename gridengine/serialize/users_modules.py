@@ -39,13 +39,34 @@ class CallersMain(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("__main__")
-        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
-        self._gridengine_current: dict[str, Any] = {}
+        self._gridengine_names: dict[bytes, _Names] = {}
+        self._gridengine_current = _Names()
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._gridengine_current or _has_unforked_children():
-            raise AttributeError(f"module '__main__' has no attribute {name!r}")
-        return self._gridengine_current[name]
+        current = self._gridengine_current
+        for names in (current.variables or {}, current):
+            if name in names and name not in HIDDEN and not _has_unforked_children():
+                return names[name]
+        raise AttributeError(f"module '__main__' has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign to a global variable of the script's functions."""
+        if name.startswith(("__", "_gridengine_")) or self._gridengine_current.variables is None:
+            super().__setattr__(name, value)
+        else:
+            self._gridengine_current.variables[name] = value
+
+
+HIDDEN = frozenset({"__file__", "__builtins__"})
+"""Names that would have `multiprocessing` import the script."""
+
+
+class _Names(dict[str, Any]):
+    """The names that `__main__` offers calls of one function. `variables` are the global variables
+    of the functions of the script, which come first; None if there are none.
+    """
+
+    variables: dict[str, Any] | None = None
 
 
 # Functions, not methods: any name may be one of the caller's.
@@ -53,7 +74,9 @@ class CallersMain(types.ModuleType):
 
 def enter_function(main: CallersMain, function: bytes) -> None:
     """Offer the names of the function with this digest from now on."""
-    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+    names = main._gridengine_names.setdefault(function, _Names())
+    if names is not main._gridengine_current:
+        main._gridengine_current = names
 
 
 def forget_function(main: CallersMain, function: bytes) -> None:
@@ -68,6 +91,15 @@ def add_to_main(module: object, names: Mapping[str, Any]) -> None:
     main = sys.modules.get("__main__")
     if module == "__main__" and isinstance(main, CallersMain):
         main._gridengine_current.update(names)
+
+
+def share_with_main(variables: dict[str, Any]) -> None:
+    """In a runner, offer these variables by the stand-in for the caller's `__main__`, if they are
+    its global variables.
+    """
+    main = sys.modules.get("__main__")
+    if variables.get("__name__") == "__main__" and isinstance(main, CallersMain):
+        main._gridengine_current.variables = variables
 
 
 def add_class_to_main(cls: type) -> None:

@@ -360,6 +360,8 @@ class Runner:
                 items, complete = pickling.load_items(payload)
             else:
                 items, complete = codec.load_items(payload), True
+            if not self.functions.namespaces.is_entered:  # the arguments have brought variables
+                self.functions.namespaces.enter_again()
             if assignment.inputs:
                 self.functions.forget_inputs(assignment)
             call = function

@@ -170,6 +170,27 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
 
 
 @pytest.mark.promise
+def test_functions_of_the_script_share_its_globals_in_each_process(compare: Compare) -> None:
+    told = compare("""
+cache = {}
+def prepare(k):
+    global K
+    K = k
+def first(x):
+    cache[x] = K
+def second(_):
+    return sorted(cache.items()), K
+kinds = dict(theirs=fork.Pool, pool=Pool, executor=Executor)
+kinds["inline"] = lambda _, *given: Pool(None, *given, scheduler="inline")
+for name, kind in kinds.items():
+    with kind(1, prepare, (3,)) if name != "executor" else kind(1, None, prepare, (3,)) as pool:
+        tell(**{name: [*pool.map(first, "ab"), *pool.map(second, [0])]})
+""")
+    found = [None, None, [[["a", 3], ["b", 3]], 3]]
+    assert told == dict.fromkeys(("theirs", "pool", "executor", "inline"), found)
+
+
+@pytest.mark.promise
 def test_a_script_needs_no_guard(script: MakeScript) -> None:
     guardless = """
 print("begins", flush=True)

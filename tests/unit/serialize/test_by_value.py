@@ -51,6 +51,7 @@ def test_the_standard_streams_are_those_of_the_receiver(monkeypatch: pytest.Monk
         "lazy_imports.make",
         "mapped_files.open_again",
         "named_objects.find_offered",
+        "namespaces.find",
         "pickling.RetriedFunction",
         "sentinels.find",
         "shared_objects.find",

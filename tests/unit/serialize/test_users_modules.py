@@ -22,6 +22,7 @@ from gridengine.serialize.users_modules import (
     enter_function,
     forget_function,
     is_own,
+    share_with_main,
 )
 
 
@@ -100,6 +101,19 @@ def test_names_of_a_forgotten_function_are_gone(main: CallersMain) -> None:
     forget_function(main, b"first")
     enter_function(main, b"first")
     assert not hasattr(main, "helper")
+
+
+def test_an_assignment_to_it_is_one_to_the_global_variables_of_its_functions(
+    main: CallersMain,
+) -> None:
+    variables = {"__name__": "__main__", "__file__": "script.py", "FACTOR": 3}
+    share_with_main(variables)
+    assert main.FACTOR == 3
+    main.FACTOR = 4
+    assert variables["FACTOR"] == 4
+    variables["FACTOR"] = 5
+    assert main.FACTOR == 5
+    assert not hasattr(main, "__file__")
 
 
 def test_names_of_other_modules_are_not_added(main: CallersMain) -> None:
