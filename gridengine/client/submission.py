@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.arguments import flag, whole
 from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
+from gridengine.client.initializer import seeded
 from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
@@ -21,7 +24,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.payload import STAR, Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
@@ -50,6 +53,17 @@ class MapRequest(Struct, frozen=True):
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
+
+
+def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Iterator[Any]]:
+    """Return a request and its calls; with a seed, each call has its number."""
+    seed = request.options.seed
+    if seed is None:
+        return request, calls
+    from gridengine.worker.random_streams import with_numbers  # few need it
+
+    request_of_numbered = replace(request, f=seeded(request.f, seed), form=STAR)
+    return request_of_numbered, with_numbers(request.form, calls, itertools.count())
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -141,6 +155,16 @@ class Submission(OutcomeListener):
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
         return not self._tasks and self._unread is None and self._events.empty()
+
+    def warn_of_copies(self, f: Callable[..., Any], total: int | None) -> None:
+        """Warn if several processes may call a function that takes along a generator of random
+        numbers; `total` is how many calls there will be, None if that is unknown.
+        """
+        copies = getattr(self._function.payload, "copies_generator", False)
+        if copies and total != 1 and self.dispatcher.slots > 1:
+            from gridengine.client.copied_generators import warn_of_copies  # few need it
+
+            warn_of_copies(f)
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""

@@ -148,10 +148,13 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
 
 
 class PayloadWithObjects(list[Buffer]):
-    """A payload that names shared objects or results: it can be loaded only where these are."""
+    """A payload that names shared objects or results, and can be loaded only where these are; or a
+    function's that copies a generator of random numbers.
+    """
 
     needs: tuple[SharedObject, ...] = ()
     awaits: Awaited = NOTHING
+    copies_generator = False
 
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:

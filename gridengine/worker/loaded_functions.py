@@ -22,7 +22,7 @@ from gridengine.serialize import pickling, shared_objects, users_modules
 from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.serialize.users_modules import (
@@ -259,9 +259,13 @@ class LoadedFunctions:
         caller = self._defined[digest][2].caller
         return caller != self.environment.caller and environment.is_left_by_another(caller)
 
+    def loaded(self, digest: bytes) -> Callable[..., Any] | None:
+        """Return a function as it was loaded last; None if it has failed to load."""
+        return self._loaded.get(digest, (None, ()))[0]
+
     def name_of(self, digest: bytes) -> str:
         """Return the name of a function for an error. The function may have failed to load."""
-        function, _ = self._loaded.get(digest, (None, ()))
+        function = self.loaded(digest)
         return (
             getattr(function, "__qualname__", None)
             or getattr(function, "__name__", None)
@@ -302,14 +306,17 @@ def taking_item(
     return checked
 
 
-def arguments_text(call: Any, assignment: Assignment) -> str:
-    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2". Empty
-    when they are unknown, and for a job that was pickled as a whole.
+def arguments_text(call: Any, assignment: Assignment, function: object = None) -> str:
+    """Return the arguments of a call of this function for people, shortened: "argument -1.5",
+    "arguments 1, b=2". Empty when they are unknown, and for a job that was pickled as a whole.
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
     from gridengine.serialize.argument_snapshot import given_words  # for an error alone
 
+    streams: Any = sys.modules.get("gridengine.worker.random_streams")
+    if streams is not None and streams.takes_number(function):
+        return given_words(streams.without_number(call, assignment.form), FULL)
     return given_words(call, assignment.form)
 
 

@@ -533,9 +533,12 @@ class Runner:
             return
         note_on_read_only(error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        told = arguments_text(call, assignment)
+        told = self._arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)
         self._result_buffer.add_raised(index, payload, status)
+
+    def _arguments_text(self, call: Any, assignment: Assignment) -> str:
+        return arguments_text(call, assignment, self.functions.loaded(assignment.function))
 
     def _add_interrupted(self, index: int, assignment: Assignment) -> None:
         """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
@@ -580,7 +583,7 @@ class Runner:
             name = self.functions.name_of(assignment.function)
             what = call_words(name, assignment.first, index, assignment.name)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            told = arguments_text(call, assignment)
+            told = self._arguments_text(call, assignment)
             payload = self._result_buffer.form.dump_exception(late, told, origin=error)
             self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
         self._words[RUN] = 0
