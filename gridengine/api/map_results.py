@@ -33,11 +33,11 @@ def gather(
         return []
     request, calls = numbered(request, itertools.chain(head, calls))
     submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
-    submission.warn_of_copies(request.f, total)
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
     try:
+        submission.warn_of_copies(request.f, total)
         if progress is not None and not isinstance(progress, bool):
             run.bar = run.make_bar()
         run.send(calls, run.watch)
@@ -139,7 +139,6 @@ class ResultIterator(Generic[T]):
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
         submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
-        submission.warn_of_copies(request.f, total)
         self._submission = submission
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
@@ -160,6 +159,7 @@ class ResultIterator(Generic[T]):
         # An iterator that is dropped, or open when the interpreter exits, cancels its calls. It
         # does not wait for workers to end, because the collector may run in any thread.
         self._finalizer = weakref.finalize(self, _abandon, submission, self._bar)
+        self._or_close(lambda: submission.warn_of_copies(request.f, total))
         self._or_close(self._fill)
 
     def close(self) -> None:

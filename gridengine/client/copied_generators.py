@@ -26,6 +26,8 @@ def warn_of_copies(f: Callable[..., Any]) -> None:
     """Warn that all processes draw the same numbers from a generator that this function takes
     along. The warning's place is the user's line that submits the calls.
     """
+    while type(f).__module__.startswith("gridengine.") and hasattr(f, "_function"):
+        f = f._function  # of a coroutine, of a call with an initializer, of a seeded one
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and is_own(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1

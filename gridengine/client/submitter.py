@@ -255,11 +255,11 @@ class Submitter:
         else:
             keyed = self._keyed(f)
             submission = self._named_run.submission(keyed, template, self.batcher, references)
-        submission.warn_of_copies(f, total)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
         try:
+            submission.warn_of_copies(f, total)
             run.send(itertools.chain(head, calls))
         except BaseException:
             submission.cancel()

@@ -80,6 +80,7 @@ from gridengine.worker.process_setup import (
     exit_process,
     flush_output,
     redirect_streams,
+    seed_by_chance,
     with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
@@ -117,6 +118,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     words = map_words(descriptors.words)
     os.close(descriptors.words)
     redirect_streams(descriptors)
+    seed_by_chance()
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)

@@ -12,6 +12,7 @@ from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.messages import Assignment, Define
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text
+from gridengine.worker.random_streams import Seed, Seeded
 
 
 def words_of(call: Any, form: int, *, watched: bool = False) -> str:
@@ -36,6 +37,11 @@ def words_of(call: Any, form: int, *, watched: bool = False) -> str:
 )
 def test_a_call_is_told_by_its_arguments(call: Any, form: int, text: str) -> None:
     assert words_of(call, form) == text
+
+
+def test_a_call_with_a_seed_is_told_without_its_number() -> None:
+    assignment = Assignment(run=1, task=1, function=b"", start=0, stop=1, attempt=1, form=STAR)
+    assert arguments_text((-1.5, 7), assignment, Seeded(abs, Seed(1))) == "argument -1.5"
 
 
 def test_a_job_that_was_pickled_as_a_whole_is_no_argument() -> None:
