@@ -1,4 +1,4 @@
-"""The warning for a generator of random numbers that a function takes along as a copy.
+"""The warnings for a generator of random numbers of which several calls get copies.
 
 Imported only once a function has one.
 """
@@ -24,17 +24,31 @@ MOST_LOOKED_AT = 10_000
 
 def warn_of_copies(f: Callable[..., Any]) -> None:
     """Warn that all processes draw the same numbers from a generator that this function takes
-    along. The warning's place is the user's line that submits the calls.
+    along. The place of the warning is the user's line that submits the calls.
     """
     while type(f).__module__.startswith("gridengine.") and hasattr(f, "_function"):
         f = f._function  # of a coroutine, of a call with an initializer, of a seeded one
+    place = place_of_generator(f)
+    _warn(f"the function {name_of(f)} takes along {place}: each process gets a copy")
+
+
+def warn_of_repeated(name: str) -> None:
+    """Warn likewise that calls of the function of this name have one generator among their
+    arguments.
+    """
+    _warn(
+        f"several calls of {name} have the same generator of random numbers among their arguments: "
+        "calls that do not travel together get copies"
+    )
+
+
+def _warn(what: str) -> None:
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and is_own(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
+    remedy = "give each call a stream of its own by seed=1 at the map or executor"
     warnings.warn(
-        f"the function {name_of(f)} takes along {place_of_generator(f)}: each process gets a copy, "
-        "and all copies draw the same numbers; give each call a stream of its own by seed=1 at the "
-        "map or executor, and draw from gridengine.rng()",
+        f"{what}, and all copies draw the same numbers; {remedy}, and draw from gridengine.rng()",
         stacklevel=level,
     )
 

@@ -15,7 +15,6 @@ from gridengine.arguments import flag, whole
 from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
-from gridengine.client.initializer import seeded
 from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
@@ -60,10 +59,12 @@ def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Ite
     seed = request.options.seed
     if seed is None:
         return request, calls
-    from gridengine.worker.random_streams import with_numbers  # few need it
+    from gridengine.client.initializer import seeded  # few need these
+    from gridengine.worker.random_streams import with_numbers
 
-    request_of_numbered = replace(request, f=seeded(request.f, seed), form=STAR)
-    return request_of_numbered, with_numbers(request.form, calls, itertools.count())
+    numbers = itertools.count()
+    seeded_request = replace(request, f=seeded(request.f, seed), form=STAR)
+    return seeded_request, with_numbers(request.form, calls, numbers)
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -199,6 +200,11 @@ class Submission(OutcomeListener):
         payload = pickling.dump_calls(
             calls, describe=lambda place: f"call {first + place}", repeated=repeated
         )
+        if repeated.repeats_generator and self.dispatcher.slots > 1:
+            from gridengine.client.copied_generators import warn_of_repeated  # few need it
+
+            repeated.repeats_generator = None
+            warn_of_repeated(self.name)
         after: tuple[int, ...] = ()
         if getattr(payload, "awaits", None) or self._needed_by_all:
             if len(calls) > 1:

@@ -70,13 +70,15 @@ class Pickler(pickle.Pickler):
     needs: the shared objects that were named, each with its handle if it has one; None if there are
         none.
     awaits: the references that were pickled, each with its source; None if there are none.
-    copies_generator: a generator of random numbers was pickled with its state.
+    generators: the generators of random numbers that were pickled with their states; None if there
+        are none.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    for_caller = knows_classes = takes_futures = names_files = copies_generator = False
+    for_caller = knows_classes = takes_futures = names_files = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
+    generators: list[Any] | None = None
     _is_optional = False
     _namespaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition | Filled]] | None = None

@@ -86,7 +86,9 @@ def encode(
     payload = [file.getvalue(), *buffers]
     if writer is not None:
         payload = writer.finish(payload)
-    copies_generator = pickler.copies_generator and writer is not None
+    if pickler.generators and repeated is not None:
+        repeated.note_generators(pickler.generators)
+    copies_generator = pickler.generators is not None and writer is not None
     if pickler.needs is None and pickler.awaits is None and not copies_generator:
         return payload
     marked = with_needs(payload, pickler.needs or (), awaits=pickler.awaits or {})

@@ -3,7 +3,7 @@
 `random.random` and `numpy.random.normal` are methods of generators that their modules hide, and
 scipy and scikit-learn refer to the same ones. A hidden generator travels by name: each process has
 its own, seeded by chance. Any other generator travels as a copy, which draws the same numbers in
-each process; therefore its pickle is marked (`client.copied_generators` warns).
+each process. The pickler notes it, so that `client.copied_generators` may warn.
 
 Imported only once a generator is pickled.
 """
@@ -49,9 +49,9 @@ def recipes(module: str) -> Mapping[type, Callable[[Any, Any], Any]]:
 
 
 def _reduction(pickler: Any, generator: Any) -> Any:
-    """Return the name of a hidden generator; else mark the pickle."""
+    """Return the name of a hidden generator; note any other."""
     place = hidden_place(generator)
     if place is not None:
         return getattr, place
-    pickler.copies_generator = True
+    pickler.generators = [*(pickler.generators or ()), generator]
     return NotImplemented

@@ -10,7 +10,11 @@ from where they were: later calls without a seed would otherwise draw equal numb
 processes. A library that the call itself imports is seeded at that moment; else the first calls of
 a process would draw other numbers than later ones.
 
-Rejected: importing NumPy for each seeded call, which takes longer than most starts of a process.
+Files of named runs hold pickles that name `Seeded` and `Seed`: these keep their module and names.
+
+Rejected: importing NumPy for each seeded call, which takes a tenth of a second in each process. And
+`numpy.random.set_bit_generator`, which would be quicker than to save a state and to set it back,
+but drops the second number of a pair that the legacy generator has kept.
 
 Imported only where a seed is given.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import warnings
 from typing import Any
@@ -15,6 +16,10 @@ from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.mapped_calls import square
 
 RNG = random.Random(1)
+
+
+def chosen(x: int, rng: random.Random) -> float:
+    return rng.random()
 
 
 class Model:
@@ -102,6 +107,12 @@ def test_the_second_submission_warns_and_no_other(two: FakeScheduler) -> None:
         executor.submit(GLOBAL, 1)
         assert isinstance(executor.submit(GLOBAL, 1).exception(), UserWarning)
         assert executor.submit(GLOBAL, 1).exception() is None
+
+
+def test_a_generator_that_several_calls_are_given_is_warned_of_once(two: FakeScheduler) -> None:
+    with pytest.warns(UserWarning, match="several calls of chosen have the same generator") as told:
+        gridengine.map(chosen, range(99), itertools.repeat(RNG), scheduler=two)
+    assert len(told) == 1
 
 
 def test_one_call_one_process_and_generators_among_arguments_are_not_warned_of(
