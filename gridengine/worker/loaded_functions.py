@@ -40,6 +40,8 @@ from gridengine.worker.process_setup import set_path_and_directory
 
 Modules: TypeAlias = dict[str, types.ModuleType]
 MOST_SET_ASIDE = 8
+WRAPPING = ("gridengine.client.initializer", "gridengine.worker.random_streams")
+"""The modules whose objects wrap functions of users, to be called in their place."""
 
 
 class _Imported(Struct):
@@ -329,11 +331,7 @@ def _load(define: Define, payload: Payload) -> Loaded:
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
         function, retry_on = pickling.load_function(_fetch(define, payload))
-        if method := checkpoint_method(function):
-            from gridengine.worker.checkpoints import Resumed  # here: few need it
-
-            function = Resumed(function, method)
-        return function, retry_on
+        return resumed(function), retry_on
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         told = rebuilding_error(error)
@@ -341,6 +339,19 @@ def _load(define: Define, payload: Payload) -> Loaded:
         if told is error:
             raise
         raise told from None
+
+
+def resumed(function: Any) -> Any:
+    """Return a function that is called by the convention of its `checkpoint_method`, if it has one;
+    also within what the package wraps around it, for a seed or an initializer.
+    """
+    if type(function).__module__ in WRAPPING:
+        function._function = resumed(function._function)
+    elif method := checkpoint_method(function):
+        from gridengine.worker.checkpoints import Resumed  # here: few need it
+
+        return Resumed(function, method)
+    return function
 
 
 def checkpoint_method(function: Any) -> str:
