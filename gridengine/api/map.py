@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.keywords import (
-    CallAndRunKeywords,
+    SeededKeywords,
     argument_tuples,
     length_of,
     takes,
@@ -23,6 +23,7 @@ from gridengine.errors import trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
+from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
@@ -34,7 +35,7 @@ PLACEHOLDER = getattr(functools, "Placeholder", object())
 """Stands for an argument that is given later, from Python 3.14 on; before, nothing equals it."""
 
 
-class MapKeywords(CallAndRunKeywords, total=False):
+class MapKeywords(SeededKeywords, total=False):
     """The keywords of `map` that `starmap`, `imap` and the others take too."""
 
     scheduler: SchedulerSpec
@@ -42,7 +43,7 @@ class MapKeywords(CallAndRunKeywords, total=False):
     progress: ProgressSpec
 
 
-@takes(CallAndRunKeywords)
+@takes(SeededKeywords)
 def map(
     f: Callable[..., T],
     *iterables: Iterable[Any],
@@ -50,7 +51,7 @@ def map(
     reraise: bool = True,
     chunksize: int | None = None,
     progress: ProgressSpec = None,
-    **keywords: Unpack[CallAndRunKeywords],
+    **keywords: Unpack[SeededKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
     iterables are zipped.
@@ -83,6 +84,11 @@ def map(
             those with the same (default 0) take turns.
         forward_logging: pass log records and warnings of calls to this process's own `logging` and
             `warnings`; None follows the setting: see `docs/watching.md`.
+        seed: a whole number, a sequence of them or a `numpy.random.SeedSequence`: each call has a
+            stream of random numbers of its own, `SeedSequence(seed, spawn_key=(number,))`, whatever
+            the workers, chunks, retries and order. `random`, `numpy.random` and torch draw from it,
+            and `gridengine.rng()` is its generator: see `docs/random.md`. By default, processes are
+            seeded by chance.
         run: with `name="sweep"` results are stored on disk, and the same calls are not run again
             when the script is run again: see `docs/runs.md` for `journal=`, `resume=`,
             `retry_failed=` and `wait=`. Other keywords are an error: to pass a keyword to `f`, use
@@ -254,7 +260,7 @@ def _request(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     progress: ProgressSpec = None,
-    **keywords: Unpack[CallAndRunKeywords],
+    **keywords: Unpack[SeededKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
     scheduler that has yet to be made starts its workers when it is made.
@@ -267,7 +273,7 @@ def _request(
         from gridengine.api.progress import check_progress
 
         check_progress(progress)
-    for unknown in keywords.keys() - CallAndRunKeywords.__annotations__.keys():
+    for unknown in keywords.keys() - SeededKeywords.__annotations__.keys():
         raise _unknown(called, unknown)
     place = scheduler
     if place is None:
@@ -279,7 +285,8 @@ def _request(
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
-    options, run = options_of(map, keywords) if keywords else (CallOptions(), None)
+    is_plain = not keywords and GVAR.stream is None
+    options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
     return MapRequest(f, form, place, reraise, chunksize, options, run)
 
 

@@ -356,7 +356,7 @@ class InlineRun:
             raise
         except BaseException as error:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-            given = arguments_text(call, assignment)
+            given = arguments_text(call, assignment, f)
             return pickling.dump_exception(error, given), status
 
     def _set_carried(self) -> None:

@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -19,6 +19,9 @@ from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import changes_since, own_variables, set_variables
+
+if TYPE_CHECKING:
+    from gridengine.worker.random_streams import Seed
 
 TOKEN = "initializer"
 """The attribute of an initializer's failure that says which initializer it was."""
@@ -133,6 +136,17 @@ def _begin(token: str) -> Prepared:
     """
     namespaces.enter_space(token)
     return object.__new__(Prepared)
+
+
+def seeded(f: Callable[..., Any], seed: Seed) -> Callable[..., Any]:
+    """Return a function whose calls have numbers, and streams of random numbers. An initializer
+    draws none of them.
+    """
+    from gridengine.worker.random_streams import Seeded  # few need it
+
+    if type(f) is Prepared:
+        return Prepared(Seeded(f._function, seed), f._initializer)
+    return Seeded(f, seed)
 
 
 def initializer_of(

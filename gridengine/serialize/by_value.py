@@ -73,12 +73,15 @@ class Pickler(pickle.Pickler):
     needs: the shared objects that were named, each with its handle if it has one; None if there are
         none.
     awaits: the references that were pickled, each with its source; None if there are none.
+    generators: the generators of random numbers that were pickled with their states; None if there
+        are none.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     for_caller = knows_classes = takes_futures = names_files = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
+    generators: list[Any] | None = None
     _is_optional = False
     _origins: dict[int, Origin] | None = None
     _families: dict[type, list[Definition | Filled]] | None = None
@@ -489,7 +492,19 @@ def _annotation_recipes() -> Mapping[type, Recipe]:
     return {sys.modules["annotationlib"].ForwardRef: functions.reduce_forward_reference}
 
 
+def _generator_recipes(module: str) -> Mapping[type, Recipe]:
+    from gridengine.serialize import generators  # few need it
+
+    return generators.recipes(module)
+
+
+GENERATORS = ("random", "numpy.random.mtrand", "numpy.random._generator", "torch._C")
+"""The modules of the types of generators of random numbers."""
 MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(
-    {"dataclasses": _dataclass_recipes, "annotationlib": _annotation_recipes}
+    {
+        "dataclasses": _dataclass_recipes,
+        "annotationlib": _annotation_recipes,
+        **{name: functools.partial(_generator_recipes, name) for name in GENERATORS},
+    }
 )
 """Recipes for the types of modules that few import, by the names of the modules."""

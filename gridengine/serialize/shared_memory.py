@@ -104,6 +104,7 @@ class StoredPayload(list[Buffer]):
 
     needs: tuple[Any, ...] = ()
     awaits: Awaited = NOTHING
+    copies_generator = False
 
     def __init__(
         self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes

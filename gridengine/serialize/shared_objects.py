@@ -148,10 +148,13 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
 
 
 class PayloadWithObjects(list[Buffer]):
-    """A payload that names shared objects or results: it can be loaded only where these are."""
+    """A payload that names shared objects or results, and can be loaded only where these are; or a
+    function's that copies a generator of random numbers.
+    """
 
     needs: tuple[SharedObject, ...] = ()
     awaits: Awaited = NOTHING
+    copies_generator = False
 
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
@@ -304,10 +307,14 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
 
     stored: how many bytes were copied for calls to share.
     named: for how many bytes calls have a name instead.
+    generators: of the first calls that have any: their generators of random numbers.
+    repeats_generator: whether later calls have one of these too; None once that has been told.
     """
 
     stored: int = 0
     named: int = 0
+    generators: list[Any] = []
+    repeats_generator: bool | None = False
     _known: dict[tuple[int, int], _Known] = {}
 
     def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
@@ -339,6 +346,13 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
         self.named += view.nbytes
         return shared_object_of(known.shared)
 
+    def note_generators(self, found: list[Any]) -> None:
+        """Note the generators that were pickled together for some calls."""
+        known = set(map(id, self.generators))
+        if self.repeats_generator is False and not known.isdisjoint(map(id, found)):
+            self.repeats_generator = True
+        self.generators = self.generators or found
+
     def _drop_oldest(self, beside: Sequence[SharedObject]) -> None:
         size = 0
         for key in reversed(list(self._known)):
@@ -352,8 +366,9 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
                     known.shared = None
 
     def clear(self) -> None:
-        """Forget all arrays. Copies that calls need stay until the calls have ended."""
+        """Forget all arrays and generators. Copies that calls need stay until these have ended."""
         self._known.clear()
+        self.generators = []
 
 
 def _forget(where: weakref.ref[RepeatedArrays], key: tuple[int, int], _: object) -> None:

@@ -244,9 +244,10 @@ def parts_of(obj: Any) -> Parts:
     elif isinstance(obj, functools.partial):
         yield "function", obj.func
         yield from arguments(FULL, (obj.args, obj.keywords))
-    elif isinstance(obj, types.MethodType):
+    elif isinstance(obj, types.MethodType | types.BuiltinMethodType):
         yield "object", obj.__self__
-        yield "function", obj.__func__
+        if isinstance(obj, types.MethodType):
+            yield "function", obj.__func__
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in obj.items())
         yield from (("key", key) for key in obj)
@@ -273,7 +274,11 @@ def _function_parts(function: types.FunctionType) -> Parts:
     for name in global_names(function.__code__):
         if name in function.__globals__:
             yield f"global variable {name!r}", function.__globals__[name]
-    yield "default values", (function.__defaults__, function.__kwdefaults__)
+    positional, names = function.__defaults__ or (), function.__code__.co_varnames
+    last = function.__code__.co_argcount
+    defaults = dict(zip(names[last - len(positional) : last], positional, strict=True))
+    defaults |= function.__kwdefaults__ or {}
+    yield from ((f"default value of {name!r}", value) for name, value in defaults.items())
     yield "annotations", functions.annotations_of(function)
     yield "attributes", vars(function)
 

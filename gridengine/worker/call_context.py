@@ -72,6 +72,8 @@ class CurrentJob:
 
 
 _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None)
+STREAM: ContextVar[Any] = ContextVar("gridengine stream", default=None)
+"""The `random_streams.Stream` of the call that this thread runs."""
 
 
 class ProcessSpent(BaseException):
@@ -95,6 +97,8 @@ class Variables:
         """The job that this whole process runs, including threads that it has started; None in a
         process that is no runner, or before its first job.
         """
+        self.process_stream: Any = None
+        """The stream of random numbers of that job's present call, a `random_streams.Stream`."""
         self.in_runner = False
         """Whether this process is a runner or was forked from one. Then its imports before the
         first call count as part of a call too.
@@ -135,6 +139,13 @@ class Variables:
     def job(self) -> CurrentJob | None:
         """The job that this code runs in, in whatever thread; None outside of one."""
         return _HERE.get() or self.process_job
+
+    @property
+    def stream(self) -> Any:
+        """The stream of random numbers of the call that this code runs in, in whatever thread; None
+        without a seed.
+        """
+        return STREAM.get() or self.process_stream
 
     @property
     def inside(self) -> bool:

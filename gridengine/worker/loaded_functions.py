@@ -23,7 +23,7 @@ from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.namespaces import SHARED, Namespaces, Table
-from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.serialize.users_modules import (
@@ -42,6 +42,8 @@ from gridengine.worker.process_setup import set_path_and_directory
 Modules: TypeAlias = dict[str, types.ModuleType]
 MOST_SET_ASIDE = 8
 NO_VARIABLES = Table()
+WRAPPING = ("gridengine.client.initializer", "gridengine.worker.random_streams")
+"""The modules whose objects wrap functions of users, to be called in their place."""
 
 
 class _Imported(Struct):
@@ -286,9 +288,13 @@ class LoadedFunctions:
         caller = self._defined[digest][2].caller
         return caller != self.environment.caller and environment.is_left_by_another(caller)
 
+    def loaded(self, digest: bytes) -> Callable[..., Any] | None:
+        """Return a function as it was loaded last; None if it has failed to load."""
+        return self._loaded.get(digest, (None, ()))[0]
+
     def name_of(self, digest: bytes) -> str:
         """Return the name of a function for an error. The function may have failed to load."""
-        function, _ = self._loaded.get(digest, (None, ()))
+        function = self.loaded(digest)
         return (
             getattr(function, "__qualname__", None)
             or getattr(function, "__name__", None)
@@ -329,14 +335,17 @@ def taking_item(
     return checked
 
 
-def arguments_text(call: Any, assignment: Assignment) -> str:
-    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2". Empty
-    when they are unknown, and for a job that was pickled as a whole.
+def arguments_text(call: Any, assignment: Assignment, function: object = None) -> str:
+    """Return the arguments of a call of this function for people, shortened: "argument -1.5",
+    "arguments 1, b=2". Empty when they are unknown, and for a job that was pickled as a whole.
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
     from gridengine.serialize.argument_snapshot import given_words  # for an error alone
 
+    streams: Any = sys.modules.get("gridengine.worker.random_streams")
+    if streams is not None and streams.takes_number(function):
+        return given_words(streams.without_number(call, assignment.form), FULL)
     return given_words(call, assignment.form)
 
 
@@ -349,11 +358,7 @@ def _load(define: Define, payload: Payload) -> Loaded:
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
         function, retry_on = pickling.load_function(_fetch(define, payload))
-        if method := checkpoint_method(function):
-            from gridengine.worker.checkpoints import Resumed  # here: few need it
-
-            function = Resumed(function, method)
-        return function, retry_on
+        return resumed(function), retry_on
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         told = rebuilding_error(error)
@@ -361,6 +366,19 @@ def _load(define: Define, payload: Payload) -> Loaded:
         if told is error:
             raise
         raise told from None
+
+
+def resumed(function: Any) -> Any:
+    """Return a function that is called by the convention of its `checkpoint_method`, if it has one;
+    also within what the package wraps around it, for a seed or an initializer.
+    """
+    if type(function).__module__ in WRAPPING:
+        function._function = resumed(function._function)
+    elif method := checkpoint_method(function):
+        from gridengine.worker.checkpoints import Resumed  # here: few need it
+
+        return Resumed(function, method)
+    return function
 
 
 def checkpoint_method(function: Any) -> str:

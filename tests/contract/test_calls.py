@@ -19,6 +19,7 @@ SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n' + "".join(
 EVERYDAY = """
 import logging, multiprocessing
 from collections import Counter
+from random import random
 
 import psutil
 from gridengine import Cores, Memory, Token, WTime
@@ -105,6 +106,10 @@ def change():
     return sys.argv[1:], umask, multiprocessing.current_process().name, in_child, os.getcwd()
 
 
+def draw(x):
+    return x, random()
+
+
 def end_the_worker(mark):
     if not Path(mark).exists():
         Path(mark).touch()
@@ -156,6 +161,14 @@ def graph():
 def nested():
     [(count, workers)] = gridengine.map(levels, [4], scheduler=scheduler)
     return count, len(workers)
+
+
+@promise
+def streams():
+    wanted = gridengine.map(draw, range(9), seed=1, scheduler="inline")
+    ways = {}, {"chunksize": 4}, {"name": "streams"}
+    found = [gridengine.map(draw, range(9), seed=1, scheduler=scheduler, **how) for how in ways]
+    return [one == wanted for one in found], len({number for _, number in wanted})
 
 
 @promise
@@ -258,6 +271,13 @@ def test_calls_make_calls_on_the_worker_that_runs_them(
     place: Place, everyday: dict[str, Any]
 ) -> None:
     assert everyday["nested"] == [31, 1]
+
+
+@everywhere
+def test_calls_with_a_seed_draw_the_same_numbers_at_each_place(
+    place: Place, everyday: dict[str, Any]
+) -> None:
+    assert everyday["streams"] == [[True] * 3, 9]
 
 
 @everywhere

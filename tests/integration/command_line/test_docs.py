@@ -54,6 +54,7 @@ WANTED = {
     "docs/joblib.md": "joblib",
     "docs/neighbours.md": "emcee",
     "docs/pool.md": "scipy.optimize",
+    "docs/random.md": "numpy",
     "docs/sharing.md": "numpy",
 }
 
