@@ -398,6 +398,8 @@ def make_function(
     """
     if GVAR.in_runner:
         check_imported(f)
+        if GVAR.is_importing:  # see `import_for_effect`: the calls would import the module, too
+            raise ConfigurationError("a module makes calls when it is imported")
     own_modules().check()
     refer_to((Future, ResultHolder), _find_reference)
     called = synchronous(f)

@@ -40,6 +40,7 @@ from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_importable
 from gridengine.serialize.encoding import with_dill
 from gridengine.serialize.functions import LOOKED_UP, contents_of
+from gridengine.serialize.imports_for_effect import imports_without_use
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
@@ -91,6 +92,8 @@ class CallKeys:
     def of_function(self, f: Callable[..., Any]) -> FunctionKey:
         """Return the key of a function. A part that cannot be pickled counts by its type."""
         parts = _Walk(self).parts_of(f)
+        for name, code in own_code(imports_without_use()):  # the function may find what they did
+            parts[f"import {name}"] = self.of_object(code).hex()
         parts["Python"] = PYTHON
         return FunctionKey(_name(f), _digest_of_parts(parts), parts)
 
@@ -402,7 +405,14 @@ def imported_code(
     by other such modules. `package` is the package that relative imports start from. `names` are
     imported as well; each is a module or a member of one.
     """
-    waiting = deque([*_imports(code, package), *sorted(_with_packages(names))])
+    return own_code([*_imports(code, package), *sorted(_with_packages(names))])
+
+
+def own_code(names: Iterable[str]) -> Iterator[tuple[str, types.CodeType]]:
+    """Yield the name and code of those of these modules, and of the modules that they import, that
+    are the user's own.
+    """
+    waiting = deque(names)
     seen = set[str]()
     while waiting:
         name = waiting.popleft()

@@ -316,6 +316,7 @@ def arguments_text(call: Any, assignment: Assignment) -> str:
 def _load(define: Define, payload: Payload) -> Loaded:
     """Unpickle a function. An error says on which machine and with which path it was tried."""
     _list_folders_anew()
+    environment.import_for_effect()
     try:
         if define.codec != PICKLE:
             from gridengine.worker.coroutines import synchronous

@@ -101,6 +101,34 @@ def test_methods_and_arguments_are_those_of_the_standard_library(
 # ---------------------------------------------------------------- what calls find
 
 
+def test_calls_find_what_the_scripts_imports_have_registered(
+    compare: Compare, tmp_path: Path
+) -> None:
+    modules = {
+        "registry": "HOOKS = []",
+        "plugin": "import registry\nregistry.HOOKS.append(len)",
+        "fails": "import os, registry\nassert os.getpid() == registry.CALLER",
+        "maps": "import gridengine\ngridengine.map(abs, [1])\n",
+    }
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert compare("""
+import gridengine, registry, plugin, maps
+registry.CALLER = os.getpid()
+import fails
+
+def count(_): return len(registry.HOOKS)
+def nested(_): return gridengine.map(count, [0])
+
+if __name__ == "__main__":
+    tell(
+        ours=gridengine.map(count, [0]),
+        another=gridengine.map(lambda _: len(registry.HOOKS), [0]),
+        nested=gridengine.map(nested, [0]),
+    )
+""") == {"ours": [1], "another": [1], "nested": [[1]]}
+
+
 @pytest.mark.promise
 def test_what_changes_in_a_module_after_its_import_does_not_travel(
     compare: Compare, tmp_path: Path

@@ -352,6 +352,20 @@ def test_a_file_that_was_edited_is_read_again(folder: Path) -> None:
     assert "two" in constants()
 
 
+def test_an_edited_module_that_the_script_imports_for_its_effect_changes_the_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_keys, "imports_without_use", lambda: ["mya"])
+    write(folder, {"mya": "import myb", "myb": "x = 1"})
+    before = CallKeys().of_function(len)
+    assert CallKeys().of_function(len) == before
+    write(folder, {"myb": "x = 2"})
+    os.utime(folder / "myb.py", ns=(1, 1))
+    after = CallKeys().of_function(len)
+    assert changed_parts(before.parts, after.parts) == ["import myb"]
+    assert before.digest != after.digest
+
+
 def test_a_finder_of_the_users_that_fails_is_passed_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
