@@ -29,6 +29,7 @@ from gridengine.serialize.byte_code import (
     load_code,
     submodules,
 )
+from gridengine.serialize.names_in_texts import looks_up, names_of_code, names_of_text
 from gridengine.serialize.users_modules import add_to_main
 
 Parts: TypeAlias = (
@@ -197,8 +198,13 @@ FUNCTION_PARTS = (
 )
 
 
-def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]]) -> Any:
-    """Return the reduction of a function: its parts, with the global variables that its code names.
+def reduction(
+    function: types.FunctionType,
+    namespaces: dict[int, dict[str, Any]],
+    in_texts: Mapping[str, Any],
+) -> Any:
+    """Return the reduction of a function: its parts, with the global variables that its code names,
+    and those that only its texts name.
 
     namespaces: for the `id` of the global variables of each function in the same pickle, the dict
         that they become. So functions that share global variables here share them there.
@@ -207,16 +213,33 @@ def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]
     namespace = namespaces.setdefault(
         id(names), {name: names[name] for name in NAMESPACE if name in names}
     )
-    used = {name: names[name] for name in global_names(code) if name in names}
+    used = {**_items(names, global_names(code)), **in_texts}
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
     closure = function.__closure__
     if LAZY:
         parts |= annotations_of(function)
         closure = closure_of(function)
-    imports = list(submodules(code, used.values()))
+    imports = list(submodules(code, used.values(), names_in_texts(function) if in_texts else ()))
     state = (imports, used, parts, function.__dict__, source_of(code))
     arguments = (code, namespace, function.__name__, closure)
     return make_function, arguments, state, None, None, fill_function
+
+
+def names_in_texts(function: types.FunctionType) -> tuple[str, ...]:
+    """Return the names in a function's texts that its code does not name, sorted. Its texts are the
+    constants of its code, and those global variables, closure cells and default values of it that
+    are texts.
+    """
+    code = function.__code__
+    named = global_names(code)
+    values = [function.__globals__.get(name) for name in named if not name.startswith("__")]
+    values += map(contents_of, function.__closure__ or ())
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    found = names_of_code(code)
+    for text in values:
+        if type(text) is str:
+            found |= names_of_text(text, looks_up(code)).difference(code.co_varnames)
+    return tuple(sorted(found.difference(named)))
 
 
 def make_function(

@@ -129,6 +129,30 @@ if __name__ == "__main__":
 """) == {"ours": [1], "another": [1], "nested": [[1]]}
 
 
+def test_formulas_and_queries_find_the_variables_of_the_script(compare: Compare) -> None:
+    pytest.importorskip("pandas")
+    answers = {"query": 2, "evaluated": [3, 4, 5], "by_name": 2, "noted": True}
+    assert (
+        compare("""
+import gridengine, pandas
+limit, frame, large = 1, pandas.DataFrame({"y": [1, 2, 3]}), bytes(2_000_000)
+def double(x): return 2 * x
+def query(_): return len(frame.query("y > @limit"))
+def evaluated(_): return list(frame.eval("y + @double(@limit)"))
+def by_name(_): return globals()["double"](limit)
+def misses(_): return frame.query("y > @large")
+
+if __name__ == "__main__":
+    told = {f.__name__: gridengine.map(f, [0])[0] for f in (query, evaluated, by_name)}
+    error = gridengine.map(misses, [0], reraise=False)[0]
+    noted = "the script has a variable large" in error.__notes__[0]
+    tell(**{name: list(map(int, x)) if isinstance(x, list) else int(x) for name, x in told.items()})
+    tell(noted=noted)
+""")
+        == answers
+    )
+
+
 @pytest.mark.promise
 def test_what_changes_in_a_module_after_its_import_does_not_travel(
     compare: Compare, tmp_path: Path

@@ -144,6 +144,27 @@ def test_what_a_function_refers_to_is_part_of_it() -> None:
     assert [*changed_parts(keys[0].parts, keys[2].parts)] == ["SCALE"]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x): return eval('x + SCALE')",
+        "def f(frame): return frame.query('y > @SCALE')",
+        "TEXT = 'y > @SCALE'\ndef f(frame): return frame.query(TEXT)",
+        "def f(frame): return globals()['SCALE']",
+    ],
+)
+def test_variables_that_only_a_text_names_are_part_of_a_function(source: str) -> None:
+    one, same, other = (CallKeys().of_function(defined(source, SCALE=n)) for n in (1, 1, 2))
+    assert one == same
+    assert [*changed_parts(one.parts, other.parts)] == ["SCALE"]
+
+
+def test_a_variable_that_stays_behind_is_no_part_of_a_function() -> None:
+    source = "def f(x): return eval('x + SCALE')"
+    one, other = (digest(defined(source, SCALE=bytes(1_000_000 + n))) for n in (1, 2))
+    assert one == other
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Write the user's own module `own_package.part`, which this process has not loaded then."""
@@ -174,6 +195,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         "def f(x):\n    from own_package import part\n    return part.g(x)",
         "def f(x):\n    from own_top import g\n    return g(x)",
         "import own_top\ndef f(x): return own_top.g(x)",
+        "import own_top\ndef f(x): return eval('own_top.g(x)')",
     ],
 )
 def test_what_a_function_uses_of_modules_is_part_of_it(
