@@ -50,11 +50,16 @@ def _present() -> dict[str, bool]:
 def import_all(names: tuple[str, ...]) -> None:
     """Import modules for their effect. One that fails, because this machine does not have it say,
     is left out: the calls may not need it.
+
+    Raises:
+        MemoryError: there is no memory for a module.
     """
     for name in names:
         if name not in sys.modules:
             try:
                 importlib.import_module(name)
+            except MemoryError:
+                raise
             except (Exception, SystemExit) as error:  # the module's own code may do anything
                 import logging
 

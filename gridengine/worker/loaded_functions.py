@@ -316,12 +316,12 @@ def arguments_text(call: Any, assignment: Assignment) -> str:
 def _load(define: Define, payload: Payload) -> Loaded:
     """Unpickle a function. An error says on which machine and with which path it was tried."""
     _list_folders_anew()
-    environment.import_for_effect()
     try:
         if define.codec != PICKLE:
             from gridengine.worker.coroutines import synchronous
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
+        environment.import_for_effect()
         function, retry_on = pickling.load_function(_fetch(define, payload))
         if method := checkpoint_method(function):
             from gridengine.worker.checkpoints import Resumed  # here: few need it

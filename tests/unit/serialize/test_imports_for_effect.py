@@ -117,3 +117,12 @@ def test_a_module_that_cannot_be_imported_is_left_out(
     import_all(("not_there", "one_fails", "one_exits", "one_works"))
     assert "one_works" in sys.modules
     del sys.modules["one_works"]
+
+
+def test_a_module_for_which_there_is_no_memory_is_no_module_to_leave_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "one_is_large.py").write_text("raise MemoryError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MemoryError):
+        import_all(("one_is_large",))
