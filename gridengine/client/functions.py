@@ -32,9 +32,10 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.by_value import is_small
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import check_imported, is_by_value, is_importable
-from gridengine.serialize.functions import LOOKED_UP, contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
 from gridengine.serialize.lazy_imports import LAZY
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
@@ -299,6 +300,12 @@ def _of_function(f: types.FunctionType) -> Iterator[Reference]:
         yield contents_of, cell, contents_of(cell, MISSING)
     for name in global_names(f.__code__):
         yield f.__globals__.get, name, f.__globals__.get(name, MISSING)
+    for name in names_in_texts(f):
+        value = f.__globals__.get(name, MISSING)
+        if value is MISSING or is_small(value):
+            yield f.__globals__.get, name, value
+        else:  # it stays behind: what happens in it does not matter
+            yield _is_still(f.__globals__, name, value), None, True
 
 
 def _of_class(cls: type) -> Iterator[Reference]:
@@ -329,6 +336,10 @@ def _items(present: Callable[[], Mapping[str, Any]]) -> Iterator[Reference]:
     yield (lambda key, default: len(present())), None, len(present())
     for name, value in present().items():
         yield (lambda key, default: present().get(key, default)), name, value
+
+
+def _is_still(names: dict[str, Any], name: str, value: Any) -> Callable[[Any, Any], bool]:
+    return lambda key, default: names.get(name) is value
 
 
 def _always(value: Any) -> Callable[[Any, Any], Any]:
@@ -393,6 +404,8 @@ def make_function(
     """
     if GVAR.in_runner:
         check_imported(f)
+        if GVAR.is_importing:  # see `import_for_effect`: the calls would import the module, too
+            raise ConfigurationError("a module makes calls when it is imported")
     own_modules().check()
     refer_to((Future, ResultHolder), _find_reference)
     called = synchronous(f)

@@ -35,11 +35,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.serialize.by_value import Pickler, Reduction
+from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_importable
 from gridengine.serialize.encoding import with_dill
-from gridengine.serialize.functions import LOOKED_UP, contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
+from gridengine.serialize.imports_for_effect import imports_without_use
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
@@ -91,6 +92,8 @@ class CallKeys:
     def of_function(self, f: Callable[..., Any]) -> FunctionKey:
         """Return the key of a function. A part that cannot be pickled counts by its type."""
         parts = _Walk(self).parts_of(f)
+        for name, code in own_code(imports_without_use()):  # the function may find what they did
+            parts[f"import {name}"] = self.of_object(code).hex()
         parts["Python"] = PYTHON
         return FunctionKey(_name(f), _digest_of_parts(parts), parts)
 
@@ -302,19 +305,22 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
     yield ":", (code, data, closure)
     used = {name: f.__globals__[name] for name in global_names(f.__code__) if name in f.__globals__}
+    used |= named_in_texts(f)
     named = [(_shown(name, value), value) for name, value in used.items()]
-    named += _of_modules(f.__code__, used)
+    named += _of_modules(f.__code__, used, names_in_texts(f))
     yield from named
     lazily = [path_of(value) for _, value in named if type(value) is LAZY]
     for name, code in imported_code(f.__code__, f.__globals__.get("__package__"), lazily):
         yield f"import {name}", code
 
 
-def _of_modules(code: types.CodeType, used: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the members of the user's own modules that this code reaches, including modules in
-    modules.
+def _of_modules(
+    code: types.CodeType, used: Mapping[str, Any], in_texts: Iterable[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the members of the user's own modules that this code, or a text in it, reaches,
+    including modules in modules.
     """
-    attributes = set(chain.from_iterable(one.co_names for one in codes(code)))
+    attributes = {*in_texts, *chain.from_iterable(one.co_names for one in codes(code))}
     waiting, seen = list(used.items()), set[int]()
     while waiting:
         name, module = waiting.pop()
@@ -402,7 +408,14 @@ def imported_code(
     by other such modules. `package` is the package that relative imports start from. `names` are
     imported as well; each is a module or a member of one.
     """
-    waiting = deque([*_imports(code, package), *sorted(_with_packages(names))])
+    return own_code([*_imports(code, package), *sorted(_with_packages(names))])
+
+
+def own_code(names: Iterable[str]) -> Iterator[tuple[str, types.CodeType]]:
+    """Yield the name and code of those of these modules, and of the modules that they import, that
+    are the user's own.
+    """
+    waiting = deque(names)
     seen = set[str]()
     while waiting:
         name = waiting.popleft()

@@ -116,7 +116,12 @@ class Pickler(pickle.Pickler):
             return NotImplemented
         if self._origins is None:
             self._origins = {}
-        return functions.reduction(function, self._origins, version_of)
+        in_texts = self.named_in_texts(function)
+        return functions.reduction(function, self._origins, version_of, in_texts)
+
+    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
+        """Return the global variables that only texts of a function name, and that travel."""
+        return named_in_texts(function)
 
     def reduce_class(self, cls: type) -> Reduction:
         """Return a class's skeleton, and the definitions by which it and its bases are filled
@@ -232,6 +237,67 @@ class Pickler(pickle.Pickler):
         except BaseException:  # the object's own code may do anything
             return None
         return optional if pickler.needs is None else None
+
+
+MOST_IN_TEXTS = 1_000_000
+"""The most bytes of the pickle of a global variable that only a text names."""
+
+
+class _Trial(Pickler):
+    """Pickles an object only to find out whether it can travel, and is small. Raises
+    `OverflowError` at the first large part. Objects that need recipes, and futures, are refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self, 5)
+        self._left = MOST_IN_TEXTS
+
+    def write(self, data: Any) -> None:
+        """Count the bytes of the pickle."""
+        self._count(memoryview(data).nbytes)
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise OverflowError("too much")
+
+    def reducer_override(self, obj: Any) -> Reduction:
+        """Called by C `pickle` for all objects but plain builtin values."""
+        if type(obj) not in RECIPES and not isinstance(obj, type):
+            # Of an array, or of a frame of polars: some are copied when they are pickled.
+            size = getattr(obj, "nbytes", None) or getattr(obj, "estimated_size", int)()
+            if isinstance(size, int) and size > self._left:
+                raise OverflowError("too much")
+        return super().reducer_override(obj)
+
+    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
+        return {}  # two functions may name each other
+
+    def name_result(self, future: Any) -> Reduction:
+        raise pickle.PicklingError("a result of another call")
+
+
+def named_in_texts(function: types.FunctionType) -> dict[str, Any]:
+    """Return the global variables that only texts of a function name, as far as they can travel and
+    are small: nobody knows whether the function needs them.
+    """
+    names = function.__globals__
+    return {
+        name: names[name]
+        for name in functions.names_in_texts(function)
+        if name in names and is_small(names[name])
+    }
+
+
+def is_small(value: Any) -> bool:
+    """Return whether a value can travel, and its pickle has at most `MOST_IN_TEXTS` bytes."""
+    try:
+        _Trial().dump(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the object's own code may do anything
+        return False
+    return True
 
 
 class _VersionPickler(Pickler):

@@ -30,6 +30,7 @@ from gridengine.serialize.byte_code import (
     load_code,
     submodules,
 )
+from gridengine.serialize.names_in_texts import looks_up, names_of_code, names_of_text
 from gridengine.serialize.namespaces import (
     MISSING_VERSION,
     Origin,
@@ -207,8 +208,10 @@ def reduction(
     function: types.FunctionType,
     origins: dict[int, Origin],
     version_of: Callable[[Any], tuple[Version, Mapping[int, Any]]],
+    in_texts: Mapping[str, Any],
 ) -> Any:
-    """Return the reduction of a function: its parts, with the global variables that its code names.
+    """Return the reduction of a function: its parts, with the global variables that its code names,
+    and those that only its texts name.
 
     origins: for the `id` of the global variables of each function in the same pickle, their origin.
         So functions that share global variables here share them there.
@@ -219,17 +222,17 @@ def reduction(
     if function in origin.reductions:  # a method, after the version of its class
         return origin.reductions[function]
     named = global_names(code)
-    used = {name: names[name] for name in named if name in names}
+    used = {**{name: names[name] for name in named if name in names}, **in_texts}
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
     closure = function.__closure__
     if LAZY:
         parts |= annotations_of(function)
         closure = closure_of(function)
-    imports = list(submodules(code, used.values()))
+    imports = list(submodules(code, used.values(), names_in_texts(function) if in_texts else ()))
     state: tuple[Any, ...] = imports, used, parts, function.__dict__, source_of(code)
     if origin.token:
         if any(name not in origin.versions for name in used):
-            unknown = _reached(code, names) - origin.versions.keys()
+            unknown = (_reached(code, names) | in_texts.keys()) - origin.versions.keys()
             origin.note({name: version_of(names[name]) for name in sorted(unknown)})
         versions: dict[str, Version] = {name: origin.versions[name] for name in used}
         versions |= dict.fromkeys(unknown_names(named, names), MISSING_VERSION)
@@ -258,6 +261,23 @@ def _reached(code: types.CodeType, names: Mapping[str, Any]) -> set[str]:
                     if type(one) is types.FunctionType and one.__globals__ is names
                 ]
     return found
+
+
+def names_in_texts(function: types.FunctionType) -> tuple[str, ...]:
+    """Return the names in a function's texts that its code does not name, sorted. Its texts are the
+    constants of its code, and those global variables, closure cells and default values of it that
+    are texts.
+    """
+    code = function.__code__
+    named = global_names(code)
+    values = [function.__globals__.get(name) for name in named if not name.startswith("__")]
+    values += map(contents_of, function.__closure__ or ())
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    found = names_of_code(code)
+    for text in values:
+        if type(text) is str:
+            found |= names_of_text(text, looks_up(code)).difference(code.co_varnames)
+    return tuple(sorted(found.difference(named)))
 
 
 def make_function(

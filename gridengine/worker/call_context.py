@@ -109,6 +109,10 @@ class Variables:
         """
         self.pairs_set: set[bytes] = set()
         """The pairs of carried state whose `set` has run in this runner, by their pickles."""
+        self.imports: tuple[str, ...] = ()
+        """In a runner: the modules that calls of the present caller import before they begin."""
+        self.is_importing = False
+        """Whether this runner imports those modules now."""
         self.calls_made = 0
         """How many calls were made of the number that an executor allows for each process."""
         self.note_step: Callable[[int], None] = lambda step: None

@@ -357,6 +357,7 @@ def _load(define: Define, payload: Payload) -> Loaded:
             from gridengine.worker.coroutines import synchronous
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
+        environment.import_for_effect()
         function, retry_on = pickling.load_function(_fetch(define, payload))
         return resumed(function), retry_on
     except BaseException as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.exceptions import text_of
 from gridengine.wire.messages import Allocate
 
 if TYPE_CHECKING:
@@ -183,6 +184,14 @@ _CLAIM_SECONDS = 2.0
 """For how long after a kill by the kernel a runner's death may be explained by that kill."""
 
 
+UNMAPPED = (
+    "failed to map segment from shared object",
+    "cannot map zero-fill pages",
+    "Cannot allocate memory",
+)
+"""How the errors of dlopen(3) end when there is no memory for a library. They have no `errno`."""
+
+
 class MemoryLimit:
     """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
     writable memory.
@@ -220,10 +229,17 @@ class MemoryLimit:
 
     def was_met(self, error: BaseException) -> bool:
         """Return whether an exception means that memory ran out. Under a limit, ENOMEM of a system
-        call means that too.
+        call means that too, and so does a library that cannot be loaded for want of memory.
         """
-        return isinstance(error, MemoryError) or (
-            isinstance(error, OSError) and error.errno == errno.ENOMEM and self.limit > 0
+        if not isinstance(error, OSError | ImportError) or not self.limit:
+            return isinstance(error, MemoryError)
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno == errno.ENOMEM
+        text = text_of(error) or ""
+        reason = error.__cause__ or error.__context__  # many packages raise another ImportError
+        reason_text = text_of(reason) or "" if isinstance(reason, OSError | ImportError) else ""
+        return isinstance(reason, MemoryError) or any(
+            words in text or words in reason_text for words in UNMAPPED
         )
 
     @contextlib.contextmanager

@@ -126,6 +126,16 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(
             "put(2)",
         ),
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
+        ("def f(): return eval('1 * number')", "number = 2"),
+        ("TEXT = '1 * number'\ndef f(): return eval(TEXT)", "number = 2"),
+        ("TEXT = '1 + 0'\ndef f(): return eval(TEXT)", "TEXT = '1 + number'"),
+        ("def g(): return 1\ndef f(): return eval('g()')", "def g(): return 2"),
+        ("numbers = [1]\ndef f(): return eval('len(numbers)')", "numbers.append(2)"),
+        ("def f(): return globals().get('extra', 1)", "extra = 2"),
+        (
+            "class C:\n  def m(self): return eval('1 * number')\ndef f(): return C().m()",
+            "number = 2",
+        ),
     ],
 )
 def test_what_has_changed_is_pickled_anew(
@@ -135,6 +145,17 @@ def test_what_has_changed_is_pickled_anew(
     f = defined(source, space)
     assert called(cache, f) == 1
     exec(change, space)
+    assert called(cache, f) == 2
+
+
+def test_what_only_a_text_names_and_is_large_is_not_looked_into(
+    cache: FunctionCache[Function],
+) -> None:
+    space = local(large=[b"0" * 1_000_001], number=1)
+    f = defined("def f(): return eval('len(large)') if 'large' in globals() else number", space)
+    assert called(cache, f) == 1
+    assert cache.find(f) is cache.find(f)
+    space["large"] = "ab"
     assert called(cache, f) == 2
 
 

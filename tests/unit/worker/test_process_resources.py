@@ -228,6 +228,11 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(
     assert (limits[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
 
 
+def raised_after(error: Exception, reason: Exception) -> Exception:
+    error.__context__ = reason
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "unlimited", "limited"),
     [
@@ -235,6 +240,12 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(
         (OSError(errno.ENOMEM, "Cannot allocate memory"), False, True),
         (OSError(errno.ENOENT, "No such file or directory"), False, False),
         (ValueError(), False, False),
+        (ImportError("libtorch.so: failed to map segment from shared object"), False, True),
+        (OSError("libm.so: cannot map zero-fill pages"), False, True),
+        (ImportError("a.so: cannot allocate memory in static TLS block"), False, False),
+        (ModuleNotFoundError("No module named 'torch'"), False, False),
+        (raised_after(ImportError("torch is needed"), MemoryError()), False, True),
+        (raised_after(ImportError("torch is needed"), KeyError()), False, False),
     ],
 )
 def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
