@@ -35,6 +35,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.journal.key_recipes import recipe_of, reduced
 from gridengine.journal.module_uses import (
     ByName,
     by_name,
@@ -47,7 +48,7 @@ from gridengine.journal.module_uses import (
 )
 from gridengine.serialize.by_value import Pickler, Reduction
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
-from gridengine.serialize.classes import MADE_ANEW, is_importable
+from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
 from gridengine.serialize.functions import LOOKED_UP, contents_of
 from gridengine.serialize.lazy_imports import LAZY, path_of
@@ -201,7 +202,13 @@ class _KeyPickler(Pickler):
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all objects but plain builtin values."""
         kind = type(obj)
-        if (kind is types.FunctionType or isinstance(obj, type)) and is_users(obj):
+        recipe = recipe_of(kind)  # type: ignore[arg-type]
+        if recipe is not None and (reduction := reduced(recipe, obj)) is not NotImplemented:
+            return reduction
+        is_class = isinstance(obj, type)
+        if (kind is types.FunctionType or is_class) and is_users(obj):
+            if is_class and is_by_value(obj):
+                known_classes().token(obj)  # a stored result finds the class by its name
             return str, (self.walk.name(obj),)
         if kind is ByName:
             return importlib.import_module, (obj.module.__name__,)
