@@ -35,9 +35,20 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.journal.key_recipes import recipe_of, reduced
+from gridengine.journal.module_uses import (
+    ByName,
+    by_name,
+    imports_by_text,
+    is_users_module,
+    members,
+    own_modules_around,
+    reads_globals,
+    uses,
+)
 from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
-from gridengine.serialize.classes import MADE_ANEW, is_importable
+from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
 from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
 from gridengine.serialize.imports_for_effect import imports_without_use
@@ -194,7 +205,17 @@ class _KeyPickler(Pickler):
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all objects but plain builtin values."""
         kind = type(obj)
-        if (kind is types.FunctionType or isinstance(obj, type)) and is_users(obj):
+        recipe = recipe_of(kind)  # type: ignore[arg-type]
+        if recipe is not None and (reduction := reduced(recipe, obj)) is not NotImplemented:
+            return reduction
+        is_class = isinstance(obj, type)
+        if (kind is types.FunctionType or is_class) and is_users(obj):
+            if is_class and is_by_value(obj):
+                known_classes().token(obj)  # a stored result finds the class by its name
+            return str, (self.walk.name(obj),)
+        if kind is ByName:
+            return importlib.import_module, (obj.module.__name__,)
+        if is_users_module(obj):
             return str, (self.walk.name(obj),)
         if kind is functools._lru_cache_wrapper:
             return tuple, (("lru_cache", obj.__wrapped__),)
@@ -257,9 +278,12 @@ class _Walk:
         such as lambdas, the later ones get a number.
         """
         if id(obj) not in self._names:
-            name = obj.__qualname__
-            if obj.__module__ not in MAINS:
-                name = f"{obj.__module__}.{name}"
+            if isinstance(obj, types.ModuleType):
+                name = f"module {obj.__name__}"
+            else:
+                name = obj.__qualname__
+                if obj.__module__ not in MAINS:
+                    name = f"{obj.__module__}.{name}"
             free = (name if not number else f"{name} ({number})" for number in range(sys.maxsize))
             self._names[id(obj)] = chosen = next(one for one in free if one not in self._taken)
             self._taken.add(chosen)
@@ -274,8 +298,7 @@ class _Walk:
         while self.waiting:
             one = self.waiting.pop()
             met.append(one)
-            of = _of_class(one) if isinstance(one, type) else _of_function(one)
-            for name, value in of:
+            for name, value in _parts(one):
                 whole = f"{self.name(one)}{name}" if name.startswith(":") else name
                 self._note(parts, whole, value)
         return parts
@@ -295,44 +318,62 @@ class _Walk:
         parts[name] = digest.hex()
 
 
+def _parts(one: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(one, types.ModuleType):
+        return _of_module(one)
+    return _of_class(one) if isinstance(one, type) else _of_function(one)
+
+
 def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a function: its own parts as ":...", variables by their names."""
     data = [getattr(f, name) or None for name in _FUNCTION_DATA]
-    closure = [contents_of(cell) for cell in f.__closure__ or ()]
     code = f.__code__
+    cells = zip(code.co_freevars, map(contents_of, f.__closure__ or ()), strict=True)
+    found, closure = uses(code), dict(cells)
     # Ignore the docstring. Before Python 3.14 it is the first constant, and shifts no other.
     if not CONSTANTS_SHIFT and code.co_consts and code.co_consts[0] == f.__doc__:
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
-    yield ":", (code, data, closure)
+    yield ":", (code, data, [by_name(name, value, found) for name, value in closure.items()])
     used = {name: f.__globals__[name] for name in global_names(f.__code__) if name in f.__globals__}
-    used |= named_in_texts(f)
-    named = [(_shown(name, value), value) for name, value in used.items()]
-    named += _of_modules(f.__code__, used, names_in_texts(f))
-    yield from named
-    lazily = [path_of(value) for _, value in named if type(value) is LAZY]
-    for name, code in imported_code(f.__code__, f.__globals__.get("__package__"), lazily):
+    outside = {**used, **closure}
+    texts = set(names_in_texts(f))
+    named = {name: by_name(name, value, found, texts) for name, value in used.items()}
+    named.update(named_in_texts(f))
+    named.update(members(found, outside))
+    if reads_globals(found, outside):
+        named.update(_by_text(f))
+    yield from ((_shown(name, value), value) for name, value in named.items())
+    imported = imports_by_text(f.__code__, outside)
+    names = [path_of(value) for value in named.values() if type(value) is LAZY]
+    names += [*imported.names, *(own_modules_around() if imported.others else ())]
+    for name, code in imported_code(f.__code__, f.__globals__.get("__package__"), names):
         yield f"import {name}", code
 
 
-def _of_modules(
-    code: types.CodeType, used: Mapping[str, Any], in_texts: Iterable[str]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the members of the user's own modules that this code, or a text in it, reaches,
-    including modules in modules.
+def _by_text(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function may reach by a text: those of its module. Of the script
+    they are functions and classes: the others do not travel with it.
     """
-    attributes = {*in_texts, *chain.from_iterable(one.co_names for one in codes(code))}
-    waiting, seen = list(used.items()), set[int]()
-    while waiting:
-        name, module = waiting.pop()
-        if not isinstance(module, types.ModuleType) or id(module) in seen:
-            continue
-        seen.add(id(module))
-        if is_own_module(module):
-            found = vars(module)
-            for attribute in sorted(attributes & found.keys()):
-                whole, value = f"{name}.{attribute}", found[attribute]
-                yield _shown(whole, value), value
-                waiting.append((whole, value))
+    module = sys.modules.get(f.__module__)
+    if f.__module__ not in MAINS and is_own_module(module):
+        yield f.__module__, module
+        return
+    for name, value in f.__globals__.items():
+        if isinstance(value, types.FunctionType | type) and is_users(value):
+            yield name, value
+
+
+def _of_module(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a module that counts as a whole: its variables, its code, and the code of
+    the user's own modules that it imports.
+    """
+    for name, value in sorted(vars(module).items()):
+        if not name.startswith("__"):
+            path = f"{module.__name__}.{name}"
+            yield _shown(path, value), value
+    if module.__name__ not in MAINS:
+        for name, code in own_code(_with_packages([module.__name__])):
+            yield f"import {name}", code
 
 
 def _shown(name: str, value: Any) -> str:

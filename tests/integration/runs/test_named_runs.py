@@ -204,6 +204,26 @@ def test_another_script_reads_what_is_kept_and_makes_calls_again(run: Runner) ->
     assert "4 results taken from the journal, 0 new" in log
 
 
+LOCAL_CLASS = """
+def main():
+    class Point:
+        def __init__(self, x):
+            self.x = x
+    def move(point):
+        note(point.x)
+        return point
+    print([one.x for one in gridengine.map(move, [Point(1)], name="local", scheduler=place)])
+main()
+"""
+
+
+def test_a_result_of_a_class_that_came_in_an_argument_is_taken(run: Runner) -> None:
+    run(LOCAL_CLASS)
+    output, log = run(LOCAL_CLASS)
+    assert (output, run.made) == ("[1]\n", [])
+    assert "1 result taken from the journal, 0 new" in log
+
+
 def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(run.folder / "runs")}
     return subprocess.run(

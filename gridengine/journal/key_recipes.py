@@ -1,0 +1,218 @@
+"""What counts in the key of a call of objects whose pickles say more than their values.
+
+Some pickles hold an address or a random name (tensors, jitted functions), others change when the
+object is read (caches). Each recipe here returns the reduction of an object for its digest alone:
+nothing is ever rebuilt from it. The library of an object is loaded, or there would be no object;
+nothing is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import logging
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+Reduction: TypeAlias = Any
+Recipe: TypeAlias = Callable[[Any], Reduction]
+log = logging.getLogger("gridengine")
+
+
+@functools.lru_cache(maxsize=4096)
+def recipe_of(kind: type) -> Recipe | None:
+    """Return the recipe for objects of a type, if there is one: that of the type or of a base."""
+    for base in kind.__mro__:
+        found = _RECIPES.get(f"{base.__module__.partition('.')[0]}.{base.__name__}")
+        if found is not None:
+            return found
+    names = [
+        name
+        for base in kind.__mro__
+        for name, value in vars(base).items()
+        if type(value) is functools.cached_property
+    ]
+    if not names or issubclass(kind, BaseException):
+        return None
+    return functools.partial(_without_cached, frozenset(names))
+
+
+def reduced(recipe: Recipe, obj: Any) -> Reduction:
+    """Return the reduction that a recipe makes of an object; NotImplemented if the recipe does not
+    fit it, as for another version of its library.
+    """
+    try:
+        return recipe(obj)
+    except Exception as error:
+        log.debug("a %s gets its key from its pickle: %r", type(obj).__qualname__, error)
+        return NotImplemented
+
+
+def _counted(*parts: Any) -> Reduction:
+    return tuple, (parts,)
+
+
+def _without_cached(names: frozenset[str], obj: Any) -> Reduction:
+    """Leave out the values of cached properties, which follow from the others."""
+    if names.isdisjoint(getattr(obj, "__dict__", ())):
+        return NotImplemented
+    make, arguments, state, *more = obj.__reduce_ex__(5)
+    if type(state) is not dict:
+        return NotImplemented
+    kept = {name: value for name, value in state.items() if name not in names}
+    return make, arguments, kept or None, *more
+
+
+def _variable(variable: contextvars.ContextVar[Any]) -> Reduction:
+    """Its token is random. Its value is not a part of it."""
+    default: tuple[Any, ...] = ()
+    with contextlib.suppress(LookupError):  # it has none
+        default = (contextvars.Context().run(variable.get),)
+    return _counted(variable.name, default)
+
+
+def _tensor(tensor: Any) -> Reduction:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        return NotImplemented  # these lead to others, or to storages
+    here = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return _counted(
+        type(tensor),
+        str(tensor.dtype),
+        str(tensor.device),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.requires_grad,
+        vars(tensor),
+        here.reshape(-1).view(torch.uint8).numpy(),
+    )
+
+
+def _storage(storage: Any) -> Reduction:
+    torch = sys.modules["torch"]
+    data = torch.empty(0, dtype=torch.uint8).set_(storage.cpu()).numpy()
+    return _counted(type(storage), str(storage.device), data)
+
+
+def _typed_storage(storage: Any) -> Reduction:
+    return _counted(type(storage), str(storage.dtype), storage._untyped_storage)
+
+
+def _compiled_module(module: Any) -> Reduction:
+    return _counted(type(module), module._orig_mod)
+
+
+def _jitted(function: Any) -> Reduction:
+    """The types that a function is compiled for count if it is compiled for no others."""
+    fixed = [] if function._can_compile else [str(one) for one in function.signatures]
+    types_of = {name: str(one) for name, one in function.locals.items()}
+    options = function.targetoptions
+    return _counted(type(function), function.py_func, options, types_of, fixed)
+
+
+def _jitted_ufunc(ufunc: Any) -> Reduction:
+    fixed = ufunc.types if ufunc._frozen else []
+    made = ufunc._dispatcher
+    return _counted(type(ufunc), made.py_func, made.targetoptions, str(ufunc.identity), fixed)
+
+
+def _jitted_gufunc(ufunc: Any) -> Reduction:
+    fixed = [] if ufunc.is_dynamic else ufunc.types
+    made = ufunc.gufunc_builder
+    parts = made.py_func, made.targetoptions, ufunc.signature, str(ufunc.identity), fixed
+    return _counted(type(ufunc), *parts)
+
+
+def _jitted_class(cls: Any) -> Reduction:
+    made = cls.class_type
+    members = {name: str(one) for name, one in made.struct.items()}
+    methods = made.jit_methods, made.jit_props, made.jit_static_methods
+    return _counted(type(cls), made.class_name, members, *methods)
+
+
+def _array(array: Any) -> Reduction:
+    """A view that has gaps counts as a copy of it, which another process has."""
+    if type(array).__name__ != "ndarray" or array.flags.forc:
+        return NotImplemented
+    return array.copy(order="C").__reduce_ex__(5)
+
+
+def _frame(frame: Any) -> Reduction:
+    """The columns count as they are, not how they are held together: that changes when they are
+    used.
+    """
+    kinds = set(frame.dtypes)
+    if len(kinds) == 1 and type(next(iter(kinds))).__module__.startswith("numpy"):
+        columns = frame.to_numpy().copy(order="C")
+    else:
+        columns = [frame.iloc[:, at].array for at in range(frame.shape[1])]
+    return _counted(type(frame), frame.columns, frame.index, columns, *_about(frame))
+
+
+def _series(series: Any) -> Reduction:
+    return _counted(type(series), series.name, series.index, series.array, *_about(series))
+
+
+def _about(frame: Any) -> tuple[Any, ...]:
+    own = {name: getattr(frame, name, None) for name in frame._metadata}
+    return frame.attrs, frame.flags.allows_duplicate_labels, own
+
+
+def _plain_array(array: Any) -> Reduction:
+    return _counted(type(array), array.to_numpy())
+
+
+def _index_of_dates(index: Any) -> Reduction:
+    return _counted(type(index), index.name, index.array)
+
+
+def _dates(array: Any) -> Reduction:
+    """An array of dates, times or periods; its frequency keeps a cache, and so does the array."""
+    return _counted(type(array), str(array.dtype), array.asi8, str(getattr(array, "freq", None)))
+
+
+def _compressed_matrix(matrix: Any) -> Reduction:
+    """A matrix is put into order when it is used; its order, and the notes on it, do not count."""
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return _counted(type(matrix), matrix.shape, matrix.data, matrix.indices, matrix.indptr)
+
+
+def _coordinate_matrix(matrix: Any) -> Reduction:
+    where = getattr(matrix, "coords", None) or (matrix.row, matrix.col)
+    return _counted(type(matrix), matrix.shape, matrix.data, where)
+
+
+def _tree(tree: Any) -> Reduction:
+    """The nodes, whose pickle holds addresses, follow from the points."""
+    return _counted(type(tree), tree.data, tree.leafsize, tree.boxsize, tree.size)
+
+
+_RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
+    {
+        "_contextvars.ContextVar": _variable,
+        "numpy.ndarray": _array,
+        "torch.Tensor": _tensor,
+        "torch.UntypedStorage": _storage,
+        "torch.TypedStorage": _typed_storage,
+        "torch.OptimizedModule": _compiled_module,
+        "numba.Dispatcher": _jitted,
+        "numba.DUFunc": _jitted_ufunc,
+        "numba.GUFunc": _jitted_gufunc,
+        "numba.JitClassType": _jitted_class,
+        "pandas.DataFrame": _frame,
+        "pandas.Series": _series,
+        "pandas.DatetimeTimedeltaMixin": _index_of_dates,
+        "pandas.DatetimeLikeArrayMixin": _dates,
+        "pandas.NumpyExtensionArray": _plain_array,
+        "pandas.PandasArray": _plain_array,
+        "scipy._cs_matrix": _compressed_matrix,
+        "scipy._coo_base": _coordinate_matrix,
+        "scipy.cKDTree": _tree,
+    }
+)
+"""Recipes by the package and the name of a type; its module's name changes with versions."""
