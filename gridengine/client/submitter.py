@@ -278,8 +278,8 @@ class Submitter:
         this submitter's calls, on the same workers.
         """
         run = None if self._named_run is None else self._named_run.options
-        prepared = f if self._initializer is None else Prepared(f, self._initializer)
-        return MapRequest(prepared, form, self._scheduler, True, chunksize, self.options, run)
+        how = True, chunksize, self.options, run, self._initializer
+        return MapRequest(f, form, self._scheduler, *how)
 
 
 def _make_templates(

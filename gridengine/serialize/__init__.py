@@ -29,7 +29,8 @@ Keep in step:
 
 - functions whose names stand in pickles (`functions.make_function`, `namespaces.find`,
   `classes.make_class`, `byte_code.load_code`, `by_value.make_lru_cache`,
-  `mapped_files.open_again` and others) with the files of named runs: these hold pickles of older versions. So such functions keep module and name;
+  `mapped_files.open_again` and others) with the files of named runs: these hold pickles of older
+  versions. So such functions keep module and name;
 - `classes.MADE_ANEW` and `functions.LOOKED_UP` with the digests of `journal/call_keys`;
 - the tables of `itemwise_unpickler` with the operations of pickle's protocol 5;
 - `descriptors` with the names of functions of `multiprocessing` that it relies on.
