@@ -41,6 +41,8 @@ class MapKeywords(SeededKeywords, total=False):
     scheduler: SchedulerSpec
     reraise: bool
     progress: ProgressSpec
+    initializer: Callable[..., object] | None
+    initargs: Iterable[Any]
 
 
 @takes(SeededKeywords)
@@ -51,6 +53,8 @@ def map(
     reraise: bool = True,
     chunksize: int | None = None,
     progress: ProgressSpec = None,
+    initializer: Callable[..., object] | None = None,
+    initargs: Iterable[Any] = (),
     **keywords: Unpack[SeededKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
@@ -69,6 +73,9 @@ def map(
             it is a bar, after 2 s; else, after 10 s, lines on standard error, one for each tenth
             and one a minute at most. Or `tqdm`, or a bar like it, to be updated: an object with
             `update(n)`, or a callable that makes one, given `total=`.
+        initializer, initargs: `initializer(*initargs)` is called once in each process that makes
+            calls of this map, before the first. If it raises, the calls of that process fail with
+            `concurrent.futures.process.BrokenProcessPool`.
         retries: how often a call is run again after its process died or after it raised one of
             `retry_on`. With 0 no call begins twice, whatever happens; each then costs some 50 µs
             more.
@@ -104,7 +111,8 @@ def map(
     try:
         form, calls = zipped(f, iterables)
         total, how = length_of(iterables), (chunksize, scheduler, reraise, progress)
-        request = _request("map", f, form, total, *how, **keywords)
+        prepared = (initializer, initargs) if initializer is not None else ()
+        request = _request("map", f, form, total, *how, *prepared, **keywords)
         from gridengine.api.map_results import gather
 
         return gather(request, calls, total, progress)
@@ -260,19 +268,27 @@ def _request(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     progress: ProgressSpec = None,
+    initializer: Callable[..., object] | None = None,
+    initargs: Iterable[Any] = (),
     **keywords: Unpack[SeededKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
     scheduler that has yet to be made starts its workers when it is made.
 
     Raises:
-        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
+        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar, or
+            `initializer` is not callable.
         TypeError, ConfigurationError: see `MapRequest`, `CallOptions` and `RunOptions`.
     """
     if progress is not None:
         from gridengine.api.progress import check_progress
 
         check_progress(progress)
+    first = None
+    if initializer is not None:
+        from gridengine.client.initializer import initializer_of
+
+        first = initializer_of(initializer, initargs, most_calls=None)
     for unknown in keywords.keys() - SeededKeywords.__annotations__.keys():
         raise _unknown(called, unknown)
     place = scheduler
@@ -287,7 +303,7 @@ def _request(
 
     is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
-    return MapRequest(f, form, place, reraise, chunksize, options, run)
+    return MapRequest(f, form, place, reraise, chunksize, options, run, first)
 
 
 ELSEWHERE = {

@@ -32,6 +32,7 @@ DEFAULTS: Mapping[str, Any] = {
     "escalate_memory": ESCALATION,
     "priority": 0,
     "reraise": True,
+    "initargs": (),
 }
 """The defaults of keywords; others are None."""
 F = TypeVar("F", bound=Callable[..., Any])

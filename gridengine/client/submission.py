@@ -6,7 +6,7 @@ import itertools
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from gridengine.client.initializer import Initializer
+
 
 class MapRequest(Struct, frozen=True):
     """A user's request for many calls.
@@ -45,6 +48,8 @@ class MapRequest(Struct, frozen=True):
     options: CallOptions
     named_run: RunOptions | None = None
     """The options of the calls' named run; None if there is none."""
+    initializer: Initializer | None = None
+    """Runs in each process before the first call."""
 
     def __post_init__(self) -> None:
         check_function(self.f)
@@ -144,7 +149,12 @@ class Submission(OutcomeListener):
         Raises:
             PicklingError: the function cannot be pickled; then no scheduler is made.
         """
-        function = function_of_map(request.f, request.options)
+        f = request.f
+        if request.initializer is not None:
+            from gridengine.client.initializer import Prepared  # few need it
+
+            f = Prepared(f, request.initializer)
+        function = function_of_map(f, request.options)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours

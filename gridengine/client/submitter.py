@@ -318,11 +318,11 @@ class Submitter:
         this submitter's calls, on the same workers.
         """
         run = None if self._named_run is None else self._named_run.options
-        prepared = f if self._initializer is None else Prepared(f, self._initializer)
         options = self.options
         if options.seed is not None:
             options = replace(options, seed=options.seed.child(next(self._numbers)))
-        return MapRequest(prepared, form, self._scheduler, True, chunksize, options, run)
+        how = True, chunksize, options, run, self._initializer
+        return MapRequest(f, form, self._scheduler, *how)
 
 
 def _make_templates(

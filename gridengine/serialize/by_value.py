@@ -47,7 +47,7 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
-from gridengine.serialize.namespaces import Origin, Version, find
+from gridengine.serialize.namespaces import Origin, Version, find, token_of
 from gridengine.serialize.payload import ATOMS, Buffer
 from gridengine.serialize.references import Reference, hook
 from gridengine.serialize.shared_memory import LARGE
@@ -334,12 +334,14 @@ class _ValuePickler(_VersionPickler):
     def reduce_function(self, function: types.FunctionType) -> Reduction:
         if is_importable(function):
             return NotImplemented
+        if not token_of(function.__globals__):  # these have no versions
+            raise _NoVersionError
         parts = function.__defaults__, function.__kwdefaults__, function.__closure__
         return tuple, (), (function.__code__, *parts, function.__dict__)
 
 
-class _TooLargeError(Exception):
-    """A value is too large to be compared."""
+class _NoVersionError(Exception):
+    """A value is too large to be compared, or depends on variables without versions."""
 
 
 class _Digester:
@@ -356,7 +358,7 @@ class _Digester:
         view = memoryview(data)
         self._left -= view.nbytes
         if self._left < 0:
-            raise _TooLargeError
+            raise _NoVersionError
         self.digest.update(view)
 
     def take(self, buffer: pickle.PickleBuffer) -> None:
@@ -381,7 +383,9 @@ def version_of(value: Any) -> tuple[Version, Mapping[int, Any]]:
     if kind is types.FunctionType and not (
         value.__defaults__ or value.__kwdefaults__ or value.__closure__ or value.__dict__
     ):
-        return _version_of_code(value.__code__), NOTHING
+        return _version_of_code(value.__code__) if token_of(value.__globals__) else None, NOTHING
+    if kind is functools._lru_cache_wrapper and not is_importable(value):
+        return None, NOTHING  # what it has cached may depend on any variable
     return _version_of_object(value)
 
 

@@ -9,8 +9,8 @@ only the variables whose versions differ (`Namespaces.enter`). So a value that t
 changed since stays as this process has made it, and one that the caller has changed is assigned.
 
 The version of a variable that the caller does not have is `MISSING_VERSION`: what an initializer
-assigns to such a variable belongs to that version. Large values have no version (None). They are
-assigned each time.
+assigns to such a variable belongs to that version. Large values, and functions with a cache that may
+depend on other variables, have no version (None). They are assigned each time.
 
 The calls of each executor that has an initializer have a space of their own, with other values:
 several executors may share a process.
@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
-from gridengine.serialize.users_modules import parts_of
+from gridengine.serialize.users_modules import CallersMain, parts_of
 
 NAMES = ("__name__", "__package__", "__file__")
 """The names that a function's global variables have beside those that its code names."""
@@ -49,7 +49,7 @@ class Origin:
     """
 
     def __init__(self, variables: dict[str, Any]) -> None:
-        self.token = _token_of(variables)
+        self.token = token_of(variables)
         self.names = {name: variables[name] for name in NAMES if name in variables}
         self.reductions: dict[types.FunctionType, Any] = {}
         self.versions: dict[str, Version] = {}
@@ -89,13 +89,18 @@ def origin_of(variables: dict[str, Any], origins: dict[int, Origin]) -> Origin:
     return known
 
 
-def _token_of(variables: dict[str, Any]) -> bytes:
+def token_of(variables: dict[str, Any]) -> bytes:
+    """Return the token of global variables: empty for those of no module, and for those of modules
+    that a call has imported.
+    """
     received = _received().get(id(variables))
     if received is not None:
         return received.token
     name = variables.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
-    if SHARED.get() is not None or module is None or parts_of(module) is not variables:
+    if module is None or parts_of(module) is not variables:
+        return b""
+    if isinstance(sys.modules.get("__main__"), CallersMain):
         return b""
     return _token(os.getpid(), str(name))
 
@@ -192,6 +197,10 @@ class Namespaces:
         """The table that was entered last."""
         self.is_entered = False
         """Whether no variable has changed its version since then."""
+        self.is_loading = True
+        """Whether functions are loaded to be called, or their arguments. Otherwise they are results
+        of calls that a call has made: these do not change its variables.
+        """
 
     def find(self, token: bytes, names: Mapping[str, Any]) -> dict[str, Any]:
         """Return the global variables of this token."""
@@ -203,6 +212,10 @@ class Namespaces:
         self, namespace: Namespace, versions: Mapping[str, Version], used: Mapping[str, Any]
     ) -> None:
         """Change variables to the versions that came with a function."""
+        if not self.is_loading:
+            for name, value in used.items():
+                namespace.variables.setdefault(name, value)
+            return
         for name, version in versions.items():
             value = used.get(name, MISSING)
             if namespace.put(name, version, value):
@@ -220,7 +233,7 @@ class Namespaces:
     @contextlib.contextmanager
     def recording(self) -> Iterator[Table]:
         """Record the variables that come with a function, which is loaded meanwhile."""
-        self.is_entered = False
+        self.is_entered, self.is_loading = False, True
         self._recorded = table = Table()
         self.enter_space("")
         yield table

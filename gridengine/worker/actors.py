@@ -25,7 +25,6 @@ import msgspec
 from gridengine.errors import CallError, ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.namespaces import SHARED
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Waits
 from gridengine.worker.call_context import calling_process
@@ -123,8 +122,6 @@ class ActorObject:
 
     def _call(self, name: str, payload: Payload) -> Any:
         [call], _ = pickling.load_items(payload)
-        if (shared := SHARED.get()) is not None:
-            shared.enter_again()
         if type(call) is Unloadable:
             raise call.error
         args, kwargs = call

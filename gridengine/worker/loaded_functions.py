@@ -71,8 +71,8 @@ class CallersModules:
         self._is_fresh = True
 
     def share(self) -> Namespaces:
-        """Have functions that are loaded from here on share global variables with the others that
-        refer to the present modules, and return these.
+        """Have functions share global variables, from here on, with the others that refer to the
+        present modules, and return these.
         """
         namespaces = self._present.namespaces
         namespaces.is_entered = False
@@ -276,6 +276,7 @@ class LoadedFunctions:
             table = self._tables.get(digest, NO_VARIABLES)
             if not (self.namespaces.is_entered and self.namespaces.entered is table):
                 self.namespaces.enter(table)
+            self.namespaces.is_loading = True  # the arguments, next
             if state:  # last: `set` may assign to global variables of modules, or of the function
                 environment.restore_carried(state)
         except BaseException:

@@ -362,6 +362,7 @@ class Runner:
                 items, complete = pickling.load_items(payload)
             else:
                 items, complete = codec.load_items(payload), True
+            self.functions.namespaces.is_loading = False
             if not self.functions.namespaces.is_entered:  # the arguments have brought variables
                 self.functions.namespaces.enter_again()
             if assignment.inputs:

@@ -399,18 +399,22 @@ def test_exit_handlers_that_calls_register_are_called_when_their_process_ends(
         BOTH
         + """
 import atexit
+from multiprocessing.util import Finalize
 def register(word):
     atexit.register(os.write, 1, word)
+def prepare():
+    Finalize(None, os.write, args=(1, b"finalized "), exitpriority=1)
 ended(fork.Process, register, b"their process ")
 with ProcessScheduler(1) as scheduler:
-    gridengine.map(register, [b"second of a map ", b"first of a map "], scheduler=scheduler)
+    words = [b"second of a map ", b"first of a map "]
+    gridengine.map(register, words, scheduler=scheduler, initializer=prepare)
 os.write(1, b"closed ")
 ended(Job, register, b"job")
 os.write(1, b"joined ")
 """
     ).run()
     theirs = "their process " if sys.version_info >= (3, 13) else ""
-    assert done.stdout == f"{theirs}first of a map second of a map closed joined job"
+    assert done.stdout == f"{theirs}finalized first of a map second of a map closed joined job"
     assert done.stderr == ""
 
 

@@ -46,15 +46,22 @@ class Process:
         self.namespaces = Namespaces()
         self.loaded: dict[bytes, tuple[Callable[..., Any], Table]] = {}
 
-    def call(self, dumped: Any, *given: Any) -> Any:
+    def load(self, dumped: Any) -> tuple[Callable[..., Any], Table]:
         digest, payload = dumped
-        arguments = pickling.dump(given)
         token = SHARED.set(self.namespaces)
         try:
             if digest not in self.loaded:
                 with self.namespaces.recording() as table:
                     self.loaded[digest] = pickling.load_function(payload)[0], table
-            function, table = self.loaded[digest]
+        finally:
+            SHARED.reset(token)
+        return self.loaded[digest]
+
+    def call(self, dumped: Any, *given: Any) -> Any:
+        arguments = pickling.dump(given)
+        function, table = self.load(dumped)
+        token = SHARED.set(self.namespaces)
+        try:
             if not (self.namespaces.is_entered and self.namespaces.entered is table):
                 self.namespaces.enter(table)
             given = pickling.load(arguments)
@@ -97,6 +104,12 @@ def test_what_a_process_has_cached_stays_when_another_variable_changes(
     ("lines", "change", "results"),
     [
         ("number = 1", "number = 2", (1, 2)),
+        ("k = 1\n@functools.lru_cache\ndef h(): return k\nclass N:\n"
+         "  def __int__(self): return h()\nnumber = N()", "k = 2", (1, 2)),
+        ("space = {'k': 1}\nexec('def h(): return k', space)\nh = space['h']\nclass N:\n"
+         "  def __int__(self): return h()\nnumber = N()", "space['k'] = 2", (1, 2)),
+        ("def h(k=1): return k\nclass N:\n  def __int__(self): return h()\nnumber = N()",
+         "h.__defaults__ = (2,)", (1, 2)),
         ("numbers = [1]\nclass N:\n  def __int__(self): return numbers[0]\nnumber = N()",
          "numbers[0] = 2", (1, 2)),
         (f"data = bytearray({LARGE + 1})\ndef h(): return data[0]\nclass N:\n"
@@ -108,7 +121,9 @@ def test_what_a_process_has_cached_stays_when_another_variable_changes(
 def test_each_call_finds_the_variables_as_they_were_when_it_was_submitted(
     script: Script, process: Process, lines: str, change: str, results: tuple[int, int]
 ) -> None:
-    script.run(lines + "\ndef f(): return int(number)\ndef g(): return int(number)")
+    script.run(
+        "import functools\n" + lines + "\ndef f(): return int(number)\ndef g(): return int(number)"
+    )
     before = script.dump("f"), script.dump("g")
     script.run(change)
     after = script.dump("g"), script.dump("f")
@@ -140,6 +155,27 @@ def test_arguments_do_not_change_the_variables_of_the_function(
     f = script.dump("f")
     script.run("number = 2")
     assert process.call(f, script.main.g) == 1
+
+
+def test_results_of_other_calls_do_not_change_the_variables_of_the_call(
+    script: Script, process: Process
+) -> None:
+    script.run("number = 1\ndef f(load): return load()(), number\ndef g(): return number")
+    f = script.dump("f")
+    script.run("number = 2")
+    result = pickling.dump(script.main.g)
+
+    def load() -> Any:
+        process.namespaces.is_loading = False
+        token = SHARED.set(process.namespaces)
+        try:
+            return pickling.load(result)
+        finally:
+            SHARED.reset(token)
+
+    function, table = process.load(f)
+    process.namespaces.enter(table)
+    assert function(load) == (1, 1)
 
 
 def test_variables_that_have_an_object_in_common_are_assigned_together(
