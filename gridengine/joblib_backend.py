@@ -32,6 +32,7 @@ from gridengine.calls.interface import without_slot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
@@ -66,6 +67,11 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._place = scheduler
         self._made: Scheduler | None = None
+        if "seed" in options:
+            raise ConfigurationError(
+                "joblib takes no seed=: it puts calls together by their duration",
+                hint="give each call a number or a generator, as an argument",
+            )
         self._options = CallOptions(**options)
         self._submitter: Submitter | None = None
         self._waiting = contextlib.ExitStack()

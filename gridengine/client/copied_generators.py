@@ -5,6 +5,8 @@ Imported only once a function has one.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 import types
 import warnings
@@ -28,7 +30,9 @@ def warn_of_copies(f: Callable[..., Any]) -> None:
     """
     while type(f).__module__.startswith("gridengine.") and hasattr(f, "_function"):
         f = f._function  # of a coroutine, of a call with an initializer, of a seeded one
-    place = place_of_generator(f)
+    place = "a generator of random numbers"
+    with contextlib.suppress(Exception):  # a user's class may do anything when its parts are read
+        place = place_of_generator(f)
     _warn(f"the function {name_of(f)} takes along {place}: each process gets a copy")
 
 
@@ -64,7 +68,7 @@ def place_of_generator(f: Callable[..., Any]) -> str:
                 return f"{path.removeprefix(', ')} (a {kind.__module__}.{kind.__qualname__})"
         elif id(one) not in seen and not _is_named(one):
             seen.add(id(one))
-            for label, part in parts_of(one):
+            for label, part in itertools.islice(parts_of(one), MOST_LOOKED_AT):
                 step = label if label[0] in ".[" else f", its {label}"
                 todo.append((path + step, part))
     return "a generator of random numbers"

@@ -140,12 +140,13 @@ def _explanation(
         # Of objects that are nested too deeply, name the outermost.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
+        is_wrapper = type(obj).__module__.startswith("gridengine.")
         label, obj, error = found
         kinds.add(type(obj))
         seen.add(id(obj))
         if label.startswith(("argument", "the argument")):
             what = f"{label} of {what}"
-        else:
+        elif label != "._function" or not is_wrapper:
             captured = captured or "variable" in label
             step = label[0] in "[."
             path += f", its {label}" if not step else label if inside else f", at {label}"

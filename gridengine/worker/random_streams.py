@@ -191,7 +191,7 @@ class Stream:
             GVAR.process_stream = self  # for threads that the call starts
         try:
             for name in LIBRARIES:
-                if name in sys.modules:
+                if sys.modules.get(name) is not None:
                     self._seed_library(name)
         except BaseException:  # such as NumPy with another kind of generator, set by the user
             self.__exit__()
@@ -219,7 +219,7 @@ class Stream:
         finders = [one for one in sys.meta_path if not isinstance(one, Stream)]
         found = (one.find_spec(name, path, target) for one in finders)
         spec: Any = next(filter(None, found), None)
-        if spec is not None:
+        if spec is not None and spec.loader is not None:
             make = spec.loader.exec_module
 
             def make_and_seed(module: types.ModuleType) -> None:

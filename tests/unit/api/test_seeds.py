@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, PicklingError
 from tests.support.fake_dispatcher import FakeScheduler
 
 XS = range(20)
@@ -117,6 +119,25 @@ def test_calls_that_a_call_makes_have_streams_of_their_own() -> None:
     assert len({number for one in found[0] for _, number in one}) == 2 * 43
     alone = gridengine.map(lambda x: [draw(x), draw(x)], [1], seed=1, scheduler="inline")
     assert [found[0][0][0], found[0][0][-1]] == alone[0]
+
+
+def test_an_error_of_pickling_names_the_variable_as_without_a_seed() -> None:
+    lock = threading.Lock()
+    with pytest.raises(PicklingError, match=r"<lambda>, its captured variable 'lock' \(a"):
+        gridengine.map(lambda x: lock, XS, seed=1, scheduler="inline")
+
+
+def test_joblib_takes_no_seed() -> None:
+    joblib = pytest.importorskip("joblib")
+    importlib.import_module("gridengine.joblib_backend")
+    with pytest.raises(ConfigurationError, match="joblib takes no seed="):
+        joblib.parallel_config("gridengine", seed=1)
+
+
+@pytest.mark.parametrize("make", [gridengine.Job, gridengine.JobDispatcher, gridengine.delayed])
+def test_what_has_no_numbers_takes_no_seed(make: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'seed'"):
+        make(seed=1)
 
 
 def test_a_graph_takes_no_seed() -> None:

@@ -12,6 +12,8 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from random import gauss
+from random import random as random_number
 from typing import Any
 
 import numpy as np
@@ -399,3 +401,9 @@ def test_a_finder_of_the_users_that_fails_is_passed_over(
     write(folder, {"mya": ""})
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     assert found("import mya") == ["mya"]
+
+
+def test_a_hidden_generator_counts_by_its_name_and_not_by_its_state() -> None:
+    before = CallKeys().of_function(lambda x: random_number() + gauss(0, 1))
+    random_number()
+    assert CallKeys().of_function(lambda x: random_number() + gauss(0, 1)).digest == before.digest

@@ -125,6 +125,12 @@ def test_of_calls_in_calls_each_has_its_own_state_of_a_library_that_the_inner_im
     assert imported().state == "by chance"
 
 
+@pytest.mark.usefixtures("torch")
+def test_a_library_that_may_not_be_imported_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert draws(seed_of(1)) == draws(seed_of(1))
+
+
 def test_a_library_that_is_not_there_is_missed_as_without_a_seed() -> None:
     with Stream(seed_of(1)), pytest.raises(ModuleNotFoundError, match="gridengine_torch"):
         importlib.import_module("gridengine_torch")
