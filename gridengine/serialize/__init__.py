@@ -13,7 +13,9 @@ Read `pickling` first, which other rooms call, then `encoding` and `by_value`: h
 that cannot be imported (`functions`, `classes`, `exceptions`, `type_parameters`, `lazy_imports`,
 `sentinels`, `descriptors`, `mapped_files`). `shared_memory` holds large buffers once on a machine,
 `shared_objects` an object that many calls use; `references` stand for the results of other calls.
-`users_modules` is about the modules that user code sees. `unpicklable` words the errors.
+`users_modules` is about the modules that user code sees, `imports_for_effect` about those that its
+calls import first, `names_in_texts` about variables that formulas and queries name. `unpicklable`
+words the errors.
 
 Three things here have states:
 
