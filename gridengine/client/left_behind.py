@@ -21,7 +21,8 @@ def note_on_left_behind(error: BaseException) -> None:
     """
     if isinstance(error, OTHERS):
         return
-    text = "\n".join([text_of(error) or "", *map(str, error.__dict__.get("__notes__", ()))])
+    notes = error.__dict__.get("__notes__")
+    text = "\n".join([text_of(error) or "", *map(str, notes if isinstance(notes, list) else ())])
     if re.search(MISSING, text):
         main = sys.modules.get("__main__")
         names = parts_of(main) if isinstance(main, types.ModuleType) else {}

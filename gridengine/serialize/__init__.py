@@ -14,7 +14,8 @@ that cannot be imported (`functions`, `classes`, `exceptions`, `type_parameters`
 `sentinels`, `descriptors`, `mapped_files`). `shared_memory` holds large buffers once on a machine,
 `shared_objects` an object that many calls use; `references` stand for the results of other calls.
 `users_modules` is about the modules that user code sees, `namespaces` about the global variables of
-its functions. `unpicklable` words the errors.
+its functions, `imports_for_effect` about modules that its calls import first, `names_in_texts`
+about variables that formulas and queries name. `unpicklable` words the errors.
 
 Four things here have states:
 

@@ -243,30 +243,34 @@ MOST_IN_TEXTS = 1_000_000
 """The most bytes of the pickle of a global variable that only a text names."""
 
 
+class _Limit:
+    """A file that only counts. Raises `OverflowError` after this many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def write(self, data: Any) -> None:
+        """Count the bytes of a part of a pickle."""
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise OverflowError("too much")
+
+
 class _Trial(Pickler):
     """Pickles an object only to find out whether it can travel, and is small. Raises
     `OverflowError` at the first large part. Objects that need recipes, and futures, are refused.
     """
 
-    def __init__(self) -> None:
-        super().__init__(self, 5)
-        self._left = MOST_IN_TEXTS
-
-    def write(self, data: Any) -> None:
-        """Count the bytes of the pickle."""
-        self._count(memoryview(data).nbytes)
-
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise OverflowError("too much")
+    def __init__(self, most: int) -> None:
+        super().__init__(_Limit(most), 5)
+        self._most = most
 
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all objects but plain builtin values."""
         if type(obj) not in RECIPES and not isinstance(obj, type):
             # Of an array, or of a frame of polars: some are copied when they are pickled.
             size = getattr(obj, "nbytes", None) or getattr(obj, "estimated_size", int)()
-            if isinstance(size, int) and size > self._left:
+            if isinstance(size, int) and size > self._most:
                 raise OverflowError("too much")
         return super().reducer_override(obj)
 
@@ -292,7 +296,7 @@ def named_in_texts(function: types.FunctionType) -> dict[str, Any]:
 def is_small(value: Any) -> bool:
     """Return whether a value can travel, and its pickle has at most `MOST_IN_TEXTS` bytes."""
     try:
-        _Trial().dump(value)
+        _Trial(MOST_IN_TEXTS).dump(value)
     except KeyboardInterrupt:
         raise
     except BaseException:  # the object's own code may do anything

@@ -19,6 +19,7 @@ import importlib
 import sys
 import types
 from itertools import islice
+from typing import Any
 
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.users_modules import is_own, is_own_module, parts_of
@@ -44,7 +45,14 @@ def _present() -> dict[str, bool]:
     main = sys.modules.get("__main__")
     if not isinstance(main, types.ModuleType):
         return {}
-    return _loaded_imports(main, len(parts_of(main).get("In", ())), len(sys.modules))
+    return _loaded_imports(main, len(_cells(main)), len(sys.modules))
+
+
+def _cells(main: types.ModuleType) -> list[Any]:
+    """Return the texts of a notebook's cells, as IPython keeps them."""
+    parts = parts_of(main)
+    cells = parts.get("In")
+    return cells if isinstance(cells, list) and "__file__" not in parts else []
 
 
 def import_all(names: tuple[str, ...]) -> None:
@@ -90,7 +98,7 @@ def _code_of(main: types.ModuleType) -> list[types.CodeType]:
     if isinstance(path, str):
         found = [_code_of_script(main, path)] if is_own(path) else []
     else:
-        found = [_compiled(cell) for cell in parts.get("In", ())]
+        found = [_compiled(cell) for cell in _cells(main) if isinstance(cell, str)]
     return [code for code in found if code is not None]
 
 
@@ -130,23 +138,19 @@ def _imports(code: types.CodeType, package: str) -> list[tuple[str, tuple[str, .
     every = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
     end_of_main_block = 0
     for index, one in enumerate(every):
-        before, after = [at.argval for at in every[max(0, index - 2) : index]], every[index + 1 :]
-        if one.opname == "COMPARE_OP" and set(before) == {"__name__", "__main__"}:
-            if "==" in str(one.argval):
-                end_of_main_block = next(at.argval for at in after if "JUMP" in at.opname)
-        elif one.opname == "IMPORT_NAME" and one.offset >= end_of_main_block:
-            level, members = before
-            name = _absolute(one.argval, level, package)
-            stores = (at.argval for at in after if at.opname.startswith("STORE_"))
-            if members is None:
-                found.append((name, (next(stores),)))
-            elif members == (ALL,):
-                found.append((name, members))
-            else:
-                variables = tuple(islice(stores, len(members)))
-                found.append((name, variables))
-                for member, variable in zip(members, variables, strict=True):
-                    found.append((f"{name}.{member}", (variable,)))
+        if one.opname not in ("COMPARE_OP", "IMPORT_NAME"):
+            continue
+        first, second = (before.argval for before in every[index - 2 : index])
+        if one.opname == "COMPARE_OP":
+            if {first, second} == {"__name__", "__main__"} and "==" in str(one.argval):
+                jumps = (at.argval for at in every[index:] if "JUMP" in at.opname)
+                end_of_main_block = next(jumps)
+        elif one.offset >= end_of_main_block:
+            name, members = _absolute(one.argval, first, package), second or ("",)
+            stores = (at.argval for at in islice(every, index, None) if "STORE_" in at.opname)
+            variables = members if members == (ALL,) else tuple(islice(stores, len(members)))
+            found.append((name, variables))
+            found += ((f"{name}.{one}", (to,)) for one, to in zip(members, variables, strict=True))
     return [one for one in found if one[0].partition(".")[0] not in LEFT_OUT]
 
 

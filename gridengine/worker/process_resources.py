@@ -235,12 +235,10 @@ class MemoryLimit:
             return isinstance(error, MemoryError)
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno == errno.ENOMEM
-        text = text_of(error) or ""
         reason = error.__cause__ or error.__context__  # many packages raise another ImportError
-        reason_text = text_of(reason) or "" if isinstance(reason, OSError | ImportError) else ""
-        return isinstance(reason, MemoryError) or any(
-            words in text or words in reason_text for words in UNMAPPED
-        )
+        told = [one for one in (error, reason) if isinstance(one, OSError | ImportError)]
+        texts = "\n".join(text_of(one) or "" for one in told)
+        return isinstance(reason, MemoryError) or any(words in texts for words in UNMAPPED)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
