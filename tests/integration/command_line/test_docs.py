@@ -54,6 +54,7 @@ WANTED = {
     "docs/joblib.md": "joblib",
     "docs/neighbours.md": "emcee",
     "docs/pool.md": "scipy.optimize",
+    "docs/scientific-libraries.md": "sklearn",
     "docs/sharing.md": "numpy",
 }
 
