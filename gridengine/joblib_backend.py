@@ -39,6 +39,7 @@ from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
 from gridengine.worker.coroutines import synchronous
+from gridengine.worker.environment import own_variables, set_variables
 from gridengine.worker.process_resources import THREADS
 
 
@@ -173,15 +174,16 @@ class LimitedBatches:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._before: dict[str, str | None] = {}
+        self._before: dict[bytes, bytes | None] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._set()  # here, so that it holds for modules that the first batch's arguments import
 
     def _set(self) -> None:
-        self._before = {name: os.environ.get(name) for name in THREADS}
-        os.environ.update(dict.fromkeys(THREADS, str(self.threads)))
+        names = list(map(os.fsencode, THREADS))
+        self._before = {name: own_variables().get(name) for name in names}
+        set_variables(dict.fromkeys(names, b"%d" % self.threads))
 
     def __call__(self, given: HiddenArguments) -> Any:
         if not self._before:
@@ -190,11 +192,7 @@ class LimitedBatches:
             with _limited_pools(self.threads):
                 return run_batch(given)
         finally:
-            for name, value in self._before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            set_variables(self._before)
             self._before = {}
 
 

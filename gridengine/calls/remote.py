@@ -379,6 +379,7 @@ class RemoteDispatcher(RequestingDispatcher):
                     "runs go on, other calls end when it notices that the client is gone",
                     self.name,
                 )
+            self._queue.close()
             atexit.unregister(self._at_exit)
 
     # ---------------------------------------------------------------- a journal

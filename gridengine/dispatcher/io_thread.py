@@ -457,6 +457,7 @@ class DispatcherThread:
                 # Not earlier: if `close` did not wait, the interpreter's exit must wait for this
                 # thread.
                 atexit.unregister(self._at_exit)
+                self._queue.close()
                 self._when_ended()
 
     def _fail_all(self, cause: BaseException) -> None:

@@ -353,6 +353,32 @@ def in_shared_block(buffer: Buffer) -> Buffer:
     return adopt(new_block(buffer), len(buffer))
 
 
+def protected(buffers: Sequence[Buffer]) -> list[memoryview]:
+    """Return views of these buffers that cannot be written to. Small buffers are copied into memory
+    that nobody can write to, as nobody can to a block: a library that overlooks that an array is
+    read-only crashes there, and changes nothing that later calls find.
+
+    Raises:
+        OSError: no address space is left.
+    """
+    views = [memoryview(one).cast("B").toreadonly() for one in buffers]
+    padded = {
+        index: -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        for index, view in enumerate(views)
+        if 0 < view.nbytes < LARGE
+    }
+    if padded:
+        size, offset = sum(padded.values()), 0
+        block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for index, room in padded.items():
+            end = offset + views[index].nbytes
+            block[offset:end] = views[index]
+            views[index] = memoryview(block)[offset:end].toreadonly()
+            offset += room
+        _check(_system_call("mprotect")(_place_of(block), size, mmap.PROT_READ) == 0)
+    return views
+
+
 def block_of(buffer: Buffer) -> Block | None:
     """Return the block that a buffer covers whole, if others can open the block; else None."""
     block = buffer.obj if type(buffer) is memoryview else None
@@ -492,24 +518,36 @@ def _private(fd: int, size: int) -> Block:
 
 def _map_over(block: Block, fd: int) -> None:
     """Map a file over the memory of a block."""
+    place = _place_of(block)
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    _check(_system_call("mmap")(place, len(block), protection, flags, fd, 0) == place)
+
+
+def _place_of(block: Block) -> int:
     import ctypes  # here: few need it
 
-    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if _mmap()(place, len(block), protection, flags, fd, 0) != place:
-        why = ctypes.get_errno()
-        raise OSError(why, os.strerror(why))
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))
 
 
 @functools.cache
-def _mmap() -> Any:
-    """Return mmap(2)."""
+def _system_call(name: str) -> Any:
+    """Return mmap(2) or mprotect(2)."""
     import ctypes
 
-    call = ctypes.CDLL(None, use_errno=True).mmap
+    call = getattr(ctypes.CDLL(None, use_errno=True), name)
     call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     call.argtypes = word, word, number, number, number, ctypes.c_long
+    if name == "mprotect":
+        call.restype, call.argtypes = number, (word, word, number)
     return call
+
+
+def _check(done: bool) -> None:
+    if not done:
+        import ctypes
+
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
-from gridengine.serialize.shared_memory import StoredPayload, is_equal, store
+from gridengine.serialize.shared_memory import StoredPayload, is_equal, protected, store
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -174,9 +174,7 @@ def _load(payload: Payload) -> Any:
     """Return the object of a payload. Its arrays are views of the buffers, and cannot be written
     to.
     """
-    return pickle.loads(
-        payload[0], buffers=[memoryview(buffer).toreadonly() for buffer in payload[1:]]
-    )
+    return pickle.loads(payload[0], buffers=protected(payload[1:]))
 
 
 # The objects that names stand for in this process

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +31,9 @@ class CallersMain(types.ModuleType):
     """Stands in for the caller's `__main__`. Each function finds the names that came with it and
     with its arguments.
 
-    While this process starts children that are not its forks, no names are offered: such children
-    know none of them. A `multiprocessing.Pool` would start one child after another, and each would
-    end at an unknown name.
+    What `multiprocessing` pickles for children that are not this process's forks finds no names:
+    such children know none of them. A `multiprocessing.Pool` would start one child after another,
+    and each would end at an unknown name.
     """
 
     __slots__ = ("_gridengine_current", "_gridengine_names")
@@ -44,8 +45,9 @@ class CallersMain(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         current = self._gridengine_current
-        for names in (current.variables or {}, current):
-            if name in names and name not in HIDDEN and not _has_unforked_children():
+        is_hidden = name in HIDDEN or (_is_sending() and _has_unforked_children())
+        for names in () if is_hidden else (current.variables or {}, current):
+            if name in names:
                 return names[name]
         raise AttributeError(f"module '__main__' has no attribute {name!r}")
 
@@ -117,17 +119,39 @@ def add_class_to_main(cls: type) -> None:
             setattr(there, name, cls)
 
 
+def note_sending(reduction: Any) -> None:
+    """Have this module (multiprocessing.reduction) note the threads that pickle for a child."""
+    dump = reduction.ForkingPickler.dump
+
+    def noted(pickler: Any, obj: object) -> None:
+        here = _sending()
+        here.depth = getattr(here, "depth", 0) + 1
+        try:
+            dump(pickler, obj)
+        finally:
+            here.depth -= 1
+
+    reduction.ForkingPickler.dump = noted
+
+
+@functools.cache
+def _sending() -> threading.local:
+    """Each thread's `depth`: how many objects it is pickling for children of `multiprocessing`."""
+    return threading.local()
+
+
+def _is_sending() -> bool:
+    return getattr(_sending(), "depth", 0) > 0
+
+
 def _has_unforked_children() -> bool:
     """Return whether this process has, or is about to have, children of `multiprocessing` that are
-    not its forks.
+    not its forks. Those of loky are sent functions of the script by value, and stay for minutes.
     """
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is None:
-        return False
-    methods = {
-        getattr(child, "_start_method", "fork") for child in multiprocessing.active_children()
-    }
-    return bool(methods - {"fork"}) or multiprocessing.context.get_spawning_popen() is not None
+    from multiprocessing import active_children, context  # loaded, since somebody is sending
+
+    methods = {getattr(child, "_start_method", "fork") for child in active_children()}
+    return bool(methods & {"spawn", "forkserver"}) or context.get_spawning_popen() is not None
 
 
 CHECK_SECONDS = 0.05

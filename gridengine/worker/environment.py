@@ -181,10 +181,14 @@ class CallEnvironment:
 
 
 def set_variables(wanted: Mapping[bytes, bytes | None]) -> None:
-    """Set these variables; None removes one."""
+    """Set these variables; None removes one. Numba's number of threads stays as it is once numba
+    is loaded: when its threads have begun, it compiles nothing under another number.
+    """
     present = own_variables()
+    # A process may inherit a variable without a name, which nobody can set.
+    fixed = (b"", b"NUMBA_NUM_THREADS") if "numba" in sys.modules else (b"",)
     for name, value in wanted.items():
-        if not name:  # a process may inherit a variable without a name, which nobody can set
+        if name in fixed:
             continue
         if value is None:
             os.environb.pop(name, None)

@@ -11,7 +11,7 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,8 +30,13 @@ THREADS = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
 )
 """The variables that libraries read to know how many threads they may start."""
+NOT_OF_OPENMP = frozenset(THREADS[-3:])
+"""Those of libraries that do not look at OMP_NUM_THREADS."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """The prefix of the socket names by which processors are claimed."""
@@ -54,13 +59,11 @@ def threads_of_call(slots: int) -> int:
 
 def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the variables that tell libraries to use this many threads, without those that are set
-    already. If the first is set, none is returned, because it holds for all libraries that have no
-    variable of their own.
+    already. If the first is set, it holds for all libraries that look at it.
     """
-    names = [os.fsencode(name) for name in THREADS]
-    if not threads or names[0] in variables:
-        return {}
-    return {name: b"%d" % threads for name in names if name not in variables}
+    names: Iterable[str] = NOT_OF_OPENMP if os.fsencode(THREADS[0]) in variables else THREADS
+    wanted = {os.fsencode(name): b"%d" % threads for name in names if threads}
+    return {name: value for name, value in wanted.items() if name not in variables}
 
 
 class Processors:

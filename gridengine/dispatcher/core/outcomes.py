@@ -68,6 +68,11 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
         "to see where it crashes, run this call alone with InlineScheduler() under `python -X "
         "faulthandler`: that Python crashes too, and says where"
     )
+    if message.exitcode in (-signal.SIGSEGV, -signal.SIGBUS) and span.open_task.needs:
+        hint = (
+            "if it writes into an array of share(), by a library that overlooks that the array is "
+            f"read-only, give it a copy (array.copy()); otherwise, {hint}"
+        )
     if message.exitcode == -signal.SIGKILL:
         hint = (
             "often the sign of too little memory: ask for more with resources=Memory(M), in "

@@ -55,6 +55,7 @@ WANTED = {
     "docs/neighbours.md": "emcee",
     "docs/pool.md": "scipy.optimize",
     "docs/random.md": "numpy",
+    "docs/scientific-libraries.md": "sklearn",
     "docs/sharing.md": "numpy",
 }
 

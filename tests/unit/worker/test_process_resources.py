@@ -15,10 +15,12 @@ import pytest
 from gridengine.wire.messages import Allocate
 from gridengine.worker import process_resources
 from gridengine.worker.process_resources import (
+    THREADS,
     KillCounter,
     MemoryLimit,
     Processors,
     bind_process,
+    default_threads,
     killed_for_memory,
     processors_for,
 )
@@ -98,6 +100,13 @@ def test_libraries_are_told_how_many_threads_a_process_may_have(
 ) -> None:
     monkeypatch.setattr(process_resources.os, "sched_setaffinity", lambda pid, processors: None)
     assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
+
+
+def test_what_openmp_is_told_does_not_hold_for_libraries_that_do_not_look_at_it() -> None:
+    assert default_threads(2, {}) == dict.fromkeys(map(os.fsencode, THREADS), b"2")
+    told = default_threads(2, {b"OMP_NUM_THREADS": b"8", b"POLARS_MAX_THREADS": b"4"})
+    assert told == {b"NUMBA_NUM_THREADS": b"2", b"RAYON_NUM_THREADS": b"2"}
+    assert default_threads(0, {}) == {}
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:
