@@ -9,8 +9,8 @@ only the variables whose versions differ (`Namespaces.enter`). So a value that t
 changed since stays as this process has made it, and one that the caller has changed is assigned.
 
 The version of a variable that the caller does not have is `MISSING_VERSION`: what an initializer
-assigns to such a variable belongs to that version. Large values, and functions with a cache that may
-depend on other variables, have no version (None). They are assigned each time.
+assigns to such a variable belongs to that version. Large values, and functions with a cache that
+may depend on other variables, have no version (None). They are assigned each time.
 
 The calls of each executor that has an initializer have a space of their own, with other values:
 several executors may share a process.

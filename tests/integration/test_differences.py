@@ -221,7 +221,6 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
 """) == {"theirs": [1], "ours": [1], "theirs_later": [1], "ours_later": [2]}
 
 
-@pytest.mark.promise
 def test_functions_of_the_script_share_its_globals_in_each_process(compare: Compare) -> None:
     told = compare("""
 cache = {}
