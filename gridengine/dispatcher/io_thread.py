@@ -213,6 +213,10 @@ class DispatcherThread:
         if self._metrics is not None:
             self._metrics.start(functools.partial(self.status, 0))
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def check(self, demand: Demand) -> None:
         if demand not in self._possible:
             can_hold(self._policy, demand.request)
