@@ -51,7 +51,7 @@ from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
 from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
-from gridengine.serialize.imports_for_effect import imports_without_use
+from gridengine.serialize.imports_for_effect import imports_for_effect
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
@@ -103,7 +103,9 @@ class CallKeys:
     def of_function(self, f: Callable[..., Any]) -> FunctionKey:
         """Return the key of a function. A part that cannot be pickled counts by its type."""
         parts = _Walk(self).parts_of(f)
-        for name, code in own_code(imports_without_use()):  # the function may find what they did
+        main = sys.modules["__main__"]
+        _, unused = imports_for_effect(main, len(vars(main)), len(sys.modules))
+        for name, code in own_code(unused):  # the function may find what they have registered
             parts[f"import {name}"] = self.of_object(code).hex()
         parts["Python"] = PYTHON
         return FunctionKey(_name(f), _digest_of_parts(parts), parts)

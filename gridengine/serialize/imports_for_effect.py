@@ -19,40 +19,34 @@ import importlib
 import sys
 import types
 from itertools import islice
-from typing import Any
 
 from gridengine.serialize.byte_code import global_names
-from gridengine.serialize.users_modules import is_own, is_own_module, parts_of
+from gridengine.serialize.users_modules import is_own, is_own_module
 
 TOP_LEVEL_AWAIT = 0x2000  # of `ast`: a notebook's cell may have it
 ALL = "*"
 LEFT_OUT = frozenset({*sys.stdlib_module_names, "gridengine"})
 
 
-def imports_for_effect() -> tuple[str, ...]:
-    """Return the names of the loaded modules that calls of this process import before they begin,
-    in the order of the script.
+@functools.lru_cache(maxsize=1)  # and no Python code around it: each map asks
+def imports_for_effect(
+    main: types.ModuleType, variables: int, modules: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the loaded modules that calls of the script `main` import before they
+    begin, in its order; and those of them by whose names the script does nothing else.
+
+    variables, modules: how many variables the script has, which each cell of a notebook adds to,
+        and how many modules are loaded. These tell when to look again.
     """
-    return tuple(_present())
-
-
-def imports_without_use() -> list[str]:
-    """Return those of `imports_for_effect` by whose names the script does nothing else."""
-    return [name for name, is_used in _present().items() if not is_used]
-
-
-def _present() -> dict[str, bool]:
-    main = sys.modules.get("__main__")
-    if not isinstance(main, types.ModuleType):
-        return {}
-    return _loaded_imports(main, len(_cells(main)), len(sys.modules))
-
-
-def _cells(main: types.ModuleType) -> list[Any]:
-    """Return the texts of a notebook's cells, as IPython keeps them."""
-    parts = parts_of(main)
-    cells = parts.get("In")
-    return cells if isinstance(cells, list) and "__file__" not in parts else []
+    codes = _code_of(main)
+    used = {ALL, *(name for code in codes for name in global_names(code))}
+    package = str(vars(main).get("__package__") or "")
+    found = dict[str, bool]()
+    for name, bound in (one for code in codes for one in _imports(code, package)):
+        module, is_used = sys.modules.get(name), not used.isdisjoint(bound)
+        if module is not None and (not is_used or is_own_module(module)):
+            found[name] = is_used
+    return tuple(found), tuple(name for name, is_used in found.items() if not is_used)
 
 
 def import_all(names: tuple[str, ...]) -> None:
@@ -75,30 +69,16 @@ def import_all(names: tuple[str, ...]) -> None:
                 logging.getLogger("gridengine").info("calls begin without %s: %s", name, why)
 
 
-@functools.lru_cache(maxsize=1)
-def _loaded_imports(main: types.ModuleType, cells: int, modules: int) -> dict[str, bool]:
-    """Return the modules to import, each with whether the script uses its name. The numbers of a
-    notebook's cells and of loaded modules tell when to look again.
-    """
-    codes = _code_of(main)
-    used = {ALL, *(name for code in codes for name in global_names(code))}
-    package = str(parts_of(main).get("__package__") or "")
-    found = dict[str, bool]()
-    for name, variables in (one for code in codes for one in _imports(code, package)):
-        module, is_used = sys.modules.get(name), not used.isdisjoint(variables)
-        if module is not None and (not is_used or is_own_module(module)):
-            found[name] = is_used
-    return found
-
-
 def _code_of(main: types.ModuleType) -> list[types.CodeType]:
-    """Return the code of a script, or of a notebook's cells; empty if there is none."""
-    parts = parts_of(main)
-    path = parts.get("__file__")
+    """Return the code of a script, or of a notebook's cells, as IPython keeps them; empty if there
+    is none.
+    """
+    path, cells = vars(main).get("__file__"), vars(main).get("In")
     if isinstance(path, str):
         found = [_code_of_script(main, path)] if is_own(path) else []
     else:
-        found = [_compiled(cell) for cell in _cells(main) if isinstance(cell, str)]
+        known = cells if isinstance(cells, list) else []
+        found = [_compiled(cell) for cell in known if isinstance(cell, str)]
     return [code for code in found if code is not None]
 
 
@@ -107,7 +87,7 @@ def _code_of_script(main: types.ModuleType, path: str) -> types.CodeType | None:
     for frame in sys._current_frames().values():
         present: types.FrameType | None = frame
         while present is not None:  # to compile the file again takes longer
-            if present.f_globals is parts_of(main) and present.f_code.co_name == "<module>":
+            if present.f_globals is vars(main) and present.f_code.co_name == "<module>":
                 return present.f_code
             present = present.f_back
     from pathlib import Path  # here: a runner does without, and starts the sooner

@@ -233,7 +233,9 @@ def present_state() -> bytes:
         from gridengine.worker import carried_state  # few need it
 
         carried = *carried, *carried_state.present_numpy()
-    imports = GVAR.imports if GVAR.in_runner else imports_for_effect()
+    imports, main = GVAR.imports, sys.modules["__main__"]
+    if not GVAR.in_runner:
+        imports, _ = imports_for_effect(main, len(vars(main)), len(sys.modules))
     others = imports, carried
     return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, others)
 

@@ -379,7 +379,7 @@ def test_a_file_that_was_edited_is_read_again(folder: Path) -> None:
 def test_an_edited_module_that_the_script_imports_for_its_effect_changes_the_key(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_keys, "imports_without_use", lambda: ["mya"])
+    monkeypatch.setattr(call_keys, "imports_for_effect", lambda *_: (("mya",), ("mya",)))
     write(folder, {"mya": "import myb", "myb": "x = 1"})
     before = CallKeys().of_function(len)
     assert CallKeys().of_function(len) == before

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.serialize.imports_for_effect import (
-    import_all,
-    imports_for_effect,
-    imports_without_use,
-)
+from gridengine.serialize.imports_for_effect import import_all, imports_for_effect
 
 SITE = "/usr/lib/site-packages"
 
@@ -30,6 +26,11 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> None:
         module = types.ModuleType(name)
         module.__file__ = file
         monkeypatch.setitem(sys.modules, name, module)
+
+
+def imports() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    main = sys.modules["__main__"]
+    return imports_for_effect(main, len(vars(main)), len(sys.modules))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, path: Path, text: str, package: str = "") -> None:
@@ -70,21 +71,21 @@ def test_a_script_imports_for_effect(
     text: str, names: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run(monkeypatch, tmp_path / "script.py", text)
-    assert list(imports_for_effect()) == names
+    assert list(imports()[0]) == names
 
 
 def test_a_relative_import_has_the_whole_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run(monkeypatch, tmp_path / "__main__.py", "from . import mine", "package")
-    assert imports_for_effect() == ("package.mine",)
+    assert imports()[0] == ("package.mine",)
 
 
 def test_a_module_that_is_used_comes_by_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run(monkeypatch, tmp_path / "script.py", "import mine, mine.part as part, theirs\nmine.f()")
-    assert imports_without_use() == ["mine.part", "theirs"]
+    assert imports()[1] == ("mine.part", "theirs")
 
 
 def test_programs_of_the_environment_import_nothing_for_effect(
@@ -93,7 +94,7 @@ def test_programs_of_the_environment_import_nothing_for_effect(
     program = tmp_path / "site-packages" / "pytest.py"
     program.parent.mkdir()
     run(monkeypatch, program, "import mine, theirs")
-    assert not imports_for_effect()
+    assert not imports()[0]
 
 
 def test_cells_of_a_notebook_count_as_one_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +102,10 @@ def test_cells_of_a_notebook_count_as_one_script(monkeypatch: pytest.MonkeyPatch
     cells = ["", "import theirs, others", "await others.f()", "%not python"]
     monkeypatch.setitem(main.__dict__, "In", cells)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    assert imports_for_effect() == ("theirs",)
+    assert imports()[0] == ("theirs",)
     cells.append("theirs.f()")
-    assert not imports_for_effect()
+    main.__dict__["_i4"] = cells[-1]  # as IPython does
+    assert not imports()[0]
 
 
 def test_a_module_that_cannot_be_imported_is_left_out(
