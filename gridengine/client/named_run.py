@@ -249,6 +249,8 @@ class RunFunction:
         """The name of this function in the keys of calls that need its results."""
         self._lock = threading.Lock()
         self._taken = self._made = self._unreadable = self._told = 0
+        self._sample: tuple[Any, int] | None = None
+        """One of the calls that are handed in, and its form, if earlier ones may be unlike it."""
 
     @property
     def pickled(self) -> int:
@@ -259,6 +261,7 @@ class RunFunction:
         """Return the keys of calls; None if a call has none, because it waits for the results of
         others or cannot be pickled.
         """
+        self._note(calls, form)
         try:
             return self._known.keys_of(calls, form)
         except Exception:  # a user's own code may raise anything when it is pickled
@@ -268,12 +271,17 @@ class RunFunction:
         """Look up calls, of which the first is number `first` of the run. Return pieces, known and
         unknown; None if the calls have no keys.
         """
+        self._note(calls, form)
         with self._lock:
             pieces = self._known.take_block(calls, form)
             if pieces is None:
                 keys = self.keys_of(calls, form)
                 pieces = None if keys is None else self._known.take_keys(keys)
             return None if pieces is None else self._ordered(pieces, first)
+
+    def _note(self, calls: Sequence[Any], form: int) -> None:
+        if self._sample is None and calls and self._known.earlier and not self._told:
+            self._sample = calls[0], form
 
     def look_up(
         self, key: bytes, number: int
@@ -359,8 +367,14 @@ class RunFunction:
         if taken + made == self._told:
             return
         self._told = taken + made
-        why = "; ".join(self._reasons())
-        log.info(
+        known, reasons = self._known, [*self._reasons()]
+        none = not taken and made == known.earlier and not known.made_by and not known.failed
+        if none and not reasons:
+            reasons = [self._difference()]
+        self._sample = None
+        why = "; ".join(reasons)
+        log.log(
+            logging.WARNING if none else logging.INFO,
             "%s, %s: %s taken from the journal, %d new%s",
             self._file.what,
             self._key.name,
@@ -368,6 +382,18 @@ class RunFunction:
             made,
             f": {why}" if why and made else "",
         )
+
+    def _difference(self) -> str:
+        """Return how the calls differ from as many that the run has."""
+        found = ""
+        if self._known.is_other:
+            found = "the arguments of the partial, or the object that is called, differ"
+        elif self._sample is not None:
+            try:
+                found = self._known.difference(*self._sample)
+            except Exception as error:  # such as a class that this process does not have
+                log.debug("arguments of %s cannot be read: %s", self._key.name, error)
+        return f"the run has as many calls, and {found or 'their arguments had other pickles'}"
 
     def _pythons(self) -> str:
         return f"Python {self._known.made_by}, and this is Python {PYTHON}"

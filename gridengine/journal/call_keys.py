@@ -206,8 +206,8 @@ class _KeyPickler(Pickler):
 
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all objects but plain builtin values."""
-        kind = type(obj)
-        recipe = recipe_of(kind)  # type: ignore[arg-type]
+        kind: Any = type(obj)
+        recipe = recipe_of(kind)
         if recipe is not None and (reduction := reduced(recipe, obj)) is not NotImplemented:
             return reduction
         is_class = isinstance(obj, type)

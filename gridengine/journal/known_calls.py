@@ -37,6 +37,7 @@ from gridengine.journal.run_file import (
     RETURNED,
     RunFile,
     explained,
+    payload_of,
     read_result,
 )
 from gridengine.serialize import pickling
@@ -105,8 +106,14 @@ class KnownCalls:
         """
         self.made_by = ""
         """The other version of Python that last made its calls; empty if it was this one."""
+        self.is_other = False
+        """Whether the run has only functions of this name that were given other arguments before,
+        as by a partial.
+        """
         self.pickled = 0
         """The size in bytes of the calls that were last found as a block."""
+        self.earlier = 0
+        """How many calls of a function of this name there were when the run had some last."""
         self.failed = 0
         """How many calls are to be made again because they had failed."""
         self._connection = None if resume is False else run.read()
@@ -128,10 +135,12 @@ class KnownCalls:
             for id, digest, text in found
             if digest != function.digest and (parts := json.loads(text)).get("itself") == given
         ]
+        self.is_other = bool(found) and not (older or same)
         if older and not same:
             before = older[-1][1]
             self.changes = [*changed_parts(before, function.parts)]
             self.made_by = before["Python"] if "Python" in self.changes else ""
+        self.earlier = _latest(reader, [id for id, *_ in found])
         self._read_blocks(reader, same, [id for id, _ in older] if anyway else [])
 
     def _read_blocks(
@@ -156,6 +165,21 @@ class KnownCalls:
             self._blocks[block].rows[made.start : made.stop] = [id] * (made.stop - made.start)
         for numbers in self._by_digest.values():
             self._put_last(numbers, lambda number: -self._blocks[number].rows.count(0))
+
+    def difference(self, call: Any, form: int) -> str:
+        """Return a text that says how a call differs from the first one of the last session that
+        has made some; empty if no argument differs, or none are stored.
+        """
+        found = self._reader.execute(
+            f"SELECT arguments FROM blocks WHERE id IN ({_listed([*self._blocks])}) AND form = ? "
+            "AND arguments IS NOT NULL ORDER BY session DESC, id LIMIT 1",
+            (form,),
+        ).fetchone()
+        if found is None:
+            return ""
+        from gridengine.journal.differences import difference  # few ask
+
+        return difference(pickling.load(payload_of(found[0]))[0], call, form)
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes]:
         """Return the keys of calls.
@@ -292,6 +316,15 @@ class KnownCalls:
 def digest_of(arguments: Buffer, form: int) -> bytes:
     """Return the digest of the arguments of a block."""
     return blake2b(arguments, digest_size=KEY_BYTES, salt=bytes([form])).digest()
+
+
+def _latest(reader: sqlite3.Connection, functions: Sequence[int]) -> int:
+    """Return how many calls of these functions the last session had that had any."""
+    row = reader.execute(
+        "SELECT sum(stop - start) FROM orders JOIN blocks ON blocks.id = block WHERE function IN "
+        f"({_listed(functions)}) GROUP BY orders.session ORDER BY orders.session DESC LIMIT 1"
+    ).fetchone()
+    return row[0] if row else 0
 
 
 def _listed(numbers: Sequence[int]) -> str:

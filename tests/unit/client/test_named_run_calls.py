@@ -60,6 +60,21 @@ def test_what_failed_is_made_again_or_is_a_failure_as_is_asked_for(notes: Notes)
     assert notes.made() == [3]
 
 
+def test_a_run_that_takes_nothing_of_as_many_calls_says_what_differs(
+    notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned(numbers: Any, **options: Any) -> list[str]:
+        caplog.clear()
+        squares(notes, numbers, **options)
+        return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    assert warned([1, 2]) == warned([1, 2]) == warned([1, 3]) == warned([4, 5, 6]) == []
+    [text] = warned([7, 8, 9])
+    assert "0 results taken from the journal, 3 new: the run has as many calls, and" in text
+    assert text.endswith("the argument differs: 4 before, 7 now")
+    assert warned([7, 8, 9], resume=False) == []
+
+
 def test_results_of_before_are_left_alone_when_it_is_to_begin_anew(notes: Notes) -> None:
     squares(notes, range(3))
     notes.made()
