@@ -142,8 +142,18 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
             chance.choice(["crash", "timeout", "cancelled", "memory"]),
             1,
         ),
-        lambda: messages.Returned([number(chance) for _ in items]),
-        lambda: messages.Goodbye(chance.choice(["walltime", "other"])),
+        lambda: messages.Returned([*{chance.choice([run, number(chance)]) for _ in items}]),
+        lambda: messages.Shortened(run, chance.randrange(6)),
+        lambda: messages.Saved(run, chance.randrange(6)),
+        messages.Leaving,
+        lambda: messages.Waits(chance.randrange(6), run),
+        lambda: messages.Resumes(chance.randrange(6), run),
+        lambda: messages.Fetched(blob(chance, 9)),
+        lambda: messages.Measured(chance.random(), chance.randrange(1 << 30)),
+        lambda: messages.Goodbye(
+            chance.choice(["walltime", "terminated"]),
+            chance.choice([None, [number(chance) for _ in items]]),
+        ),
     ]
     chosen = chance.choice(make)()
     count = chosen.count_buffers()
@@ -214,11 +224,11 @@ KINDS: dict[str, Callable[[random.Random], Frames]] = {
 
 class Core:
     """A dispatcher's core with a worker that has work; made anew now and then, and when the worker
-    has left.
+    has left. `checked`: all its invariants are, after each event.
     """
 
-    def __init__(self) -> None:
-        self.state = StateMachine(
+    def __init__(self, *, checked: bool) -> None:
+        self.machine = StateMachine(
             Policy(
                 max_workers=1,
                 slots=4,
@@ -226,30 +236,33 @@ class Core:
                 version=__version__,
                 python="3.11",
                 run_id="run",
-            )
+            ),
+            checked=checked,
         )
         self.now = 0.0
         tasks = [Task(id, [b"x"], 6) for id in range(40)]
-        self.state.handle(Submitted(Function(b"f", [b"f"], (b"/",), b"/", "f"), tasks), 0.0)
+        self.machine.handle(Submitted(Function(b"f", [b"f"], (b"/",), b"/", "f"), tasks), 0.0)
         self.take(
             messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), []
         )
 
     def take(self, said: Message, buffers: Frames) -> None:
         self.now += 0.001
-        self.state.handle(Received(WORKER, said, buffers), self.now)
-        self.state.handle(Tick(), self.now)
+        self.machine.handle(Received(WORKER, said, buffers), self.now)
+        self.machine.handle(Tick(), self.now)
 
     @property
     def done(self) -> bool:
-        return WORKER not in self.state.workers or not self.state.open
+        state = self.machine.state
+        return WORKER not in state.workers or not state.open_tasks
 
 
 class Trial:
     """Gives frames to what reads them, and counts what came of it."""
 
-    def __init__(self) -> None:
-        self.core = Core()
+    def __init__(self, *, checked: bool = False) -> None:
+        self.checked = checked
+        self.core = Core(checked=checked)
         self.session = Session(256 * 1024)
         self.outcomes: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
@@ -274,7 +287,7 @@ class Trial:
             raise AssertionError("accepted, and its buffers are not what was sent")
         self.accepted[type(said).__name__] += 1
         if self.core.done or chance.random() < 0.001:
-            self.core = Core()
+            self.core = Core(checked=self.checked)
         self.core.take(said, [bytes(buffer) for buffer in buffers])
         return "accepted"
 
