@@ -1,7 +1,7 @@
 """Throw random and mutated frames at all that reads from a socket, and see that each is a message
 or a `ProtocolError`.
 
-    python benchmarks/fuzz.py [--frames 2000000] [--seed 1] [--seconds-at-most 0.25]
+    python benchmarks/fuzz.py [--frames 2000000] [--seed 1] [--minutes 10]
 
 What is tried: `protocol.decode`; a `Session` before it, as on a connection; and the core of a
 dispatcher behind it, which is given what has been accepted, as from a worker that has work.
@@ -12,6 +12,7 @@ reproduces it, and the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import resource
 import struct
@@ -316,6 +317,7 @@ def main() -> int:
         "--frames", type=int, default=2_000_000, help="how many messages to try (default 2,000,000)"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after this time")
     parser.add_argument(
         "--seconds-at-most",
         type=float,
@@ -335,9 +337,11 @@ def main() -> int:
             traceback.print_exception(error)
         slowest = max(slowest, time.process_time() - start)
         frames_tried += len(frames)
+        if time.monotonic() - began > 60 * options.minutes:
+            break
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before) / 1024
     print(
-        f"{options.frames:,} messages, {frames_tried:,} frames, seed {options.seed}, in "
+        f"{index + 1:,} messages, {frames_tried:,} frames, seed {options.seed}, in "
         f"{time.monotonic() - began:.0f} s"
     )
     for name, count in sorted(trial.outcomes.items()):
