@@ -49,7 +49,7 @@ memory), then to other calls (3). So the core finishes work before it begins mor
 | clients | `clients`; their limits: `policy` |
 | results and functions | `dependencies`, `objects` |
 | who runs what, where | `fair_queue`, `assigner`, `allocator` (slots), `nested` |
-| how calls end | `outcomes` |
+| how calls end | `outcomes`; what follows a fault: `verdicts` |
 | workers | `worker_startup`, `worker_messages`, `worker_lifecycle` |
 | the scheduler | `provisioner` (of one demand), `scaling` (of all) |
 

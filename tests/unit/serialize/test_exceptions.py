@@ -196,6 +196,11 @@ def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
         assert error.__notes__ == ["mine"]
 
 
+def test_what_of_a_group_cannot_travel_arrives_as_a_copy() -> None:
+    arrived = back(ExceptionGroup("two", [ValueError(Held.lock), KeyError("k")]))
+    assert [type(one) for one in arrived.exceptions] == [ValueError, KeyError]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slotted(Exception):
     count: int
