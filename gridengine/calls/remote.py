@@ -54,6 +54,7 @@ from gridengine.wire.messages import (
     NUMBER_BITS,
     OLDEST,
     VERSION,
+    WATCHER,
     ClientHello,
     ClientWelcome,
     Controlled,
@@ -460,6 +461,11 @@ class RemoteDispatcher(RequestingDispatcher):
         self._taken.take()
         self._connection.begin_again()
         self._connection.send(self._hello_again())
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether the dispatcher knows this process as a watcher, by its keys."""
+        return self._number == WATCHER
 
     def _hello_again(self) -> ClientHello:
         durable = self._requests.durable

@@ -456,7 +456,8 @@ class DispatcherThread:
             self._fail_all(error)
         finally:
             try:
-                self._tear_down(broken=broken)
+                with self._loop.hold:
+                    self._tear_down(broken=broken)
             finally:
                 # Not earlier: if `close` did not wait, the interpreter's exit must wait for this
                 # thread.

@@ -1,14 +1,18 @@
-"""Processes of this machine: whether another one still runs, and the limits of this one (open
-files, threads, processes), which are checked and raised before it has workers.
+"""Processes of this machine: whether another one still runs, the limits of this one (open files,
+threads, processes), which are checked and raised before it has workers, and forks of this one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import resource
 import sys
 import threading
+import weakref
 from pathlib import Path
+from typing import Any
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
@@ -145,3 +149,79 @@ def allow_one_more_runner(runners: int) -> None:
         # At the hard limit, go on with the runners that fit; starting one more fails by itself.
         with contextlib.suppress(ConfigurationError):
             allow_open_files(runners, each=FILES_PER_RUNNER, handshakes=MOST_BLOCKS)
+
+
+FORK_SECONDS = 2.0
+"""How long a fork waits for one thread at most: that thread may wait for the one that forks."""
+
+
+class ForkHold:
+    """Holds off this process's forks while the thread that has entered it is at work. Only the
+    thread that forks lives on in the child. Whatever another thread has locked, such as a module
+    that it imports, stays locked there for ever.
+    """
+
+    def __init__(self) -> None:
+        self.locks = threading.Lock(), threading.RLock()
+        """The first lets a fork begin before a thread that never sleeps enters again; the second
+        is reentrant, since the thread at work may itself fork.
+        """
+        self._turn, self._work = self.locks
+        self.leave = self._work.release
+
+    def enter(self) -> None:
+        with self._turn:
+            self._work.acquire()
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.leave()
+
+
+class ForkHooks:
+    """Has each fork of this process take all holds before, and give them back after, in parent and
+    child.
+    """
+
+    def __init__(self) -> None:
+        self.importing = ForkHold()
+        """For the imports of threads that may wait long for other programs. It is taken last,
+        because a thread that holds another one may wait for such a thread.
+        """
+        self._holds = weakref.WeakSet[ForkHold]()
+        self._taken: dict[int, list[Any]] = {}
+        os.register_at_fork(
+            before=self.take, after_in_parent=self.give_back, after_in_child=self._be_child
+        )
+
+    def new_hold(self) -> ForkHold:
+        """Return the hold of one thread."""
+        hold = ForkHold()
+        self._holds.add(hold)
+        return hold
+
+    def take(self) -> None:
+        taken = self._taken[threading.get_ident()] = []
+        for hold in (*self._holds, self.importing):
+            for lock in hold.locks:
+                if lock.acquire(timeout=FORK_SECONDS):
+                    taken.append(lock)
+
+    def give_back(self) -> None:
+        for lock in reversed(self._taken.pop(threading.get_ident())):
+            lock.release()
+
+    def _be_child(self) -> None:
+        """Forget the holds: their threads are not in this process."""
+        self.give_back()
+        self._taken.clear()
+        self._holds.clear()
+        self.importing = ForkHold()
+
+
+@functools.cache
+def fork_hooks() -> ForkHooks:
+    """Return the hooks of this process, which are installed at the first use."""
+    return ForkHooks()
