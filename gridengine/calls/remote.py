@@ -16,7 +16,6 @@ import os
 import queue
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +68,13 @@ from gridengine.wire.messages import (
     TaskItem,
     WantAnswer,
 )
-from gridengine.wire.processes import keep_interrupt, started, this_machine
+from gridengine.wire.processes import (
+    check_unpatched,
+    keep_interrupt,
+    program,
+    started,
+    this_machine,
+)
 from gridengine.worker.output import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -130,6 +135,7 @@ class RemoteDispatcher(RequestingDispatcher):
         while it can be written. Watchers of the dispatcher are told of it.
         """
         self._told_fault = "", ""
+        check_unpatched()
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
@@ -532,7 +538,7 @@ class RemoteDispatcher(RequestingDispatcher):
 def _hello(weight: float, origin: str, python: str) -> ClientHello:
     """Return this process's greeting."""
     pid = os.getpid()
-    script = Path(sys.argv[0]).name if sys.argv else ""
+    script = Path(program()).name
     return ClientHello(
         VERSION,
         __version__,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,14 @@ class Initializer:
             outcome.environment_number = GVAR.environment_number
             set_variables(outcome.changes)
 
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the initializer and its arguments, with their names for errors."""
+        if self._initializer is not None:
+            name = getattr(self._initializer, "__qualname__", type(self._initializer).__name__)
+            yield "initializer", self._initializer
+            for number, one in enumerate(self._arguments, 1):
+                yield f"argument {number} of the initializer {name}", one
+
     def _run_first(self, outcome: _Outcome) -> None:
         """Run the initializer, and record its outcome and its changes to the environment."""
         assert self._initializer is not None
@@ -124,6 +132,11 @@ class Prepared:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _begin, (self._initializer.token,), vars(self)
+
+    def _gridengine_parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parts that may not be picklable, with their names for errors."""
+        yield "function", self._function
+        yield from self._initializer.parts()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._initializer.run()

@@ -201,6 +201,12 @@ def _named(obj: Any) -> tuple[str, str] | None:
     class or `_REMEDIES` has some.
     """
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
+    if type(obj).__qualname__ == "TqdmDefaultWriteLock":
+        own = (
+            "before, call tqdm.set_lock(multiprocessing.get_context('spawn').RLock()); or leave "
+            "out the lock: the bars of each call's process have one",
+            "leave it in the call",
+        )
     if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
         own = "await it, and give the result", "await it, and return the result"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
@@ -242,6 +248,8 @@ def parts_of(obj: Any) -> Parts:
     """Yield the parts of an object, the likeliest culprits first."""
     if isinstance(obj, types.FunctionType):
         yield from _function_parts(obj)
+    elif (own := getattr(type(obj), "_gridengine_parts", None)) is not None:
+        yield from own(obj)
     elif isinstance(obj, functools.partial):
         yield "function", obj.func
         yield from arguments(FULL, (obj.args, obj.keywords))

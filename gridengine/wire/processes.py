@@ -30,6 +30,15 @@ def this_machine() -> str:
     return ""
 
 
+def program() -> str:
+    """Return the script that this process runs, as `sys.argv` names it. Of `python -m package` it
+    is the folder of the package.
+    """
+    first = sys.argv[0] if sys.argv else ""
+    path = Path(first)
+    return str(path.absolute().parent) if path.name == "__main__.py" else first
+
+
 def has_ended(machine: str, pid: int, since: int) -> bool:
     """Return whether a process can be looked up from here and has ended. `machine` is its
     `this_machine`, `since` its `started`.
@@ -61,6 +70,8 @@ def keep_interrupt() -> None:
             exec("raise KeyboardInterrupt")
 
 
+_PATCHED = ("select", "socket", "subprocess", "threading")
+"""The modules that this package needs as Python has them."""
 _SPARE_FILES = 128
 FILES_PER_RUNNER = 4
 """How many open files a runner takes, at most, in the process that drives its agent."""
@@ -105,13 +116,31 @@ def _open_files() -> int:
         ) from error
 
 
+def check_unpatched() -> None:
+    """Check that threads, and what they wait for, are Python's own.
+
+    Raises:
+        ConfigurationError: gevent has replaced them.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    patched = [name for name in _PATCHED if monkey is not None and monkey.is_module_patched(name)]
+    if patched:
+        raise ConfigurationError(
+            f"gevent's monkey.patch_all() has replaced {', '.join(patched)} in this process, by "
+            "which gridengine waits for its workers",
+            hint="make the calls in a script of its own that gevent does not patch, and start it "
+            "by subprocess; or take InlineScheduler(), which makes them here",
+        )
+
+
 def check_threads(count: int) -> None:
     """Check that this process may start this many threads. Without the check, ZeroMQ would abort
     the process.
 
     Raises:
-        ConfigurationError: it may not.
+        ConfigurationError: it may not; or gevent has replaced its threads.
     """
+    check_unpatched()
     go_on = threading.Event()
     started = []
     try:

@@ -216,7 +216,7 @@ def worker_crashes():
         return executor.submit(end_the_worker, str(FOLDER / "mark")).result()
 
 
-folder = [str(path) for path in Path("runs").glob("*")]
+folder = [str(path) for path in Path("runs").glob("*") if path.name != "named"]
 scheduler.close()
 tell(said=said, folder=folder, here=os.getcwd(), **kept)
 """

@@ -264,8 +264,8 @@ class _Check:
         for batch in batches:
             self.same("the runs of a batch", batch.runs, len(runs[id(batch)]), of)
         self.holds(worker.waiting <= state.policy.max_nesting, "too many of its calls wait", of)
-        reserved = [*worker.waiting_depths(), *[-1] * 2 * worker.hello.slots]
-        floor = max(reserved[2 * worker.hello.slots - 1], 0 if state.draining else -1)
+        deepest = worker.waiting_depths()[2 * worker.hello.slots - 1 :][:1]
+        floor = max(*deepest, 0 if state.draining else -1, -1)
         self.same("for which calls its slots are", worker.floor, floor, of)
         resuming = all(worker.runs[number].batch.waiting for number in worker.resuming)
         self.holds(resuming, "a call asks for the slot that it has", of)

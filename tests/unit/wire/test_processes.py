@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -203,3 +206,33 @@ def test_a_fork_waits_for_a_thread_that_waits_for_it_only_so_long(
     thread.join()
     with hold:
         pass
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("work/fit.py", "work/fit.py"),
+        ("/work/package/__main__.py", "/work/package"),
+        ("__main__.py", str(Path.cwd())),
+        ("-c", "-c"),
+    ],
+)
+def test_a_package_that_runs_is_called_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, argument: str, found: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argument, "more"])
+    assert processes.program() == found
+    monkeypatch.setattr(sys, "argv", [])
+    assert processes.program() == ""
+
+
+def test_a_process_that_gevent_has_patched_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patched: list[str] = []
+    monkey = SimpleNamespace(is_module_patched=patched.__contains__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)  # type: ignore[arg-type]
+    check_threads(1)
+    patched.extend(["select", "ssl"])
+    with pytest.raises(ConfigurationError, match=r"gevent's .* select in this"):
+        check_threads(1)
