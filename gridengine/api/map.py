@@ -98,8 +98,8 @@ def map(
             seeded by chance.
         run: with `name="sweep"` results are stored on disk, and the same calls are not run again
             when the script is run again: see `docs/runs.md` for `journal=`, `resume=`,
-            `retry_failed=` and `wait=`. Other keywords are an error: to pass a keyword to `f`, use
-            `functools.partial(f, b=2)`.
+            `retry_failed=`, `depends=`, `ignore=`, `max_age=` and `wait=`. Other keywords are an
+            error: to pass a keyword to `f`, use `functools.partial(f, b=2)`.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note

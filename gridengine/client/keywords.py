@@ -17,6 +17,7 @@ from gridengine.serialize.payload import SINGLE, STAR
 
 if TYPE_CHECKING:
     import os
+    from datetime import timedelta
     from inspect import Signature
 
     from gridengine.resources.base import Resource
@@ -48,6 +49,9 @@ class RunKeywords(TypedDict, total=False):
     resume: Resume
     retry_failed: bool
     wait: bool
+    depends: Any
+    ignore: str | Iterable[str]
+    max_age: float | timedelta | None
 
 
 class CallKeywords(TypedDict, total=False):

@@ -18,9 +18,10 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
-from gridengine.journal.call_keys import CallKeys, FunctionKey
+from gridengine.journal.call_keys import CallKeys, FunctionKey, is_plain
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
+from gridengine.journal.what_counts import dependencies
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
@@ -54,6 +55,7 @@ class OpenRun:
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
         self._options = options
+        self._depends = [*dependencies(options.depends)]
         self.place = place
         self.left_at = ""
         """The identity of the dispatcher at which calls go on without this process; empty if none
@@ -145,7 +147,7 @@ class OpenRun:
             self._generation = modules.generation
             self._current.clear()
         if function.digest not in self._current:
-            key = CallKeys().of_function(f)
+            key = CallKeys().of_function(f, self._depends, self._options.ignore)
             found = self._functions.get(key.digest)
             if found is None:
                 found = self._functions[key.digest] = RunFunction(self, key, function.payload)
@@ -232,9 +234,16 @@ class RunFunction:
     def __init__(self, run: OpenRun, key: FunctionKey, payload: Payload) -> None:
         self._key = key
         self._file, options = run._file, run._options
+        since = 0.0 if options.max_age is None else time.time() - options.max_age
         self._known = KnownCalls(
-            self._file, key, resume=options.resume, retry_failed=options.retry_failed
+            self._file,
+            key,
+            resume=options.resume,
+            retry_failed=options.retry_failed,
+            since=since,
         )
+        self.are_plain = self._known.are_plain
+        """Says of calls whether their keys follow from their arguments' pickles alone."""
         if self._known.made_by and options.resume is True:
             log.warning(
                 '%s, %s: the results were made by %s; the calls are made again (resume="anyway" '
@@ -368,7 +377,8 @@ class RunFunction:
             return
         self._told = taken + made
         known, reasons = self._known, [*self._reasons()]
-        none = not taken and made == known.earlier and not known.made_by and not known.failed
+        explained = known.made_by or known.failed or known.is_old
+        none = not taken and made == known.earlier and not explained
         if none and not reasons:
             reasons = [self._difference()]
         self._sample = None
@@ -407,6 +417,8 @@ class RunFunction:
             others = [one for one in known.changes if one not in (name, "itself")]
             by = f" ({', '.join(others)})" if others else ""
             yield f"{name} changed since{by}"
+        if known.is_old:
+            yield "some are older than max_age="
         if known.failed:
             yield f"{known.failed} had failed"
         if self._unreadable:
@@ -431,6 +443,7 @@ class ResubmittedFunction(RunFunction):
     pickled = 0
 
     def __init__(self, run: OpenRun, places: Sequence[tuple[int, int]]) -> None:
+        self.are_plain = is_plain
         self._file, self._places = run._file, places
 
     def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece]:

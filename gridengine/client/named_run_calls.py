@@ -26,8 +26,8 @@ from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
-from gridengine.journal.call_keys import is_plain
 from gridengine.journal.known_calls import Piece
+from gridengine.journal.what_counts import check_ignored
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, Payload
@@ -189,6 +189,7 @@ class RunSubmission(Submission):
             JournalError: another process has the run, or its file cannot be read.
         """
         assert request.named_run is not None
+        check_ignored(request.f, request.named_run.ignore)
         run = OpenRun(request.named_run, request.scheduler)
         try:
             made = super().of(replace(request, scheduler=run.place))
@@ -253,7 +254,7 @@ class RunSubmission(Submission):
         """
         first += piece.start
         block, keys = piece.block, None
-        if not block and not is_plain(calls):
+        if not block and not self._run_function.are_plain(calls):
             keys = self._run_function.keys_of(calls, self._form)
             if keys is None:
                 return self._add_halves(calls, first, add)

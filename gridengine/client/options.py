@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from gridengine.arguments import MOST, flag, number, whole
+from gridengine.arguments import MOST, flag, number, text, whole
 from gridengine.client.keywords import (
     ESCALATION,
     RETRIES,
@@ -194,6 +194,9 @@ class RunOptions(Struct, frozen=True):
     resume: Resume = True
     retry_failed: bool = True
     wait: bool = False
+    depends: Any = ()
+    ignore: Any = ()
+    max_age: Any = None
     places: tuple[tuple[int, int], ...] | None = None
     """For calls that are made again, their places in the run's file: the block, and the index
     there.
@@ -205,6 +208,29 @@ class RunOptions(Struct, frozen=True):
             raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
         flag("retry_failed", self.retry_failed)
         flag("wait", self.wait)
+        force_setattr(self, "depends", _several(self.depends))
+        force_setattr(self, "ignore", _names(self.ignore))
+        if self.max_age is not None:
+            force_setattr(self, "max_age", _seconds("max_age", self.max_age))
+
+
+def _several(depends: Any) -> tuple[Any, ...]:
+    if depends is None:
+        return ()
+    return tuple(depends) if isinstance(depends, (list, tuple)) else (depends,)
+
+
+def _names(ignore: Any) -> tuple[str, ...]:
+    if ignore is None:
+        return ()
+    names = (ignore,) if isinstance(ignore, str) or not isinstance(ignore, Iterable) else ignore
+    return tuple(text("ignore", one) for one in names)
+
+
+def _seconds(name: str, value: Any) -> float:
+    if type(value).__name__ == "timedelta":  # without importing datetime
+        value = value.total_seconds()
+    return number(name, value, hint="seconds, or a datetime.timedelta; None is no limit")
 
 
 def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:

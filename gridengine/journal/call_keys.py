@@ -35,6 +35,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.errors import ConfigurationError
 from gridengine.journal.key_recipes import recipe_of, reduced
 from gridengine.journal.module_uses import (
     ByName,
@@ -46,6 +47,7 @@ from gridengine.journal.module_uses import (
     reads_globals,
     uses,
 )
+from gridengine.journal.what_counts import IgnoredArguments, counted_function
 from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
@@ -87,28 +89,55 @@ class FunctionKey(Struct, frozen=True):
     name: str
     digest: bytes
     parts: Parts
+    ignored: IgnoredArguments | None = None
+    """Says which arguments of its calls do not count; None if all do."""
 
 
 class CallKeys:
     """Makes the keys of the calls of one run. Each object is digested once. A class that changes
     afterwards keeps its first digest.
+
+    ignored: says which arguments do not count; None if all do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ignored: IgnoredArguments | None = None) -> None:
+        self.ignored = ignored
         self._definitions: dict[int, tuple[object, bytes]] = {}
         """By `id`: a function or class, and the digest of all its parts."""
         self._shared: dict[int, tuple[object, bytes]] = {}
         """By `id`: the handle of a shared object, and the digest of the object."""
 
-    def of_function(self, f: Callable[..., Any]) -> FunctionKey:
-        """Return the key of a function. A part that cannot be pickled counts by its type."""
-        parts = _Walk(self).parts_of(f)
+    def of_function(
+        self,
+        f: Callable[..., Any],
+        depends: Sequence[tuple[str, Any]] = (),
+        ignore: Sequence[str] = (),
+    ) -> FunctionKey:
+        """Return the key of a function. A part that cannot be pickled counts by its type.
+
+        depends: objects that count with the function, by their names.
+        ignore: the parameters of the function whose arguments do not count.
+
+        Raises:
+            ConfigurationError: one of `depends` cannot be pickled.
+        """
+        for name, value in depends:
+            try:
+                self.of_object(value)
+            except Exception as error:
+                raise ConfigurationError(
+                    f"depends= has a {type(value).__qualname__}, which cannot be pickled ({name}): "
+                    f"{error}",
+                    hint="give a file, or plain data that changes when it does",
+                ) from error
+        parts = _Walk(self).parts_of(counted_function(f, ignore) if ignore else f, depends)
         main = sys.modules["__main__"]
         _, unused = imports_for_effect(main, len(vars(main)), len(sys.modules))
         for name, code in own_code(unused):  # the function may find what they have registered
             parts[f"import {name}"] = self.of_object(code).hex()
         parts["Python"] = PYTHON
-        return FunctionKey(_name(f), _digest_of_parts(parts), parts)
+        ignored = IgnoredArguments(f, ignore) if ignore else None
+        return FunctionKey(_name(f), _digest_of_parts(parts), parts, ignored)
 
     def of_call(self, call: Any, form: int) -> bytes:
         """Return the key of the arguments of one call.
@@ -116,6 +145,8 @@ class CallKeys:
         Raises:
             PicklingError, TypeError: the arguments cannot be pickled.
         """
+        if self.ignored is not None:
+            call = self.ignored.counted(call, form)
         if is_plain([call]):
             return hashlib.blake2b(
                 pickle.dumps(call, 5), digest_size=KEY_BYTES, salt=_SALTS[form]
@@ -124,10 +155,14 @@ class CallKeys:
 
     def of_calls(self, calls: Sequence[Any], form: int) -> list[bytes]:
         """Return the keys of many calls."""
-        if not is_plain(calls):
+        if not self.are_plain(calls):
             return [self.of_call(call, form) for call in calls]
         blake2b, dumps, salt = hashlib.blake2b, pickle.dumps, _SALTS[form]
         return [blake2b(dumps(call, 5), digest_size=16, salt=salt).digest() for call in calls]
+
+    def are_plain(self, calls: Sequence[Any]) -> bool:
+        """Return whether the keys of these calls follow from their pickles alone."""
+        return self.ignored is None and is_plain(calls)
 
     def of_object(self, obj: Any, *, salt: bytes = b"", walk: _Walk | None = None) -> bytes:
         """Return the digest of an object. The user's own functions and classes in it are noted in
@@ -292,10 +327,11 @@ class _Walk:
             self.waiting.append(obj)
         return self._names[id(obj)]
 
-    def parts_of(self, root: Any) -> Parts:
-        """Return the digests of all parts of an object."""
+    def parts_of(self, root: Any, others: Iterable[tuple[str, Any]] = ()) -> Parts:
+        """Return the digests of all parts of an object, and of other objects by their names."""
         parts: Parts = {}
-        self._note(parts, "itself", root)
+        for name, value in (("itself", root), *others):
+            self._note(parts, name, value)
         met = []  # keep them alive: another object could get the `id` of a collected one
         while self.waiting:
             one = self.waiting.pop()

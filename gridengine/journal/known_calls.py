@@ -29,7 +29,6 @@ from gridengine.journal.call_keys import (
     CallKeys,
     FunctionKey,
     changed_parts,
-    is_plain,
 )
 from gridengine.journal.run_file import (
     FAILED,
@@ -88,13 +87,21 @@ class KnownCalls:
         resume: True counts results of the present version of the function; "anyway" also counts
             results of its earlier versions; False counts none.
         retry_failed: whether calls that have failed are made again.
+        since: outcomes of before that time (seconds since 1970) do not count.
     """
 
     def __init__(
-        self, run: RunFile, function: FunctionKey, *, resume: bool | str, retry_failed: bool
+        self,
+        run: RunFile,
+        function: FunctionKey,
+        *,
+        resume: bool | str,
+        retry_failed: bool,
+        since: float = 0.0,
     ) -> None:
         self._run = run
-        self._keys = CallKeys()
+        self._keys = CallKeys(function.ignored)
+        self._since = since
         self._retry_failed = retry_failed
         self._blocks: dict[int, _Known] = {}
         self._rows: dict[int, _Row] = {}
@@ -114,6 +121,8 @@ class KnownCalls:
         """The size in bytes of the calls that were last found as a block."""
         self.earlier = 0
         """How many calls of a function of this name there were when the run had some last."""
+        self.is_old = False
+        """Whether the run has outcomes of before `since`."""
         self.failed = 0
         """How many calls are to be made again because they had failed."""
         self._connection = None if resume is False else run.read()
@@ -157,10 +166,13 @@ class KnownCalls:
             self._blocks[id] = _Known(form, calls, digest, bool(has_keys), [0] * calls)
             self._by_digest.setdefault(digest, []).append(id)
         # In order, so that the latest outcome of a call counts.
-        for block, id, *row in reader.execute(
-            "SELECT block, id, start, stop, item, state FROM results WHERE block IN "
+        for block, id, ended, *row in reader.execute(
+            "SELECT block, id, ended, start, stop, item, state FROM results WHERE block IN "
             f"(SELECT id FROM blocks WHERE {chosen}) ORDER BY id"
         ):
+            if ended < self._since:
+                self.is_old = True
+                continue
             made = self._rows[id] = _Row(*row)
             self._blocks[block].rows[made.start : made.stop] = [id] * (made.stop - made.start)
         for numbers in self._by_digest.values():
@@ -179,7 +191,14 @@ class KnownCalls:
             return ""
         from gridengine.journal.differences import difference  # few ask
 
-        return difference(pickling.load(payload_of(found[0]))[0], call, form)
+        both = pickling.load(payload_of(found[0]))[0], call
+        if self._keys.ignored is not None:
+            both = tuple(self._keys.ignored.counted(one, form) for one in both)
+        return difference(*both, form)
+
+    def are_plain(self, calls: Sequence[Any]) -> bool:
+        """Return whether the keys of calls follow from their arguments' pickles alone."""
+        return self._keys.are_plain(calls)
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes]:
         """Return the keys of calls.
@@ -196,7 +215,7 @@ class KnownCalls:
         self.pickled = 0
         if not self._blocks:
             return [Piece(0, len(calls))]
-        if self._by_key is None and is_plain(calls):
+        if self._by_key is None and self.are_plain(calls):
             arguments = pickle.dumps(list(calls), 5)
             if numbers := self._by_digest.get(digest_of(arguments, form)):
                 self.pickled = len(arguments)

@@ -21,6 +21,11 @@ def square(x: Any) -> Any:
     return x * x
 
 
+def square_and_ignore(x: Any, by: Any) -> Any:
+    """Return a square, whatever `by` is."""
+    return square(x)
+
+
 class Notes:
     """What was made since this was asked last; and a run's file, which is new."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.pickling import dump_exception
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
-from tests.support.named_calls import Notes, square
+from tests.support.named_calls import Notes, square, square_and_ignore
 
 
 def squares(notes: Notes, numbers: Any, **options: Any) -> list[Any]:
@@ -73,6 +75,57 @@ def test_a_run_that_takes_nothing_of_as_many_calls_says_what_differs(
     assert "0 results taken from the journal, 3 new: the run has as many calls, and" in text
     assert text.endswith("the argument differs: 4 before, 7 now")
     assert warned([7, 8, 9], resume=False) == []
+
+
+def test_results_that_are_too_old_do_not_count_and_stay(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    squares(notes, range(3))
+    notes.made()
+    squares(notes, range(3), max_age=datetime.timedelta(days=1))
+    assert notes.made() == []
+    with monkeypatch.context() as later:
+        now = time.time() + 2 * 86_400
+        later.setattr(time, "time", lambda: now)
+        caplog.set_level("INFO")
+        squares(notes, range(2), max_age=86_400)
+        assert notes.made() == [0, 1]
+        assert "2 new: some are older than max_age=" in caplog.text
+        assert not [one for one in caplog.records if one.levelname == "WARNING"]
+        squares(notes, range(3), max_age=86_400)
+        assert notes.made() == [2]
+    squares(notes, range(3))
+    assert notes.made() == []
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool) -> None:
+    def made(by: int) -> list[int]:
+        options: Any = {"scheduler": FakeScheduler(), "ignore": "by", **notes.options}
+        if many:
+            gridengine.starmap(square_and_ignore, [(1, by), (2, by)], **options)
+        else:
+            with gridengine.Executor(**options) as executor:
+                for x in (1, 2):
+                    executor.submit(square_and_ignore, x, by=by).result()
+        return notes.made()
+
+    assert made(1) == [1, 2]
+    assert made(2) == []
+
+
+def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None:
+    for options, told in [
+        ({"ignore": "y"}, "ignore= names 'y', which is no parameter of square"),
+        ({"ignore": 3}, "ignore must be a text, not 3"),
+        ({"max_age": 0}, "max_age must be above zero"),
+        ({"max_age": "1d"}, "max_age must be a number, not '1d'"),
+        ({"depends": "nothing.csv"}, "depends= names the file 'nothing.csv'"),
+    ]:
+        with pytest.raises((TypeError, gridengine.ConfigurationError), match=told):
+            squares(notes, [1], **options)
+    assert notes.made() == []
+    assert not files_in_use()
 
 
 def test_results_of_before_are_left_alone_when_it_is_to_begin_anew(notes: Notes) -> None:

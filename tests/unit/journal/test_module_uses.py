@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from gridengine.journal.call_keys import CallKeys
 from gridengine.journal.module_uses import imports_by_text
+from gridengine.serialize.users_modules import is_own
 
 HELPER = """
 import own_below
@@ -65,7 +67,7 @@ AS_A_WHOLE = {
         "import own_helper, inspect\ndef f(x): return dict(inspect.getmembers(own_helper))['g'](x)"
     ),
     "another name": "import own_helper\ndef f(x):\n    m = own_helper\n    return m.g(x)",
-    "a choice": "import own_helper, json\ndef f(x): return (own_helper if x else json).g(x)",
+    "a choice": "import own_helper\ndef f(x):\n    m = x and own_helper\n    return m.g(x)",
     "a dict": "import own_helper\nPLACES = {'m': own_helper}\ndef f(x): return PLACES['m'].g(x)",
     "a list in a dict": "import own_helper\nALL = {'m': [own_helper]}\ndef f(x): return ALL",
     "an attribute": (
@@ -134,8 +136,8 @@ Digest = Callable[..., bytes]
 @pytest.fixture
 def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Digest]:
     """Return the digest of a script's function, in a process that has just read the modules."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one == str(tmp_path)])
+    of_others = [one for one in sys.path if not is_own(f"{one or os.curdir}{os.sep}")]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *of_others])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def forget() -> None:
