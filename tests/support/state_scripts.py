@@ -73,7 +73,7 @@ HOLDERS = {
         "        {s} = value\n"
         "    return use, assign\n"
         "use_{s}, assign_{s} = outer_{s}()",
-        *("use_{s}", "assign_{s}({new})", "use_{s}.__closure__[1].cell_contents"),
+        *("use_{s}", "assign_{s}({new})", "use_{s}.__closure__[0].cell_contents"),
     ),
     "default": (
         "def use_{s}(x, value={first}): return {read}(value), x",
