@@ -40,7 +40,7 @@ def test_calls_see_the_state_that_the_builtin_map_sees(
 ) -> None:
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
     lines = list(told(script(state_script(holder, place)).run()))
-    assert [line for line in lines if len(line) == 5] == []
+    assert [line for line in lines if len(line) > 2] == []
     assert len(lines) == sum(8 if change else 4 for _, change, _ in CONTENTS.values())
 
 
