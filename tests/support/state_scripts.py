@@ -30,7 +30,7 @@ CONTENTS = {
     "array": ("np.full(size, n)", "value[size_of(value) // 2] -= 1", "int(value.sum())"),
     "frame": ("pd.DataFrame({'a': np.full(size, n)})", "value.loc[0] -= 1", "int(value.sum().a)"),
     "object": ("Holder(np.full(size, n))", "value.state[-1] -= 1", "int(value.state.sum())"),
-    "nested": ("{0: [np.full(size, n), n]}", "value[0][1] -= 1", "(int(value[0][0].sum()), value[0][1])"),
+    "tree": ("{0: [np.full(size, n), n]}", "value[0][1] -= 1", "int(value[0][0][1]) + value[0][1]"),
 }  # fmt: skip
 
 SHARED_LINES = """
