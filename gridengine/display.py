@@ -12,6 +12,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def printable(words: str) -> str:
+    """Return words with blanks in place of control characters, except ends of lines: names and
+    errors come from calls, and a terminal would obey what they hold.
+    """
+    if words.isprintable():
+        return words
+    return "".join(one if one.isprintable() or one == "\n" else " " for one in words)
+
+
 def html_table(
     title: str, facts: Iterable[tuple[str, object]], *others: Sequence[Sequence[object]]
 ) -> str:

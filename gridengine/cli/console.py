@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
+from gridengine.display import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -65,9 +67,10 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def folded(words: str, stream: TextIO) -> str:
-    """Return words for people, folded at blanks to the width of the terminal; unchanged if the
-    stream is not a terminal.
+    """Return words for people without control characters, folded at blanks to the width of the
+    terminal, if the stream is one.
     """
+    words = printable(words)
     if not stream.isatty():
         return words
     width = shutil.get_terminal_size().columns
@@ -106,7 +109,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold")
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     told = [
         not (cells and sys.stdout.isatty()) or any(row[place] not in NOTHING for row in cells)
         for place in range(len(columns))

@@ -32,6 +32,7 @@ from pathlib import Path
 import msgspec
 
 from gridengine._version import __version__
+from gridengine.display import printable
 from gridengine.errors import JournalError
 
 _FLOCK = "hhqqi0q"
@@ -67,7 +68,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host}, since {since}"
+        return f"process {self.pid} on {printable(self.host)}, since {since}"
 
 
 class LockFile:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gridengine.dispatcher.watch_messages import Answer
+from gridengine.display import printable
 from gridengine.status.rows import FunctionStatus, RunStatus, WorkerStatus
 from gridengine.status.watch_events import WatchEvent
 from gridengine.watching.call_descriptions import call_arguments, cause_of
@@ -318,7 +319,7 @@ def _line(cells: Sequence[tuple[Column, int, str]]) -> str:
     for column, room, words in cells:
         if len(words) > room:
             words = f"{words[: max(room - 3, 0)]}..."
-        words = "".join(one if one.isprintable() else " " for one in words)
+        words = printable(words.replace("\n", " "))
         flush_right = column.show is not str
         shown.append(words.rjust(room) if flush_right else words.ljust(room))
     return " ".join(shown).rstrip()

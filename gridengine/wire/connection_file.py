@@ -18,7 +18,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from gridengine.errors import UNREACHABLE, ConfigurationError
+from gridengine._version import __version__
+from gridengine.errors import UNREACHABLE, ConfigurationError, VersionMismatch
 from gridengine.wire.processes import has_ended
 
 T = TypeVar("T")
@@ -40,8 +41,9 @@ class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watcher_secret: str = ""
 
 
-class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The facts that a worker needs to connect to its dispatcher; stored in the connection file.
+class Connection(msgspec.Struct, frozen=True):
+    """The facts that a worker needs to connect to its dispatcher; stored in the connection file. A
+    field of another version is passed over: that the versions differ is told by the dispatcher.
 
     The keys are CURVE keys in Z85: the dispatcher's public key, and the pair that all workers of
     this run use. With `returns`, a worker comes back to a dispatcher that was killed and started
@@ -149,6 +151,7 @@ def load_private(path: Path, kind: type[T]) -> T:
 
     Raises:
         ConfigurationError: the file is missing, not this user's, open to others, or not a `kind`.
+        VersionMismatch: another version wrote it, and it is not a `kind` for that reason.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -157,11 +160,28 @@ def load_private(path: Path, kind: type[T]) -> T:
                 raise ConfigurationError(
                     f"{path} must belong to this user and be closed to others (mode 0600)"
                 )
-            return msgspec.json.decode(file.read(), type=kind)
+            content = file.read()
+            return msgspec.json.decode(content, type=kind)
     except ConfigurationError:
         raise
+    except msgspec.ValidationError as error:
+        raise _not_understood(path, content, error) from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+
+
+def _not_understood(path: Path, content: bytes, error: Exception) -> ConfigurationError:
+    """Return the error for a private file without the fields that this version needs."""
+    try:
+        written = msgspec.json.decode(content, type=dict[str, Any]).get("version", __version__)
+    except msgspec.ValidationError:
+        written = __version__
+    if written == __version__:
+        return ConfigurationError(f"{path} is not a connection file: {error}")
+    return VersionMismatch(
+        f"{path} is of gridengine {written}, and this is {__version__}: {error}",
+        hint="have the same gridengine on both sides, and start the dispatcher again",
+    )
 
 
 def why_unreachable(address: str, seconds: float) -> str:

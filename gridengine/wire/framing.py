@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from gridengine._version import __version__
 from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE
@@ -41,6 +42,10 @@ than one more element in the list that `sendmsg` takes.
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[list[int], Message])
+
+
+class OtherProtocol(ProtocolError):
+    """A message of another protocol version."""
 
 
 def encode(
@@ -123,6 +128,17 @@ def foreign_greeting(frames: Sequence[Buffer]) -> tuple[int, str] | None:
     return (header[3], str(version)) if kind in ("Hello", "ClientHello") else None
 
 
+def foreign_protocol(frames: Sequence[Buffer]) -> int | None:
+    """Return the protocol of the first of these frames that begins a message of another protocol;
+    None without such a frame.
+    """
+    for frame in frames:
+        head = bytes(frame[: len(MAGIC)])
+        if len(head) == len(MAGIC) and head[:3] == MAGIC[:3] and head != MAGIC:
+            return head[3]
+    return None
+
+
 def in_protocol(version: int, frames: list[Buffer]) -> list[Buffer]:
     """Return the frames of a message relabelled for another protocol version. The message must have
     the same form in both versions.
@@ -183,6 +199,11 @@ def decode_header(header: Buffer, *, beside: bool = False) -> tuple[list[int], M
         agree.
     """
     if header[: len(MAGIC)] != MAGIC:
+        if (other := foreign_protocol([header])) is not None:
+            raise OtherProtocol(
+                f"the other end speaks protocol {other}, and this one, gridengine {__version__}, "
+                f"speaks {VERSION}: have the same gridengine on both sides"
+            )
         raise ProtocolError(f"not a message of protocol version {VERSION}")
     try:
         sizes, message = _decoder.decode(memoryview(header)[len(MAGIC) :])

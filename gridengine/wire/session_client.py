@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.framing import decode, encode
+from gridengine.wire.framing import OtherProtocol, decode, encode
 from gridengine.wire.local_connection import LocalConnection
 from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import PIECE, Frames, Session
@@ -94,7 +94,8 @@ class SessionClient(ABC):
             self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
-        """Return all messages that have arrived.
+        """Return all messages that have arrived. One of another protocol version stands for a
+        `Refuse` that says so.
 
         Raises:
             ProtocolError: the dispatcher sent frames that are not a message.
@@ -107,7 +108,10 @@ class SessionClient(ABC):
                 self._send_frames(answer)
             if content is not None:
                 take = None if self._local is None else self._local.take
-                message, buffers = decode(content, take)
+                try:
+                    message, buffers = decode(content, take)
+                except OtherProtocol as error:
+                    message, buffers = Refuse(error.message, mismatch=True), []
                 if not isinstance(message, Beat):
                     messages.append((message, buffers))
         return messages

@@ -16,7 +16,14 @@ from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
+from gridengine.wire.framing import (
+    decode,
+    encode,
+    foreign_greeting,
+    foreign_protocol,
+    in_protocol,
+    rest_of,
+)
 from gridengine.wire.local_connection import LocalClients, LocalConnection
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
 from gridengine.wire.session import PIECE, Frames, Session
@@ -229,7 +236,7 @@ class SessionServer(ABC):
         except MessageTooLong as error:
             answer = encode(Refuse(error.message))
         except ProtocolError:
-            answer = self._refusal(content or ())
+            answer = self._refusal(content or (), frames)
         else:
             if isinstance(message, self._greeting):
                 if self._local is not None:
@@ -247,7 +254,7 @@ class SessionServer(ABC):
                 for one in (*answers, session.unnumbered(encode(Beat()))):
                     self._send_frames(peer, one)
                 return None
-            answer = self._refusal(content or ())
+            answer = self._refusal(content or (), frames)
         self._send_frames(peer, Session(PIECE).unnumbered(answer))
         return None
 
@@ -260,11 +267,20 @@ class SessionServer(ABC):
         if self._local is not None:
             self._local.forget(peer)
 
-    def _refusal(self, content: Sequence[Buffer]) -> Frames:
-        """Return the answer to a first message that is not a greeting."""
-        if self._epoch and foreign_greeting(content) is None:
+    def _refusal(self, content: Sequence[Buffer], frames: Sequence[Buffer]) -> Frames:
+        """Return the answer to a first message that is not a greeting, in the sender's protocol.
+        Only a greeting has the form that all protocols share: of another message that is not of
+        this protocol, its `frames` alone tell which.
+        """
+        greeting = foreign_greeting(content)
+        protocol = foreign_protocol([*content[:1], *frames[1:2]])
+        if greeting is not None:
+            return in_protocol(greeting[0], _mismatch(*greeting))
+        if protocol is not None:
+            return in_protocol(protocol, _mismatch(protocol, "of the other end"))
+        if self._epoch:
             return encode(Rejoin(self._epoch))
-        return _refusal(content)
+        return encode(Refuse("this dispatcher does not know you, or no longer"))
 
     def _drop_greetings(self, before: float) -> None:
         """Forget peers whose first message is incomplete and got no piece since `before`."""
@@ -272,16 +288,10 @@ class SessionServer(ABC):
             del self._greetings[peer]
 
 
-def _refusal(content: Sequence[Buffer]) -> Frames:
-    """Return the refusal of a first message that cannot be accepted, in the peer's own protocol
-    version.
-    """
-    foreign = foreign_greeting(content)
-    if foreign is None:
-        return encode(Refuse("this dispatcher does not know you, or no longer"))
-    protocol, version = foreign
+def _mismatch(protocol: int, version: str) -> Frames:
+    """Return the refusal of an end that speaks another protocol."""
     reason = (
         f"gridengine {version} speaks protocol {protocol}, and its dispatcher, gridengine "
         f"{__version__}, speaks {VERSION}"
     )
-    return in_protocol(protocol, encode(Refuse(reason, mismatch=True)))
+    return encode(Refuse(reason, mismatch=True))

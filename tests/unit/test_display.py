@@ -10,9 +10,14 @@ import pytest
 import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
-from gridengine.display import html_table, plural
+from gridengine.display import html_table, plural, printable
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.status.rows import FunctionStatus, Status
+
+
+def test_words_of_calls_say_nothing_to_a_terminal() -> None:
+    assert printable("f\x1b[2J(\x07)\r\u202e\n\ttwo") == "f [2J( )  \n two"
+    assert printable("caf\u00e9") == "caf\u00e9"
 
 
 def words(html: str) -> str:

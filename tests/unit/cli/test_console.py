@@ -37,6 +37,11 @@ def test_a_terminal_has_lines_that_end_between_words(monkeypatch: pytest.MonkeyP
     ]
 
 
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_errors_say_nothing_to_a_terminal(stream: Any) -> None:
+    assert "\x1b" not in folded("no run \x1b[2J is there", stream)
+
+
 def test_a_pipe_has_them_as_they_are() -> None:
     assert folded(WORDS, io.StringIO()) == WORDS
 

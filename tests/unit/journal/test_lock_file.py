@@ -122,3 +122,7 @@ def test_a_file_system_without_locks_is_told_of(
     lock = take_lock(tmp_path / "lock", "the run", wait=False)
     assert "has no locks (No locks available)" in caplog.text
     lock.close()
+
+
+def test_who_holds_a_lock_says_nothing_to_a_terminal() -> None:
+    assert str(Holder("no\x1b[2Jde", 1, 0.0, "1.0")).startswith("process 1 on no [2Jde, since")

@@ -11,9 +11,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gridengine.errors import ConfigurationError
+from gridengine._version import __version__
+from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.wire import connection_file
 from gridengine.wire.connection_file import (
     ClientConnection,
@@ -251,3 +253,23 @@ def test_a_unix_socket_is_reached_while_a_process_listens_at_it(tmp_path: Path) 
 def test_a_client_that_gets_no_answer_is_told_what_to_try(address: str, hint: str) -> None:
     file = ClientConnection("sweeps", (address,), "0.1.0", "login1", 1, 2.0, "k", "p", "s")
     assert hint in file.hint
+
+
+def written(path: Path, **changed: object) -> Path:
+    facts = msgspec.to_builtins(CONNECTION) | {"version": __version__} | changed
+    content = {name: value for name, value in facts.items() if value is not None}
+    write_private(path, msgspec.json.encode(content))
+    return path
+
+
+def test_a_field_of_a_newer_version_is_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "newer", version="9.9", invented=[1])
+    assert Connection.load(path).version == "9.9"
+
+
+def test_a_file_of_another_version_without_a_field_is_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(VersionMismatch, match=f"is of gridengine 0.0.1, and this is {__version__}"):
+        Connection.load(written(tmp_path / "older", version="0.0.1", slots=None))
+    with pytest.raises(ConfigurationError, match="is not a connection file") as caught:
+        Connection.load(written(tmp_path / "damaged", slots=None))
+    assert not isinstance(caught.value, VersionMismatch)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -19,8 +22,8 @@ from gridengine.wire.framing import (
     in_protocol,
     rest_of,
 )
-from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Welcome
-from gridengine.wire.session_server import _refusal
+from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Rejoin, Welcome
+from gridengine.wire.session_server import SessionServer
 
 
 def header(sizes: list[int], message: object) -> bytes:
@@ -131,10 +134,39 @@ def greeting(kind: str, protocol: int, *more: object) -> list[bytes]:
     return [MAGIC[:3] + bytes([protocol]) + header]
 
 
+def answered(frames: list[bytes], content: list[bytes], epoch: int = 0) -> list[Any]:
+    """Return what a dispatcher answers to a first message."""
+    server: Any = SimpleNamespace(_epoch=epoch)
+    return SessionServer._refusal(server, content, frames)
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("content", ["known", "out of order"])
+def test_any_other_message_of_another_protocol_is_answered_in_it_too(
+    epoch: int, content: str
+) -> None:
+    frames = in_protocol(VERSION - 1, encode(Beat()))
+    answer = answered([b"an envelope", *frames], frames if content == "known" else [], epoch)
+    assert bytes(answer[0])[:4] == MAGIC[:3] + bytes([VERSION - 1])
+    refusal, _ = decode(in_protocol(VERSION, answer))
+    assert isinstance(refusal, Refuse)
+    assert refusal.mismatch
+    assert f"speaks protocol {VERSION - 1}" in refusal.reason
+
+
+def test_an_unknown_end_of_this_protocol_is_asked_to_rejoin_or_refused() -> None:
+    frames: list[Any] = encode(Beat())
+    assert decode(answered([b"an envelope", *frames], frames, 3))[0] == Rejoin(3)
+    refusal, _ = decode(answered([b"an envelope", *frames], frames))
+    assert isinstance(refusal, Refuse)
+    assert not refusal.mismatch
+
+
 @pytest.mark.parametrize("kind", ["Hello", "ClientHello"])
 @pytest.mark.parametrize("protocol", [1, VERSION - 1, VERSION + 1, 200])
 def test_a_greeting_of_another_protocol_is_answered_in_it(kind: str, protocol: int) -> None:
-    answer = _refusal(greeting(kind, protocol, "8.8.8", "whatever", 7, None))
+    frames = greeting(kind, protocol, "8.8.8", "whatever", 7, None)
+    answer = answered([b"an envelope", *frames], frames)
     assert bytes(answer[0])[:4] == MAGIC[:3] + bytes([protocol])
     [refusal], buffers = [decode(in_protocol(VERSION, answer))[0]], answer[1:]
     assert isinstance(refusal, Refuse)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.wire.framing import encode, in_protocol
+from gridengine.wire.messages import VERSION, Refuse, Rejoin
 from gridengine.wire.session import MOST_FIRST, Frames, Session
+from gridengine.wire.session_client import SessionClient
 
 PIECE = 10
 
@@ -41,3 +44,38 @@ def test_pieces_beyond_their_limit_are_an_error(
     theirs.receive(pieces[0])
     with pytest.raises(MessageTooLong):
         theirs.receive(pieces[1])
+
+
+class Heard(SessionClient):
+    """A worker's or client's end that has been sent these envelopes."""
+
+    def __init__(self, envelopes: list[Frames]) -> None:
+        super().__init__(1.0)
+        self._envelopes = envelopes
+
+    def _next(self) -> Frames:
+        return self._envelopes.pop(0) if self._envelopes else []
+
+    def _send_frames(self, frames: Frames) -> None: ...
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._envelopes)
+
+    def _is_away(self) -> bool:
+        return False
+
+    def _close(self) -> None: ...
+
+    def _connect_locally(self) -> None: ...
+
+
+def test_an_answer_in_another_protocol_is_a_refusal_and_hides_no_message_before_it() -> None:
+    dispatcher = Session(PIECE)
+    first = dispatcher.unnumbered(encode(Refuse("first", mismatch=True)))
+    second = dispatcher.unnumbered(in_protocol(VERSION + 1, encode(Rejoin(2))))
+    [(one, _), (two, _)] = Heard([first, second]).receive()
+    assert one == Refuse("first", mismatch=True)
+    assert isinstance(two, Refuse)
+    assert two.mismatch
+    assert f"speaks protocol {VERSION + 1}" in two.reason

@@ -1,0 +1,79 @@
+"""Two builds of the package that speak different protocols, in both directions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gridengine
+from gridengine.wire.messages import VERSION
+from tests.support.standalone import Standalone
+
+HERE = Path(gridengine.__file__).parents[1]
+CLIENT = """
+import gridengine
+try:
+    gridengine.Client("night")
+except gridengine.VersionMismatch as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of the next protocol, whose greetings and files have one more field."""
+    root = tmp_path_factory.mktemp("other")
+    shutil.copytree(HERE / "gridengine", root / "gridengine")
+
+    def change(file: str, old: str, new: str) -> None:
+        path = root / "gridengine" / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    change("wire/messages/common.py", f"= {VERSION}\n", f"= {VERSION + 1}\n")
+    last = 'scheduler: str = ""\n'
+    change("wire/connection_file.py", last, f"{last}    more: int = 1\n")
+    return root
+
+
+@pytest.fixture(params=["newer", "older"])
+def builds(request: pytest.FixtureRequest, other: Path, tmp_path: Path) -> Iterator[Path]:
+    """Start a dispatcher of one build; the other build is yielded."""
+    theirs, ours = (other, HERE) if request.param == "newer" else (HERE, other)
+    dispatcher = Standalone(tmp_path, PYTHONPATH=str(theirs))
+    yield ours
+    dispatcher.end()
+
+
+def run(build: Path, runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PYTHONPATH": str(build), "GRIDENGINE_RUN_DIRECTORY": str(runs)}
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **variables},
+        cwd=runs,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_clients_workers_and_watchers_of_another_protocol_are_told_that_it_is_another(
+    builds: Path, tmp_path: Path
+) -> None:
+    client = run(builds, tmp_path, "-c", CLIENT)
+    assert f"{VERSION}" in client.stdout, client.stderr
+    assert f"{VERSION + 1}" in client.stdout
+    for words in (["worker", "night"], ["dispatcher", "status", "night"]):
+        told = run(builds, tmp_path, "-m", "gridengine", *words)
+        said = told.stdout + told.stderr
+        assert "Traceback" not in said
+        for protocol in (VERSION, VERSION + 1):
+            assert f"speaks {protocol}" in said.replace("speaks protocol", "speaks"), (words, said)
