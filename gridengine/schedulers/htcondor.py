@@ -46,8 +46,8 @@ HELD_BY_USER = frozenset({1, 15})
 """The HoldReasonCode of jobs that a user holds, or has submitted on hold."""
 TOO_LONG = frozenset({46, 47})
 """The HoldReasonCode of jobs that exceeded `allowed_job_duration` or `allowed_execute_duration`."""
-OTHER_HOSTS = "!regexp("
-"""How our condition for other hosts begins."""
+OTHER_HOSTS = 'regexp("^('
+"""How our condition for other hosts begins, after its `!`."""
 TOO_LARGE = "no slot has so much, even when it is empty"
 """Our words for requests that HTCondor lets wait for ever."""
 WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
@@ -92,7 +92,7 @@ class HTCondorCommands(BatchCommands):
         "": "`condor_q` tells whether the schedd answers; CONDOR_CONFIG may say where the "
         "configuration is; ask the administrators",
     }
-    never = re.compile(f"{TOO_LARGE}|FileSystemDomain|no slot has {re.escape(OTHER_HOSTS)}")
+    never = re.compile(f"{TOO_LARGE}|FileSystemDomain|no slot has [^;]*{re.escape(OTHER_HOSTS)}")
     host_option = "requirements"
     ours = frozenset(
         {
@@ -119,7 +119,7 @@ class HTCondorCommands(BatchCommands):
         """Return a condition on the slot's machine, which may have its domain in its name."""
         names = "|".join(hosts).replace(".", "[.]")
         others = f" && ({own})" if own else ""
-        return [f'requirements={OTHER_HOSTS}"^({names})([.]|$)", Machine, "i"){others}']
+        return [f'requirements=!{OTHER_HOSTS}{names})([.]|$)", Machine, "i"){others}']
 
     def time(self, seconds: float) -> list[str]:
         """Return a limit at which HTCondor sends SIGTERM to a job, and holds it."""
