@@ -34,7 +34,7 @@ def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 _BATCH = tuple(TABLES)
-_OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment")
+_OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment", "exclude_hosts")
 """Options that are also settings of some batch systems."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     **{
@@ -141,6 +141,9 @@ _how_it_starts = (
     click.option("--queue", help="The queue that workers wait in."),
     click.option(
         "--parallel-environment", metavar="PE", help="Grid Engine's -pe, such as 'smp 4'."
+    ),
+    click.option(
+        "--exclude-hosts", metavar="HOSTS", help="Hosts that workers may not run on, as n1,n2."
     ),
     click.option("--native", help="More options of the batch system, passed on unchanged."),
     *_NODES,

@@ -176,7 +176,7 @@ class LauncherThread:
         def start() -> Event:
             try:
                 launcher = self._opened()
-                launcher.label = effect.label
+                launcher.label, launcher.left_out = effect.label, effect.left_out
                 self._save()  # a kill may follow the submission: the record's facts find the jobs
                 handles = launcher.launch(effect.count, demand)
                 if self._record is not None:

@@ -150,17 +150,23 @@ def report_files() -> list[Path]:
     return []
 
 
+def report_file(run_id: str) -> Path | None:
+    """Return the file of the report of a run; None for a user without a home."""
+    folder = reports_folder()
+    return None if folder is None else folder / f"{run_id}{SUFFIX}"
+
+
 def write_report(run_id: str, content: bytes, most: int) -> None:
     """Write a report, and delete the oldest ones so that at most `most` remain. Failures are only
     logged.
     """
-    folder = reports_folder()
-    if folder is None or not most:
+    file = report_file(run_id)
+    if file is None or not most:
         return
     try:
-        if not folder.exists():
-            make_private_folder(folder)
-        replace_private(folder / f"{run_id}{SUFFIX}", content)
+        if not file.parent.exists():
+            make_private_folder(file.parent)
+        replace_private(file, content)
         for path in report_files()[most:]:
             path.unlink(missing_ok=True)
     except (OSError, ConfigurationError) as error:

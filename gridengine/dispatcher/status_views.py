@@ -173,6 +173,7 @@ def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
         one.failures,
         max(0.0, one.ask_again_at - now),
         0.0 if one.unserved_since is None else now - one.unserved_since,
+        [*one.left_out],
     )
 
 

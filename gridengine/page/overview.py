@@ -4,6 +4,7 @@ calls wait.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ class Overview(Struct, frozen=True):
 
     gone: why the dispatcher does not answer, empty while it does; then the other fields are left
         out.
+    ended: when the dispatcher has ended, empty while it runs.
     calls, workers: their numbers by state.
     facts: other facts, by name.
     cpu_seconds: processor time of the dispatcher's process.
@@ -29,6 +31,7 @@ class Overview(Struct, frozen=True):
     run: str
     where: str
     gone: str = ""
+    ended: str = ""
     elapsed: str = ""
     left: str = ""
     total: int = 0
@@ -41,16 +44,18 @@ class Overview(Struct, frozen=True):
     actions: bool = False
 
 
-def overview(answer: Answer, *, actions: bool) -> Overview:
-    """Return the overview of a dispatcher that has answered."""
+def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overview:
+    """Return the overview of a dispatcher, from its answer, or from the report that it has left."""
     who, status = answer.identity, answer.status
+    end = time.localtime(who.since + status.elapsed_seconds)
     queued = sum(one.queued for one in status.launches)
     return Overview(
         who.name,
         who.run_id,
         _where(who),
+        ended=time.strftime("%H:%M on %Y-%m-%d", end) if is_report else "",
         elapsed=seconds(status.elapsed_seconds),
-        left="" if status.left_seconds is None else seconds(status.left_seconds),
+        left="" if status.left_seconds is None or is_report else seconds(status.left_seconds),
         total=status.done + status.failed + status.running + status.waiting,
         calls={
             "done": status.done,
@@ -69,7 +74,7 @@ def overview(answer: Answer, *, actions: bool) -> Overview:
         explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,
         elapsed_seconds=status.elapsed_seconds,
-        actions=actions,
+        actions=actions and not is_report,
     )
 
 

@@ -1,4 +1,6 @@
-"""The dispatcher of a page, asked once for all viewers, and found again after a restart."""
+"""The dispatcher of a page, asked once for all viewers, and found again after a restart; after its
+end, the report that it has left.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
+from msgspec.structs import replace
+
+from gridengine.dispatcher.watch_messages import ACTS, GRAPH, STATUS, Answer, Identity
 from gridengine.errors import GridEngineError
+from gridengine.status.rows import GraphStatus
 from gridengine.watching.connections import Watched
 from gridengine.watching.dispatcher_lookup import connect
+from gridengine.watching.runs_on_disk import report_of
 
 SHARED_SECONDS = 0.8
 """For how long an answer, or the error that there is none, is shared by all viewers."""
@@ -21,8 +27,8 @@ class Source:
 
     Args:
         name: the dispatcher's name in the list of `gridengine ls`; empty for the only dispatcher.
-            If the dispatcher ends after it has answered, another dispatcher with the same own name
-            takes its place.
+            If the dispatcher ends after it has answered, its report answers, if it has left one,
+            until another dispatcher with the same own name takes its place.
 
     Raises:
         GridEngineError: there is no such dispatcher, or there are several.
@@ -34,6 +40,8 @@ class Source:
         self._fault: GridEngineError | None = None
         self._fault_at = 0.0
         self._watched: Watched | None = connect(name)
+        self.ended: Answer | None = None
+        """The report of the dispatcher, once it has ended."""
         self.identity: Identity
         self._ask(STATUS, 0, (), 0)
 
@@ -43,7 +51,7 @@ class Source:
         """Return the dispatcher's answer, which may be up to `SHARED_SECONDS` old.
 
         Raises:
-            GridEngineError: the dispatcher has ended, or does not answer.
+            GridEngineError: the dispatcher has ended without a report, or does not answer.
         """
         key = ask, most, tuple(words), first
         with self._lock:
@@ -85,9 +93,14 @@ class Source:
             answer = self._watched.ask(ask, most=most, words=words, first=first)
         except GridEngineError as error:
             self._drop()
+            if self.ended is None and hasattr(self, "identity"):
+                self.ended = report_of(self.identity.run_id)
+            if self.ended is not None and ask not in ACTS:
+                # What was drawn of the graph has ended.
+                return replace(self.ended, graph=GraphStatus()) if ask == GRAPH else self.ended
             self._fault, self._fault_at = error, time.monotonic()
             raise
-        self.identity = answer.identity
+        self.identity, self.ended = answer.identity, None
         return answer
 
     def _drop(self) -> None:

@@ -144,7 +144,9 @@ class Page:
 
     def _event(self) -> bytes:
         try:
-            said = overview(self._source.ask(most=MOST_SAMPLED), actions=self._actions)
+            answer = self._source.ask(most=MOST_SAMPLED)
+            is_report = answer is self._source.ended
+            said = overview(answer, actions=self._actions, is_report=is_report)
         except GridEngineError as error:
             said = gone(self._source.identity, error)
         return msgspec.json.encode(said)

@@ -45,7 +45,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
-from gridengine.schedulers.requests import TooMany, first_match
+from gridengine.schedulers.requests import EXCLUDE_HOSTS, TooMany, first_match, host_names
 from gridengine.schedulers.worker_command import (
     command_words,
     container_words,
@@ -130,6 +130,8 @@ class BatchScheduler(Scheduler):
             resources that one call requests, and runs one call at a time).
         name: the name of the jobs in the batch system (default: that of the function whose calls
             were submitted first, or of the job).
+        exclude_hosts: hosts that workers may not run on, besides those of the setting: "n1,n2" or
+            `["n1", "n2"]`. PBS has no words for that.
 
     Raises:
         TypeError, ConfigurationError: an argument has a wrong type or value; the text names it and
@@ -156,6 +158,7 @@ class BatchScheduler(Scheduler):
         transport: Transport | None = None,
         worker_resources: Resource | None = None,
         name: str | None = None,
+        exclude_hosts: str | Iterable[str] = (),
         **options: Any,
     ) -> None:
         super().__init__(
@@ -179,6 +182,7 @@ class BatchScheduler(Scheduler):
         if python is None:
             python = "python" if self._container else sys.executable
         self._python = command_words("python", python)
+        self._exclude_hosts = host_names(EXCLUDE_HOSTS, exclude_hosts)
         given = {name: value for name, value in options.items() if value is not None}
         self._take_options(native, given)
 

@@ -129,6 +129,10 @@ class BatchWords(ABC):
     """Arguments of the scheduler, by name, and the options that each stands for: `--queue={}` or
     `-q {}`. If the site's settings have the same name, they say the default.
     """
+    host_option: str = ""
+    """The name, in `said`, of the option by which `excluding` keeps workers off hosts; empty if the
+    system has no words for that.
+    """
     spans_nodes = False
     """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
     call.
@@ -154,6 +158,12 @@ class BatchWords(ABC):
         """
         option = f"--{name.replace('_', '-')}"
         return [option] if value is True else [f"{option}={option_text(name, value)}"]
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        """Return the words that keep workers off these hosts, and stand after all others; `own` is
+        the value that `host_option` has already, or empty.
+        """
+        return []
 
     def for_request(self, own: Sequence[str], demand: Demand, site: Any) -> Self:
         """Return an instance that knows the whole request, for systems in which one part depends on

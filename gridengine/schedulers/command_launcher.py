@@ -22,6 +22,7 @@ import functools
 import logging
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
 
+    excluded: Sequence[str] = ()
+    """The hosts that the user leaves out."""
+
     # The jobs' name, and their options.
 
     @functools.cached_property
@@ -145,7 +149,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     def options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand."""
-        return worker_options(self.system, self._options, demand)
+        left_out = (*self.excluded, *self.left_out)
+        return worker_options(self.system, self._options, demand, left_out=left_out)
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -311,7 +316,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if seen.state is WorkerStatus.QUEUED:
             return self._waits(task, seen.reason)
         left = min(seen.remaining_seconds, seen.ends_at - time.time())
-        return Report(seen.state, remaining_seconds=left)
+        return Report(seen.state, remaining_seconds=left, host=self._avoidable(seen.host))
 
     def _waits(self, task: CommandTask, reason: str) -> Report:
         task.reason = reason or task.reason  # `explain` may have learned it
@@ -350,11 +355,16 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             end = self.amended(handle, end)
             if listed.linger or end.linger:
                 lingering.append(handle.id)
-            reports[handle] = exit_report(handle, report_of(end), end.host)
+            report = report_of(end)._replace(host=self._avoidable(end.host))
+            reports[handle] = exit_report(handle, report, end.host)
         if lingering:
             self.try_delete(lingering)
         self.forget(reports)
         return reports
+
+    def _avoidable(self, host: str) -> str:
+        """Return a host if it is one, not several, and the system has words to leave it out."""
+        return host if self.system.host_option and not re.search(r"[\[,]", host) else ""
 
     def _endings(self, ended: Mapping[str, Seen]) -> dict[str, Seen]:
         outputs = []

@@ -18,7 +18,12 @@ from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
 from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.requests import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import (
+    check_leaves_out,
+    own_options,
+    own_walltime,
+    worker_options,
+)
 
 PROBE_SECONDS = 10.0
 
@@ -48,6 +53,7 @@ class CommandScheduler(BatchScheduler):
         self._system = type(self)._commands()
         self._options = own_options(self._system, given, native)
         self._system.check(self._options)
+        check_leaves_out(self._system, self._exclude_hosts)
         self.walltime = own_walltime(self._system, self._options)
         self._site_asked: Future[BatchCommands] | None = None
 
@@ -55,7 +61,7 @@ class CommandScheduler(BatchScheduler):
         return shown_as(self, shlex.join(self._options))
 
     def launcher(self, run: LaunchContext) -> CommandLauncher:
-        return self._launcher_class(
+        launcher = self._launcher_class(
             run,
             script=self.script(run, self._system.first_lines),
             name=self._name,
@@ -64,6 +70,8 @@ class CommandScheduler(BatchScheduler):
             strict=self._strict,
             site=self._site_asked,
         )
+        launcher.excluded = self._exclude_hosts
+        return launcher
 
     def _prepare(self) -> None:
         """Ask for the limits of the site, which takes as long as this process's next imports."""

@@ -94,6 +94,7 @@ class FluxCommands(BatchCommands):
     }
     time_option, gpus = "--time-limit", "--gpus-per-task={n}"
     cores_option, token_option = "--cores-per-task={n}", "--requires={}"
+    host_option = "--requires"
     no_memory = (
         "leave Memory out; ask for as many Cores as have so much, or for whole nodes by "
         "native='--nodes=1 --exclusive'"
@@ -104,6 +105,10 @@ class FluxCommands(BatchCommands):
         "IMP_.*)"
     )
     variables: Mapping[str, str] = {"FLUX_F58_FORCE_ASCII": "1"}
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        others = f"({own}) and " if own else ""
+        return [f"--requires={others}-host:{','.join(hosts)}"]
 
     def time(self, seconds: float) -> list[str]:
         """Return a time limit with a signal before it, because at the limit itself Flux sends

@@ -46,6 +46,8 @@ HELD_BY_USER = frozenset({1, 15})
 """The HoldReasonCode of jobs that a user holds, or has submitted on hold."""
 TOO_LONG = frozenset({46, 47})
 """The HoldReasonCode of jobs that exceeded `allowed_job_duration` or `allowed_execute_duration`."""
+OTHER_HOSTS = 'regexp("^('
+"""How our condition for other hosts begins, after its `!`."""
 TOO_LARGE = "no slot has so much, even when it is empty"
 """Our words for requests that HTCondor lets wait for ever."""
 WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
@@ -90,7 +92,8 @@ class HTCondorCommands(BatchCommands):
         "": "`condor_q` tells whether the schedd answers; CONDOR_CONFIG may say where the "
         "configuration is; ask the administrators",
     }
-    never = re.compile(f"{TOO_LARGE}|FileSystemDomain")
+    never = re.compile(f"{TOO_LARGE}|FileSystemDomain|no slot has [^;]*{re.escape(OTHER_HOSTS)}")
+    host_option = "requirements"
     ours = frozenset(
         {
             *("executable", "output", "error", "batch_name", "initialdir", "queue", "arguments"),
@@ -111,6 +114,12 @@ class HTCondorCommands(BatchCommands):
         """Return the values that submit commands set; case does not matter in their names."""
         parts = ((word, *word.partition("=")) for word in options)
         return {name.strip().lower(): (value.strip(), word) for word, name, _, value in parts}
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        """Return a condition on the slot's machine, which may have its domain in its name."""
+        names = "|".join(hosts).replace(".", "[.]")
+        others = f" && ({own})" if own else ""
+        return [f'requirements=!{OTHER_HOSTS}{names})([.]|$)", Machine, "i"){others}']
 
     def time(self, seconds: float) -> list[str]:
         """Return a limit at which HTCondor sends SIGTERM to a job, and holds it."""

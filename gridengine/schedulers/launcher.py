@@ -48,6 +48,8 @@ class Report(NamedTuple):
             site.
         lasts_seconds: if only that is known, how long it may run from its start.
         limited_by: that limit in the batch system's words, if it has some.
+        host: its node, by the name with which the launcher can leave it out of later launches
+            (`Launcher.left_out`); empty if it is unknown or cannot be left out.
     """
 
     state: WorkerStatus
@@ -60,6 +62,7 @@ class Report(NamedTuple):
     remaining_seconds: float = math.inf
     lasts_seconds: float = math.inf
     limited_by: str = ""
+    host: str = ""
 
 
 failed = functools.partial(Report, WorkerStatus.FAILED)
@@ -169,6 +172,8 @@ class Launcher(ABC):
 
     label = ""
     """The name of the calls that the next launch is for."""
+    left_out: tuple[str, ...] = ()
+    """The hosts that the next launch may not use, because workers could not be started there."""
     request_words = ""
     """The request of the last launch, in the batch system's words."""
 

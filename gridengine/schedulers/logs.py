@@ -68,6 +68,20 @@ def unanswered(path: str) -> str:
     return found[1] if found else ""
 
 
+NOT_STARTED = re.compile(
+    r"^gridengine: (?:the prologue failed with status \d+|the worker could not be started) on "
+    r"([^\s;]+)",
+    re.MULTILINE,
+)
+"""What the workers' script writes if it fails; group 1 is the host."""
+
+
+def host_in_log(path: str) -> str:
+    """Return the host on which a worker could not be started, if its log says so."""
+    found = NOT_STARTED.search(log_tail(path))
+    return found[1] if found else ""
+
+
 def log_tail(path: str) -> str:
     """Return the last lines of a worker's log; empty if there is none."""
     return "\n".join(tail(Path(path), TAIL_BYTES).splitlines()[-TAIL_LINES:]) if path else ""

@@ -118,6 +118,7 @@ class LSFCommands(BatchCommands):
     cores_option = "-n {n} -R span[hosts=1]"
     # For the job, or for each of its cores if the site has RESOURCE_RESERVE_PER_TASK.
     memory_option = "-R rusage[mem={n}MB]"
+    host_option = "-R select"
     own_memory = re.compile(r"(rusage\[mem=)(\d+)([KMGT])B?\]", re.IGNORECASE)
     site_options: Mapping[str, str] = {
         "queue": "-q {}",
@@ -156,6 +157,11 @@ class LSFCommands(BatchCommands):
                 names += [f"-R rusage[{one}]" for one in re.findall(r"(\w+)=", used)]
             values.update((one, (value, f"{name} {value}".rstrip())) for one in names)
         return values
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        """Return a condition; LSF has hosts meet those of all `-R`."""
+        conditions = " && ".join(f"hname!='{host}'" for host in hosts)
+        return ["-R", f"select[{conditions}]"]
 
     def time(self, seconds: float) -> list[str]:
         """Return a limit in minutes, at which LSF sends SIGINT, SIGTERM and SIGKILL, as `bkill`

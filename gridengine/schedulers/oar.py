@@ -81,6 +81,7 @@ class OARCommands(BatchCommands):
     }
     time_option, gpus = "walltime", "--resource=nodes=1/gpu={n}"
     cores_option = "--resource=nodes=1/core={n}"
+    host_option = "--property"
     no_memory = (
         "choose nodes by the property in which your site has their memory, such as "
         'property="memnode >= 64000", and say in worker_resources= what a worker then holds'
@@ -104,6 +105,11 @@ class OARCommands(BatchCommands):
         if walltime:
             values["walltime"] = (walltime, words)
         return values
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        names = ", ".join(f"'{host}'" for host in hosts)
+        others = f"({own}) AND " if own else ""
+        return [f"--property={others}network_address NOT IN ({names})"]
 
     def time(self, seconds: float) -> list[str]:
         return [f"--resource=walltime={clock_time(seconds)}"]

@@ -29,6 +29,8 @@ from gridengine.schedulers.launcher import MARGIN_SECONDS, TryAgain
 from gridengine.settings.values import BatchSite, said_by, said_in, settings
 
 T = TypeVar("T")
+EXCLUDE_HOSTS = "exclude_hosts"
+"""The name of the argument, and of the setting, for hosts that workers may not run on."""
 NOT_INSTALLED = {
     "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
     "calls run on this machine by scheduler=ProcessScheduler()"
@@ -56,14 +58,19 @@ def own_options(system: BatchWords, given: Mapping[str, Option], native: str) ->
 
 
 def worker_options(
-    system: BatchWords, own: Sequence[str], demand: Demand, site: Any = None
+    system: BatchWords,
+    own: Sequence[str],
+    demand: Demand,
+    site: Any = None,
+    left_out: Sequence[str] = (),
 ) -> list[str]:
     """Return all options for workers of this demand: the scheduler's own, with memory multiplied by
-    the demand's factor; those of the demand; and those of the site's settings that neither has.
+    the demand's factor; those of the demand; those of the site's settings that neither has; and
+    those that keep workers off the hosts `left_out` and the setting's.
 
     Raises:
         ConfigurationError: the scheduler and the demand set one option differently, or a setting is
-            wrong; the text names both.
+            wrong; the text names both. Or the system has no words for leaving hosts out.
     """
     site = site_settings(system) if site is None else site
     system = system.for_request(own, demand, site)
@@ -86,7 +93,46 @@ def worker_options(
             options += words
     options += system.split(site.native)
     system.check(options)
-    return system.completed(options)
+    setting = f"the setting {system.key}.{EXCLUDE_HOSTS}"
+    bad_hosts = host_names(setting, getattr(site, EXCLUDE_HOSTS, "").strip())
+    return system.completed(_without(system, options, [*bad_hosts, *left_out]))
+
+
+def _without(system: BatchWords, options: list[str], hosts: Sequence[str]) -> list[str]:
+    """Return the options with those that keep workers off these hosts."""
+    if not hosts:
+        return options
+    check_leaves_out(system, hosts)
+    own, _ = system.said(options).get(system.host_option, ("", ""))
+    return [*options, *system.excluding([*dict.fromkeys(hosts)], own)]
+
+
+def check_leaves_out(system: BatchWords, hosts: Sequence[str]) -> None:
+    """Raise a ConfigurationError if there are hosts, and the system cannot leave them out."""
+    if hosts and not system.host_option:
+        raise ConfigurationError(
+            f"{EXCLUDE_HOSTS}={','.join(hosts)!r}: {system.title} has no words for that",
+            hint="name a queue without them, or say it in native=, in the site's own words",
+        )
+
+
+def host_names(name: str, value: object) -> tuple[str, ...]:
+    """Return the hosts of an argument or a setting: "n1,n2", or several names.
+
+    Raises:
+        TypeError, ConfigurationError: it names no hosts; the text names it and its value.
+    """
+    words = value.split(",") if isinstance(value, str) and value else value or ()
+    if not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
+        raise TypeError(f"{name} must be names of hosts, as 'n1,n2' or ['n1', 'n2'], not {value!r}")
+    hosts = tuple(word.strip() for word in words)
+    for host in hosts:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", host, re.ASCII):
+            raise ConfigurationError(
+                f"{name} must be names of hosts, as 'n1,n2' or ['n1', 'n2']: {host!r} is none",
+                hint="name each host by itself, as the batch system names it",
+            )
+    return hosts
 
 
 def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) -> list[str]:

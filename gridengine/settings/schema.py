@@ -68,6 +68,7 @@ class GridEngineSite(Struct, frozen=True):
     memory: Line = "h_vmem"
     memory_per_slot: Switch = True
     gpus: Line = "-l gpu={n}"
+    exclude_hosts: Line = ""
     native: Line = ""
     tokens: Names = field(default_factory=dict)
 
@@ -77,6 +78,7 @@ class BatchSite(Struct, frozen=True):
 
     account: Line = ""
     gpus: Line = ""
+    exclude_hosts: Line = ""
     native: Line = ""
     tokens: Names = field(default_factory=dict)
 

@@ -87,6 +87,7 @@ class LaunchStatus(Struct, frozen=True):
     failures: how many in a row ended before they connected.
     held_back_seconds: for how long no more are requested, because something went wrong.
     waited_seconds: for how long calls have waited while there was no worker.
+    left_out: the hosts that are left out, because workers could not be started there.
     """
 
     request: str
@@ -105,6 +106,7 @@ class LaunchStatus(Struct, frozen=True):
     failures: int = 0
     held_back_seconds: float = 0.0
     waited_seconds: float = 0.0
+    left_out: Sequence[str] = ()
 
 
 class WorkerStatus(Struct, frozen=True):

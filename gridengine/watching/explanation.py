@@ -177,7 +177,7 @@ def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | N
         "queued",
         f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
         f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}"
-        f"{held}",
+        f"{held}{_left_out(one)}",
         then(
             next_step(reason),
             f"without a scheduler= calls run on {ours}" if ours else "",
@@ -197,10 +197,16 @@ def _of_failures(status: Status, one: LaunchStatus, calls: str) -> Explanation |
     return Explanation(
         "failed_starts",
         f"{calls}: the last {plural(one.failures or 1, 'start')} of a worker failed: "
-        f"{one.reason or 'no reason is given'}{again if one.held_back_seconds else ''}",
+        f"{one.reason or 'no reason is given'}{again if one.held_back_seconds else ''}"
+        f"{_left_out(one)}",
         failure_step(one.reason)
         or "`gridengine doctor` says whether a trivial job returns; the run's logs may say why",
     )
+
+
+def _left_out(one: LaunchStatus) -> str:
+    hosts = ", ".join(one.left_out)
+    return f"; left out, since no worker could be started there: {hosts}" if hosts else ""
 
 
 def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from gridengine.dispatcher.reports import report_files
+from gridengine.dispatcher.reports import report_file, report_files
 from gridengine.dispatcher.run_directory import CONNECTION, RUN_NAME, is_under_way
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ConfigurationError
@@ -125,12 +125,21 @@ def ended_answers() -> Iterator[Answer]:
     return heapq.merge(_reports(), killed, key=lambda one: one.identity.run_id, reverse=True)
 
 
+def report_of(run_id: str) -> Answer | None:
+    """Return the report of the run with this id; None if there is none."""
+    path = report_file(run_id)
+    return None if path is None else _report_in(path)
+
+
 def _reports() -> Iterator[Answer]:
-    for path in report_files():
-        try:
-            yield msgspec.json.decode(path.read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):  # another version's
-            continue
+    return filter(None, map(_report_in, report_files()))
+
+
+def _report_in(path: Path) -> Answer | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Answer)
+    except (OSError, msgspec.DecodeError):  # another version's
+        return None
 
 
 def _killed() -> Iterator[Answer]:

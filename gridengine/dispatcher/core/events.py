@@ -203,11 +203,14 @@ class Grant(EffectBase, frozen=True):
 
 
 class Launch(EffectBase, frozen=True):
-    """Ask the scheduler for workers. `label`: the name of the calls that they are for."""
+    """Ask the scheduler for workers. `label`: the name of the calls that they are for; `left_out`:
+    the hosts that they may not run on.
+    """
 
     count: int
     demand: Demand = ANY
     label: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class Withdraw(EffectBase, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
+from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import UNREACHABLE, UNSHARED, GridEngineError, JobDeleted, WorkerNotStarted
@@ -19,6 +19,10 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
+MOST_FAILED_HOSTS = 2
+"""When workers could not be started on so many hosts in a row, the hosts are not the cause."""
+LEFT_OUT_SECONDS = 3600.0
+"""For how long a host is left out after the last worker that could not be started there."""
 ANNOUNCED = Demand(function="*")
 """The demand under which all workers that announce functions are counted."""
 
@@ -26,7 +30,8 @@ ANNOUNCED = Demand(function="*")
 class LaunchedWorker(Struct):
     """A launched worker. `worker`: its id once it has connected. `earlier`: an earlier dispatcher
     process launched it. `ends_at`: when the batch system will end it, if it has said so;
-    `lasts_seconds`: how long after its start that is, where only this is known.
+    `lasts_seconds`: how long after its start that is, where only this is known. `left_out`: the
+    hosts that it could not run on.
     """
 
     handle: Handle
@@ -39,6 +44,15 @@ class LaunchedWorker(Struct):
     earlier: bool = False
     ends_at: float = math.inf
     lasts_seconds: float = math.inf
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def bad_host(self) -> str:
+        """The host that is to blame for the end of this worker before it connected, if any is."""
+        report = self.report
+        if report is None or report.blameless or report.deleted or self.earlier:
+            return ""
+        return report.host
 
 
 def keys_of(log: str, pid: int) -> list[str]:
@@ -67,7 +81,9 @@ class Provisioner(Struct, eq=False):
         calls. A suspended worker does not count against `max_workers` if it takes no more calls, or
         where other demands need workers.
     by_hand: workers that people started; they never count against `max_workers`.
-    unmatched, withdrawn: shared by all provisioners, see `CoreState`.
+    unmatched, withdrawn, left_out: shared by all provisioners, see `CoreState`.
+    asked_without: the hosts that the last request left out.
+    failed_hosts: the hosts of the failures in a row, and what happened there, for people.
     """
 
     policy: Policy
@@ -84,8 +100,13 @@ class Provisioner(Struct, eq=False):
     suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
+    left_out: dict[str, float] = field(default_factory=dict)
     requested: int = 0
+    asked_without: tuple[str, ...] = ()
     failures: int = 0
+    failed_hosts: dict[str, str] = field(default_factory=dict)
+    start_error: GridEngineError | None = None
+    """The error of the last failure on a host that can be left out."""
     backoff: float = FIRST_BACKOFF
     ask_again_at: float = 0.0
     demand_since: float | None = None
@@ -110,7 +131,8 @@ class Provisioner(Struct, eq=False):
         for handle in handles:
             key = key_of(handle)
             self.withdrawn.pop(key, None)
-            one = self.launched[key] = LaunchedWorker(handle, now)
+            one = LaunchedWorker(handle, now, left_out=self.asked_without)
+            self.launched[key] = one
             worker = self.unmatched.pop(key, None)
             if worker is None:
                 self.expected[key] = one
@@ -129,15 +151,16 @@ class Provisioner(Struct, eq=False):
 
     def reset_failures(self) -> None:
         """Forget failures: a worker has connected."""
-        self.failures = 0
+        self.failures, self.failed_hosts, self.start_error = 0, {}, None
         self.unanswered = ""
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
         """Withdraw all expected workers, since no call waits for them. The next submission may ask
-        at once; workers that are kept without calls are requested again after a while.
+        at once, on any host; workers that are kept without calls are requested again after a while.
         """
         self.reset_failures()
+        self.left_out.clear()
         self.ask_again_at, self.keep_again_at = now, now + LAST_BACKOFF
         for one in [
             one for one in self.launched.values() if one.worker is None and one.ended_at is not None
@@ -225,8 +248,7 @@ class Provisioner(Struct, eq=False):
             self.surplus_since = now
         elif now - self.surplus_since >= policy.idle_seconds:
             self.surplus_since = None
-            queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
-            return self.withdraw(queued[wanted - have :])
+            return self.withdraw(self._queued()[wanted - have :])
         return []
 
     def _request(self, count: int, now: float) -> list[Effect]:
@@ -236,8 +258,10 @@ class Provisioner(Struct, eq=False):
         gathering = 0.0 if at_once else self.policy.gather_seconds
         if not self.may_ask(now) or now - self.demand_since < gathering:
             return []
-        self.requested = count
-        return [Launch(count, self.demand, self.label)]
+        for host in [one for one, at in self.left_out.items() if now - at >= LEFT_OUT_SECONDS]:
+            del self.left_out[host]
+        self.requested, self.asked_without = count, (*self.left_out,)
+        return [Launch(count, self.demand, self.label, self.asked_without)]
 
     def withdraw(self, which: Iterable[LaunchedWorker] | None = None) -> list[Effect]:
         """Have the scheduler stop these workers, or all expected ones."""
@@ -282,10 +306,11 @@ class Provisioner(Struct, eq=False):
         self, one: LaunchedWorker, now: float, *, none_connected: bool = False
     ) -> GridEngineError | None:
         """Note that a launched worker ended before it connected; return the error if that happened
-        too often, or if no address answered it and no worker ever connected.
+        too often, on two hosts, or if no address answered it and no worker ever connected.
 
         Deleting an array is one act: workers launched before a deletion was seen, and deleted too,
-        do not count again. Nor do launches of an earlier dispatcher process.
+        do not count again. Nor do workers that were launched before their host was left out, nor
+        launches of an earlier dispatcher process.
         """
         self.drop(one)
         self._turn_away(one)
@@ -299,14 +324,58 @@ class Provisioner(Struct, eq=False):
         if deleted and one.launched_at < self.deleted_at:
             return None
         self.deleted_at = now if deleted else self.deleted_at
-        self.failures += 1
-        alone = none_connected and bool(self.unanswered)
-        if self.failures < self.policy.failed_starts and not alone:
+        host = one.bad_host
+        if host in self.left_out and host not in one.left_out:
             return None
-        count, self.failures = self.failures, 0
-        if report is not None and report.error is not None:
-            return report.error
-        return self._start_error(one, count)
+        self.failures += 1
+        error = report.error if report is not None else None
+        error = error or self._start_error(one, self.failures)
+        if host:
+            self.failed_hosts[host], self.start_error = f"on {host}: {_how(one)}", error
+        alone = none_connected and bool(self.unanswered)
+        too_often = self.failures >= self.policy.failed_starts
+        if not (too_often or alone or len(self.failed_hosts) >= MOST_FAILED_HOSTS):
+            return None
+        if len(self.failed_hosts) > 1:
+            error.attempts = (*self.failed_hosts.values(),)
+        self.failures, self.failed_hosts = 0, {}
+        return error
+
+    def leave_out(self, one: LaunchedWorker, now: float) -> list[Effect]:
+        """Leave the host on which a worker could not be started out of the next requests. Queued
+        workers, which may come to that host too, are requested anew.
+        """
+        host = one.bad_host
+        if not host:
+            return []
+        is_known, self.left_out[host] = host in self.left_out, now
+        if is_known:
+            return []
+        if host in self.failed_hosts:
+            self.failed_hosts[host] += f"; {host} was left out of the next requests"
+        text = f"no worker could be started on {host} (cluster job {one.handle.id}: {_how(one)})"
+        return [
+            Warn(f"{text}; {host} is left out of the next requests"),
+            *self.withdraw(self._queued()),
+        ]
+
+    def refused(self, error: GridEngineError, now: float) -> GridEngineError | None:
+        """Return the error of a request that can never be served; None if it is to be made again
+        with all hosts. If it left out the only hosts that there are, the error is why no worker
+        could be started there.
+        """
+        if not self.asked_without:
+            return error
+        if self.start_error is None:
+            self.left_out.clear()
+            self.hold_back(now)
+            return None
+        found, hosts = self.start_error, ", ".join(self.asked_without)
+        found.attempts = *self.failed_hosts.values(), f"without {hosts}: {error.message}"
+        return found
+
+    def _queued(self) -> list[LaunchedWorker]:
+        return [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
 
     def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
         """Return the error of so many failed starts in a row; `one` is the last."""
@@ -350,7 +419,7 @@ class Provisioner(Struct, eq=False):
 
     def explain(self, now: float, *, waited_for: bool) -> list[Effect]:
         """Ask the batch system once a minute why calls wait while no worker has connected."""
-        queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
+        queued = self._queued()
         if self.workers or not waited_for or not queued:
             self.explain_at = None
             return []
@@ -390,7 +459,7 @@ class Provisioner(Struct, eq=False):
 
     def impossible(self) -> GridEngineError | None:
         """Return why a queued worker can never start, by the scheduler's word, or None."""
-        reports = (one.report for one in self.expected.values() if one.state is WorkerStatus.QUEUED)
+        reports = (one.report for one in self._queued())
         return next(
             (report.error for report in reports if report is not None and report.error is not None),
             None,
@@ -409,3 +478,15 @@ class Provisioner(Struct, eq=False):
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",
         )
+
+
+def _how(one: LaunchedWorker) -> str:
+    """Return, for people, how a launched worker ended before it connected."""
+    report = one.report
+    if one.ended_at is None:
+        return "it ran and never connected"
+    if report is None:
+        return "no reason is given"
+    if report.error is not None:
+        return report.error.message.partition(": ")[2] or report.error.message
+    return report.reason

@@ -195,8 +195,8 @@ def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
         provisioner.hold_back(state.now)
         when = " for now" * event.for_now
         state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
-    else:
-        give_up(state, event.error, [provisioner])
+    elif (error := provisioner.refused(event.error, state.now)) is not None:
+        give_up(state, error, [provisioner])
 
 
 def polled(state: CoreState, event: events.Polled) -> None:
@@ -211,9 +211,13 @@ def polled(state: CoreState, event: events.Polled) -> None:
             worker = state.workers.get(launch.worker) if launch.worker is not None else None
             if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
                 worker_startup.limit_stay(state, worker)
-        error = None if provisioner.workers else provisioner.impossible()
-        if error is not None:
-            give_up(state, error, [provisioner])
+        never = None if provisioner.workers else provisioner.impossible()
+        if never is not None:
+            error = provisioner.refused(never, state.now)
+            if error is not None:
+                give_up(state, error, [provisioner])
+            else:
+                state.effects += provisioner.withdraw()
     state.agenda.scale = True
 
 
@@ -258,7 +262,9 @@ def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWo
     """Note that a launched worker ended before it connected."""
     none_connected = not state.log.connected_workers
     error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
-    if error is not None and provisioner.workers:
-        state.effects.append(events.Warn(error.message))
-    elif error is not None:
+    if error is not None and not provisioner.workers:
         give_up(state, error, [provisioner])
+        return
+    if error is not None:
+        state.effects.append(events.Warn(error.message))
+    state.effects += provisioner.leave_out(launch, state.now)

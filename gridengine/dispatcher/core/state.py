@@ -132,6 +132,8 @@ class CoreState:
         """Workers that connected before their launch was known, by log or process id."""
         self.withdrawn: dict[str, None] = {}
         """Workers that may not connect any more."""
+        self.left_out: dict[str, float] = {}
+        """The hosts on which workers could not be started, and when that was seen last."""
 
     def _add_results(self) -> None:
         self.objects: dict[bytes, calls.RemoteObject] = {}
@@ -431,7 +433,13 @@ class CoreState:
         return self.provisioners.get(demand, self.common)
 
     def _add_provisioner(self, demand: Demand) -> Provisioner:
-        one = Provisioner(self.policy, demand, unmatched=self.unmatched, withdrawn=self.withdrawn)
+        one = Provisioner(
+            self.policy,
+            demand,
+            unmatched=self.unmatched,
+            withdrawn=self.withdrawn,
+            left_out=self.left_out,
+        )
         self.provisioners[demand] = one
         return one
 

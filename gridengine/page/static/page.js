@@ -48,25 +48,41 @@ function drawHead(told) {
   if (told.gone) {
     byId("link").textContent = `${told.gone}. It is looked for until it is there again.`;
     document.title = `gone: ${told.name}`;
+    if (last) byId("progress").textContent = `When it was last seen: ${progressOf(last)}`;
     return;
   }
   byId("link").textContent = "";
-  const { calls, total } = told;
-  const ended = calls.done + calls.failed;
-  const part = total ? Math.floor((100 * ended) / total) : 0;
+  const { calls } = told;
   byId("bar").replaceChildren(...STATES.filter((state) => calls[state]).map((state) => {
     const piece = element("div", { class: state });
     piece.style.flexGrow = calls[state];
     return piece;
   }));
-  const words = STATES.map((state) => `${counted(calls[state])} ${state}`).join(", ");
-  byId("bar").setAttribute("aria-label", words);
+  byId("bar").setAttribute("aria-label", numbered(calls, STATES));
+  byId("progress").textContent = progressOf(told);
+  document.title = `${told.ended ? "ended:" : `${percentage(told)} %`} ${told.name}`;
+}
+
+function progressOf(told) {
+  const { calls, total } = told;
+  if (told.ended) {
+    // Calls that the end of the script has kept from an outcome are told as they were.
+    const known = STATES.filter((state, place) => place < 2 || calls[state]);
+    return `Ended at ${told.ended}, ${numbered(calls, known)}. It took ${told.elapsed}.`;
+  }
   const left = told.left ? `, about ${told.left} left` : "";
-  byId("progress").textContent = (
-    `${counted(ended)} of ${counted(total)} calls ended (${part} %): ${words}. `
-    + `For ${told.elapsed}${left}.`
+  return (
+    `${counted(calls.done + calls.failed)} of ${counted(total)} calls ended `
+    + `(${percentage(told)} %): ${numbered(calls, STATES)}. For ${told.elapsed}${left}.`
   );
-  document.title = `${part} % ${told.name}`;
+}
+
+function percentage({ calls, total }) {
+  return total ? Math.floor((100 * (calls.done + calls.failed)) / total) : 0;
+}
+
+function numbered(calls, states) {
+  return states.map((state) => `${counted(calls[state])} ${state}`).join(", ");
 }
 
 function listen() {

@@ -16,7 +16,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gridengine.errors import ClusterError, GridEngineError, TimeoutError, WorkerNotStarted
@@ -25,7 +25,7 @@ from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure, Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.options import (
     OwnArguments,
@@ -47,6 +47,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
+from gridengine.schedulers.logs import host_in_log
 from gridengine.schedulers.requests import refusal, unavailable
 
 logger = logging.getLogger("gridengine")
@@ -206,7 +207,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return words_for(self._system, lambda: self._diagnostics.parallel_environment)
 
     def _request_for(self, demand: Demand) -> Request:
-        return request_for(self._words, self._own, demand)
+        left_out = (*self._own.left_out, *self.left_out)
+        return request_for(self._words, replace(self._own, left_out=left_out), demand)
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return the first submission, in the words of the system that the library speaks to; in
@@ -383,7 +385,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             limits = task.request.limits
             reason += f" (its limits: {limits})" if limits else ""
         report = report._replace(reason=reason)
-        return exit_report(handle, report, failure.host if failure else "")
+        return self._report_with_host(handle, report, failure)
 
     def _error_report(self, handle: Handle, task: DrmaaTask) -> Report | None:
         """Delete a task that counts as failed and has no exit status: it is in the error state.
@@ -394,7 +396,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             return None
         self.try_delete([handle.id])
         words = f"in the error state: {reason}" if reason else ""
-        return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
+        report = failed(words or "failed, and the batch system does not say why")
+        return self._report_with_host(handle, report, self._diagnostics.logged_failure(handle.id))
+
+    def _report_with_host(self, handle: Handle, report: Report, failure: Failure | None) -> Report:
+        host = (failure.host if failure else "") or host_in_log(handle.log)
+        can_leave_out = host if self._words.host_option else ""
+        return exit_report(handle, report._replace(host=can_leave_out), host)
 
     def explain(self, handles: Sequence[Handle]) -> str:
         """Return the reason why the first of these tasks waits, in the words of `qstat -j`."""

@@ -117,7 +117,8 @@ class GridEngineWords(BatchWords):
     }
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
-    time_option, soft_time_option = "h_rt", "s_rt"
+    time_option, soft_time_option, host_option = "h_rt", "s_rt", "hostname"
+    alike: Mapping[str, str] = {"h": "hostname"}
     spans_nodes = True
     site_options: Mapping[str, str] = {"queue": "-q {}"}
 
@@ -168,11 +169,16 @@ class GridEngineWords(BatchWords):
             if option == "-l":
                 for one in next(words, "").split(","):
                     name, _, value = one.partition("=")
-                    values[name] = (value, f"-l {one}")
+                    values[self.alike.get(name, name)] = (value, f"-l {one}")
             elif option in VALUES:
                 value = " ".join(next(words, "") for _ in range(VALUES[option]))
                 values[option] = (value, f"{option} {value}")
         return values
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        """Return a condition on the host, which may have its domain in its name (sge_types(1))."""
+        names = "|".join(f"{host}|{host}.*" for host in hosts)
+        return [f"-l hostname={f'({own})&' if own else ''}!({names})"]
 
     def cores(self, count: int) -> list[str]:
         """Return the parallel environment for this many slots, unless the scheduler has one, or
@@ -262,7 +268,8 @@ class GridEngineWords(BatchWords):
 
     def completed(self, options: list[str]) -> list[str]:
         """Return our own options first, those of `-l` in one, then the user's and the site's."""
-        limits = ",".join(word[3:] for word in options if word.startswith("-l "))
+        asked = (word for word in options if word.startswith("-l "))
+        limits = ",".join({next(iter(self.said([word]))): word[3:] for word in asked}.values())
         own = [word for name in ("-q ", "-pe ") for word in options if word.startswith(name)]
         others = [word for word in options if not _is_ours(word)]
         return [*([f"-l {limits}"] if limits else []), *own, *others]
@@ -365,11 +372,13 @@ class OwnArguments:
 
     held: the resources that each worker holds according to the user. If the system has no words for
         them, `native` is taken to request them.
+    left_out: the hosts that workers may not run on.
     """
 
     given: Mapping[str, Option] = field(default_factory=dict)
     native: str = ""
     held: Resource = ZERO
+    left_out: Sequence[str] = ()
 
 
 def request_for(words: BatchWords, own: OwnArguments, demand: Demand, site: Any = None) -> Request:
@@ -378,7 +387,8 @@ def request_for(words: BatchWords, own: OwnArguments, demand: Demand, site: Any 
     if isinstance(words, OtherWords) and demand.resources == own.held:
         demand = Demand(ZERO, demand.factor)
     options = own_options(words, own.given, own.native)
-    return Request.of(words, worker_options(words, options, demand, site), site)
+    asked = worker_options(words, options, demand, site, own.left_out)
+    return Request.of(words, asked, site)
 
 
 def raw_words(options: str) -> list[str]:

@@ -49,7 +49,8 @@ class GridEngineScheduler(BatchScheduler):
         words = GridEngineWords()
         options = own_options(words, given, native)
         self._shown = Request.of(words, words.completed(options)).native
-        self._own = OwnArguments(given, native, self.worker_resources or ZERO)
+        held = self.worker_resources or ZERO
+        self._own = OwnArguments(given, native, held, self._exclude_hosts)
         self.walltime = own_walltime(words, options)
         times = [word for word in options if word.startswith("--time=")]
         if self.walltime is None and times:

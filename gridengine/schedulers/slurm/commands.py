@@ -83,11 +83,13 @@ class SlurmCommands(BatchCommands):
         "-p": "--partition",
         "-q": "--qos",
         "-t": "--time",
+        "-x": "--exclude",
     }
     alike: Mapping[str, str] = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
     time_option = "--time"
     cores_option, memory_option = "--cpus-per-task={n}", "--mem={n}M"
     token_option = "--constraint={}"
+    host_option = "--exclude"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
     spans_nodes = True
     site_options: Mapping[str, str] = {
@@ -116,6 +118,9 @@ class SlurmCommands(BatchCommands):
         )
 
     # Options.
+
+    def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
+        return [f"--exclude={','.join(filter(None, [own, *hosts]))}"]
 
     def for_request(self, own: Sequence[str], demand: Demand, site: Any) -> Self:
         if demand.resources.get(Ranks) is None:

@@ -258,3 +258,37 @@ tell(results=results, logs=len(logs), left=[str(path) for path in Path("runs").i
     told = scenario.result()
     assert told["logs"] == 6
     assert told["left"] == []
+
+
+# ------------------------------------------------------------------ on one node of two
+
+BAD = """if [ "$SLURMD_NODENAME" = n1 ]; then echo no scratch >&2; exit 1; fi"""
+"""A line of a prologue that fails on the node n1."""
+ON_NODES = """
+import os
+def node(_):
+    return os.environ["SLURMD_NODENAME"]
+def run(**given):
+    with CLUSTER(max_workers=2, **given) as scheduler:
+        return gridengine.map(node, range(6), scheduler=scheduler)
+"""
+
+
+def test_a_node_that_starts_no_workers_is_left_out_and_the_others_run_the_calls(
+    idle: Slurm,
+) -> None:
+    told = play(idle, f"{ON_NODES}tell(nodes=run(prologue={BAD!r}))").result()
+    assert told["nodes"] == ["n2"] * 6
+
+
+def test_where_no_other_node_is_left_the_error_says_so(idle: Slurm) -> None:
+    script = f"{ON_NODES}tell(**facts_of(lambda: run(prologue={BAD!r}, nodelist='n1')))"
+    told = play(idle, script).result()
+    assert told["kind"] == "WorkerNotStarted"
+    assert "a line of its prologue failed" in told["text"]
+    assert "attempt: without n1: Slurm refuses the job" in told["text"]
+
+
+def test_the_users_hosts_are_left_out_from_the_beginning(idle: Slurm) -> None:
+    told = play(idle, f"{ON_NODES}tell(nodes=run(exclude_hosts=['n2']))").result()
+    assert told["nodes"] == ["n1"] * 6

@@ -280,6 +280,30 @@ def test_when_the_dispatcher_is_started_again_it_is_found_again(
     expect(tab.locator("#link")).to_be_empty()
 
 
+@pytest.fixture
+def kept_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runs that are begun from here on leave their report."""
+    monkeypatch.setenv("GRIDENGINE_KEEP_REPORTS", "1")
+
+
+@pytest.mark.usefixtures("kept_report")
+def test_after_the_end_of_a_run_its_outcome_failures_and_timeline_are_there(
+    process: subprocess.Popen[str], serve: Serve, show: Show, tmp_path: Path
+) -> None:
+    server = serve()
+    tab = show(server, "failures")
+    expect(tab.locator("#progress")).to_contain_text("4 failed")
+    (tmp_path / "over").touch()
+    process.wait(SECONDS)
+    ended = re.compile(r"Ended at \d\d:\d\d on [\d-]+, 49 done, 4 failed. It took .*")
+    expect(tab.locator("#progress")).to_have_text(ended)
+    expect(tab.locator("#link")).to_be_empty()
+    expect(tab.get_by_role("table", name="Calls that have failed")).to_contain_text("seven")
+    again = show(server, "timeline")
+    expect(again.locator("#progress")).to_have_text(ended)
+    expect(again.locator("main svg rect").first).to_be_visible()
+
+
 def test_a_million_calls_are_scrolled_through_in_little_memory(
     start_script: StartScript, serve: Serve, show: Show, browser: Browser
 ) -> None:

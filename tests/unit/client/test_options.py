@@ -140,6 +140,7 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
     told.add("command_launcher.py")  # by which a batch system says when it ends a job
     told.add("remote_client.py")  # days, which go by while no dispatcher runs
     told.add("loaded_functions.py")  # when files were changed
+    told.add("named_run.py")  # how old a kept result may be, in days (max_age=)
     assert readers <= told, "where the time of day is told to people"
 
 

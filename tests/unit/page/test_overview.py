@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+from msgspec.structs import replace
+
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.page.overview import gone, overview
@@ -38,6 +42,16 @@ def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
 def test_of_one_that_has_just_begun_nothing_is_estimated() -> None:
     told = overview(Answer(WHO, Status()), actions=False)
     assert (told.left, told.total, told.gone) == ("", 0, "")
+
+
+def test_of_one_that_has_ended_it_is_told_when_and_nothing_may_be_ended_any_more() -> None:
+    status = Status(done=299, failed=1, elapsed_seconds=60.0, left_seconds=0.2)
+    report = Answer(replace(WHO, since=time.mktime((2026, 11, 29, 3, 0, 0, 0, 0, -1))), status)
+    told = overview(report, actions=True, is_report=True)
+    assert (told.ended, told.left, told.gone) == ("03:01 on 2026-11-29", "", "")
+    assert (told.calls["done"], told.calls["failed"]) == (299, 1)
+    assert not told.actions
+    assert overview(report, actions=True).ended == ""
 
 
 def test_of_one_that_is_gone_it_is_told_who_it_was_and_why() -> None:

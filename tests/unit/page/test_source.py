@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
+from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, REPORT, STATUS, Answer
 from gridengine.errors import ClusterError
 from gridengine.page import source as module
 from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
-from gridengine.status.rows import Status
+from gridengine.status.rows import GraphStatus, Status
 from tests.support.watched import WHO
 
 
@@ -81,6 +82,25 @@ def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
     dispatcher.now += 1.01 * SHARED_SECONDS
     assert source.ask().identity is WHO
     assert dispatcher.names == ["", "sweep.py"]
+
+
+def test_after_the_end_the_report_answers_until_a_dispatcher_of_that_name_is_there(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, report = Source(""), Answer(WHO, Status(done=299, failed=1))
+    monkeypatch.setattr(module, "report_of", {WHO.run_id: report}.get)
+    assert source.ended is None
+    dispatcher.now += 1.01 * SHARED_SECONDS
+    dispatcher.fault = "it has ended"
+    assert source.ask() is source.ask(REPORT) is source.ended is report
+    assert source.ask(GRAPH) == replace(report, graph=GraphStatus())
+    with pytest.raises(ClusterError, match="it has ended"):
+        source.act(CANCEL, ["1.0"])
+    assert source.ask() is report
+    dispatcher.fault = ""
+    dispatcher.now += 1.01 * SHARED_SECONDS
+    assert source.ask() is not report
+    assert source.ended is None
 
 
 def test_that_it_refuses_to_act_is_for_who_asked_alone(dispatcher: Dispatcher) -> None:

@@ -39,6 +39,7 @@ class PlayedSource:
     """A dispatcher whose core is played, or that is gone."""
 
     identity = WHO
+    ended: Answer | None = None
 
     def __init__(self) -> None:
         self.folder = ""

@@ -121,6 +121,14 @@ def test_workers_that_end_before_they_connect_are_told() -> None:
     assert causes(play) == ["failed_starts"]
 
 
+def test_hosts_that_are_left_out_are_told() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 1, host="n1")
+    [one] = explain(told(play))
+    assert one.text.endswith("; left out, since no worker could be started there: n1")
+
+
 def test_that_max_workers_holds_calls_is_told() -> None:
     play = Play(max_workers=1)
     play.running(3)

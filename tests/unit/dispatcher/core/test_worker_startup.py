@@ -303,3 +303,146 @@ def test_refused_workers_leave_nothing_behind() -> None:
     for number in range(100):
         play.hello(f"w{number}".encode(), pid=number, version="2", log=f"/logs/{number}")
     assert play.core.state.unmatched == {}
+
+
+# -------------------------------------------------------------------- bad hosts
+
+
+def fail_on(play: Play, host: str, *numbers: int, **report: Any) -> list[Effect]:
+    """Have these launched workers end on a host before they connect."""
+    reports = {
+        Handle(str(number)): Report(WorkerStatus.FAILED, "exit status 1", host=host, **report)
+        for number in numbers
+    }
+    return play.play(Polled(reports))
+
+
+def launch(play: Play, *numbers: int) -> tuple[str, ...]:
+    """Have workers be requested, and launched; return the hosts that the request left out."""
+    asked = play.seen(Launch)
+    play.later(100)
+    [request] = [*asked, *play.seen(Launch)]
+    play.play(Launched([Handle(str(number)) for number in numbers]))
+    return request.left_out
+
+
+def bad_host(workers: int = 1) -> Play:
+    """Return a core with a call for each worker, the first of which could not be started on n1."""
+    play = Play(max_workers=workers)
+    play.submit(workers)
+    assert launch(play, *range(1, workers + 1)) == ()
+    fail_on(play, "n1", 1)
+    return play
+
+
+def test_a_host_that_starts_no_worker_is_left_out_of_the_next_request_with_a_warning() -> None:
+    play = bad_host(2)
+    [warning] = play.seen(Warn)
+    assert "no worker could be started on n1 (cluster job 1: exit status 1); n1 is left" in (
+        warning.text
+    )
+    assert launch(play, 3, 4) == ("n1",)
+    play.hello(pid=3)
+    assert play.assigned()
+    assert play.seen(CallsFinished) == []
+
+
+def test_workers_that_wait_and_could_come_to_a_bad_host_are_requested_anew() -> None:
+    play = bad_host(2)
+    assert play.seen(Withdraw) == [Withdraw((Handle("2"),))]
+
+
+def test_workers_that_were_launched_before_their_host_was_left_out_do_not_count_again() -> None:
+    play = Play(max_workers=5)
+    play.submit(5)
+    launch(play, *range(5))
+    for number in range(5):
+        play.poll(Handle(str(number)), WorkerStatus.RUNNING)
+    fail_on(play, "n1", 0, 1, 2, 3)
+    assert play.seen(CallsFinished) == []
+    play.hello(pid=4)
+    assert play.assigned()
+
+
+def test_two_bad_hosts_in_a_row_are_an_error_with_a_line_for_each() -> None:
+    play = bad_host()
+    launch(play, 3)
+    fail_on(play, "n2", 3)
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is WorkerNotStarted
+    assert error.attempts == (
+        "on n1: exit status 1; n1 was left out of the next requests",
+        "on n2: exit status 1",
+    )
+
+
+def test_two_bad_hosts_with_a_worker_in_between_are_both_left_out() -> None:
+    play = bad_host(2)
+    launch(play, 3, 4)
+    play.hello(pid=3)
+    fail_on(play, "n2", 4)
+    assert play.seen(CallsFinished) == []
+    assert launch(play, 5) == ("n1", "n2")
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_the_only_host_is_an_error_with_its_reason_and_the_refusal(is_queued: bool) -> None:
+    play = bad_host()
+    refusal = SubmissionRefused("no suitable queues")
+    if is_queued:
+        launch(play, 3)
+        play.poll(Handle("3"), WorkerStatus.QUEUED, error=refusal)
+    else:
+        play.later(100)
+        play.play(LaunchFailed(refusal))
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is WorkerNotStarted
+    assert error.attempts[1] == "without n1: no suitable queues"
+
+
+def test_a_refusal_after_workers_have_come_is_tried_again_with_all_hosts() -> None:
+    play = bad_host()
+    launch(play, 2)
+    play.hello(pid=2)
+    play.say(Goodbye("idle"))
+    play.later(100)
+    play.play(LaunchFailed(SubmissionRefused("no such node")))
+    assert play.seen(CallsFinished) == []
+    play.later(100)
+    assert [one.left_out for one in play.seen(Launch)] == [()]
+    play.play(LaunchFailed(SubmissionRefused("no such node")))
+    assert type(play.seen(CallsFinished)[0].error) is SubmissionRefused
+
+
+@pytest.mark.parametrize(
+    "report", [{"deleted": True}, {"blameless": True}], ids=["deleted", "blameless"]
+)
+def test_a_worker_that_others_ended_is_no_fault_of_its_host(report: dict[str, bool]) -> None:
+    play = Play(max_workers=1)
+    play.submit(1)
+    launch(play, 1)
+    fail_on(play, "n1", 1, **report)
+    assert launch(play, 2) == ()
+
+
+def test_a_host_is_left_out_for_an_hour_and_after_an_error_no_more() -> None:
+    play = bad_host()
+    launch(play, 2)
+    play.later(3700)
+    fail_on(play, "", 2, blameless=True)
+    assert launch(play, 3) == ()
+    fail_on(play, "n1", 3)
+    assert launch(play, 4) == ("n1",)
+    fail_on(play, "n2", 4)
+    assert play.seen(CallsFinished)
+    play.submit(1)
+    assert launch(play, 5) == ()
+
+
+def test_a_host_that_is_left_out_in_vain_is_an_error_after_three_starts() -> None:
+    play = bad_host()
+    for number in (2, 3):
+        assert play.seen(CallsFinished) == []
+        launch(play, number)
+        fail_on(play, "n1", number)
+    assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted

@@ -309,3 +309,23 @@ def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
 @pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])
 def test_others_are_taken(native: str) -> None:
     check_submits(split_words(native))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gridengine: the prologue failed with status 3 on n7; the worker was not started",
+        "gridengine: the worker could not be started on n7",
+    ],
+)
+def test_the_host_of_a_failed_start_is_read_from_its_log(
+    told: tuple[GridEngineLauncher, Any], tmp_path: Path, line: str
+) -> None:
+    launcher, said = told
+    log = tmp_path / "log"
+    log.write_text(f"{line}\n")
+    handle = Handle("7.1", str(log))
+    launcher.tasks = {handle: DrmaaTask(Request())}
+    said.state = "failed", {"status": 3}
+    report = launcher.poll([handle])[handle]
+    assert (report.host, getattr(report.error, "host", "")) == ("n7", "n7")

@@ -488,3 +488,10 @@ def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system(
 
 def test_memory_is_divided_among_the_slots_of_an_environment_in_native_too() -> None:
     assert grid_engine(Node(4, 8), native="-pe mpi 4") == "-l h_vmem=2G -pe mpi 4"
+
+
+@pytest.mark.parametrize("name", ["h", "hostname"])
+def test_hosts_are_left_out_beside_the_users_condition_on_hosts(name: str) -> None:
+    own = OwnArguments({name: "n*", "h_rt": 60}, left_out=["n1"])
+    request = request_for(GridEngineWords(), own, Demand(ZERO), GridEngineSite())
+    assert request.native == "-l hostname=(n*)&!(n1|n1.*),h_rt=60"

@@ -383,3 +383,14 @@ def test_a_scheduler_shows_what_it_asks_for() -> None:
         repr(SlurmScheduler(partition="main", time="1:00:00"))
         == "SlurmScheduler(native='--partition=main --time=1:00:00')"
     )
+
+
+@pytest.mark.parametrize(("nodes", "host"), [("n7", "n7"), ("n[7-8]", ""), ("n1,n7", "")])
+def test_the_node_of_a_failed_start_is_told_and_left_out_when_it_is_one(
+    launcher: SlurmLauncher, slurm: Said, nodes: str, host: str
+) -> None:
+    (handle,) = started(launcher, slurm, Row("FAILED", "1"))
+    slurm.fields = {handle.id: {"ExitCode": "1:0", "NodeList": nodes}}
+    assert launcher.poll([handle])[handle].host == host
+    launcher.excluded, launcher.left_out = ("n3",), ("n7",)
+    assert "--exclude=n3,n7" in launcher.request(1, ANY, str)["argv"]
