@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from gridengine.errors import PicklingError
@@ -64,3 +65,13 @@ def test_of_a_part_of_results_too_those_alone_fail_that_cannot_be_rebuilt() -> N
         values, complete = pickling.load_values(part)
         assert not complete
         assert [type(one) for one in values] == [int, pickling.Unloadable, int, int][first:]
+
+
+@pytest.mark.parametrize("length", [1, 100, 1_000_000])
+def test_a_read_only_array_arrives_as_it_is_if_its_memory_travels_as_a_buffer(length: int) -> None:
+    whole, dates = np.zeros(length), np.zeros(length, "M8[s]")
+    strided = np.zeros((length, 4))[:, ::2]
+    for one in (whole, dates, strided):
+        one.flags.writeable = False
+    [arrived] = pickling.load(pickling.dump_calls([(whole, dates, strided)]))
+    assert [one.flags.writeable for one in arrived] == [False, True, True]
