@@ -1,7 +1,7 @@
 """Throw random and mutated frames at all that reads from a socket, and see that each is a message
 or a `ProtocolError`.
 
-    python benchmarks/fuzz.py [--frames 2000000] [--seed 1] [--seconds-at-most 0.25]
+    python benchmarks/fuzz.py [--frames 2000000] [--seed 1] [--minutes 10]
 
 What is tried: `protocol.decode`; a `Session` before it, as on a connection; and the core of a
 dispatcher behind it, which is given what has been accepted, as from a worker that has work.
@@ -12,6 +12,7 @@ reproduces it, and the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import resource
 import struct
@@ -142,8 +143,18 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
             chance.choice(["crash", "timeout", "cancelled", "memory"]),
             1,
         ),
-        lambda: messages.Returned([number(chance) for _ in items]),
-        lambda: messages.Goodbye(chance.choice(["walltime", "other"])),
+        lambda: messages.Returned([*{chance.choice([run, number(chance)]) for _ in items}]),
+        lambda: messages.Shortened(run, chance.randrange(6)),
+        lambda: messages.Saved(run, chance.randrange(6)),
+        messages.Leaving,
+        lambda: messages.Waits(chance.randrange(6), run),
+        lambda: messages.Resumes(chance.randrange(6), run),
+        lambda: messages.Fetched(blob(chance, 9)),
+        lambda: messages.Measured(chance.random(), chance.randrange(1 << 30)),
+        lambda: messages.Goodbye(
+            chance.choice(["walltime", "terminated"]),
+            chance.choice([None, [number(chance) for _ in items]]),
+        ),
     ]
     chosen = chance.choice(make)()
     count = chosen.count_buffers()
@@ -214,11 +225,11 @@ KINDS: dict[str, Callable[[random.Random], Frames]] = {
 
 class Core:
     """A dispatcher's core with a worker that has work; made anew now and then, and when the worker
-    has left.
+    has left. `checked`: all its invariants are, after each event.
     """
 
-    def __init__(self) -> None:
-        self.state = StateMachine(
+    def __init__(self, *, checked: bool) -> None:
+        self.machine = StateMachine(
             Policy(
                 max_workers=1,
                 slots=4,
@@ -226,30 +237,33 @@ class Core:
                 version=__version__,
                 python="3.11",
                 run_id="run",
-            )
+            ),
+            checked=checked,
         )
         self.now = 0.0
         tasks = [Task(id, [b"x"], 6) for id in range(40)]
-        self.state.handle(Submitted(Function(b"f", [b"f"], (b"/",), b"/", "f"), tasks), 0.0)
+        self.machine.handle(Submitted(Function(b"f", [b"f"], (b"/",), b"/", "f"), tasks), 0.0)
         self.take(
             messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), []
         )
 
     def take(self, said: Message, buffers: Frames) -> None:
         self.now += 0.001
-        self.state.handle(Received(WORKER, said, buffers), self.now)
-        self.state.handle(Tick(), self.now)
+        self.machine.handle(Received(WORKER, said, buffers), self.now)
+        self.machine.handle(Tick(), self.now)
 
     @property
     def done(self) -> bool:
-        return WORKER not in self.state.workers or not self.state.open
+        state = self.machine.state
+        return WORKER not in state.workers or not state.open_tasks
 
 
 class Trial:
     """Gives frames to what reads them, and counts what came of it."""
 
-    def __init__(self) -> None:
-        self.core = Core()
+    def __init__(self, *, checked: bool = False) -> None:
+        self.checked = checked
+        self.core = Core(checked=checked)
         self.session = Session(256 * 1024)
         self.outcomes: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
@@ -274,7 +288,7 @@ class Trial:
             raise AssertionError("accepted, and its buffers are not what was sent")
         self.accepted[type(said).__name__] += 1
         if self.core.done or chance.random() < 0.001:
-            self.core = Core()
+            self.core = Core(checked=self.checked)
         self.core.take(said, [bytes(buffer) for buffer in buffers])
         return "accepted"
 
@@ -303,6 +317,7 @@ def main() -> int:
         "--frames", type=int, default=2_000_000, help="how many messages to try (default 2,000,000)"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after this time")
     parser.add_argument(
         "--seconds-at-most",
         type=float,
@@ -322,9 +337,11 @@ def main() -> int:
             traceback.print_exception(error)
         slowest = max(slowest, time.process_time() - start)
         frames_tried += len(frames)
+        if time.monotonic() - began > 60 * options.minutes:
+            break
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before) / 1024
     print(
-        f"{options.frames:,} messages, {frames_tried:,} frames, seed {options.seed}, in "
+        f"{index + 1:,} messages, {frames_tried:,} frames, seed {options.seed}, in "
         f"{time.monotonic() - began:.0f} s"
     )
     for name, count in sorted(trial.outcomes.items()):

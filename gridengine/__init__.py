@@ -119,6 +119,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         save as save,
         saved as saved,
     )
+    from gridengine.worker.random_streams import rng as rng
     from gridengine.worker.ranks import RankAllocation as RankAllocation, allocation as allocation
 
 _MODULES = {
@@ -150,6 +151,7 @@ _MODULES = {
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR Interrupted current_job",
         "worker.checkpoints": "MustStop checkpoint save saved",
+        "worker.random_streams": "rng",
         "worker.ranks": "RankAllocation allocation",
     }.items()
     for name in names.split()

@@ -32,12 +32,14 @@ from gridengine.calls.interface import without_slot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
 from gridengine.worker.coroutines import synchronous
+from gridengine.worker.environment import own_variables, set_variables
 from gridengine.worker.process_resources import THREADS
 
 
@@ -66,6 +68,11 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._place = scheduler
         self._made: Scheduler | None = None
+        if "seed" in options:
+            raise ConfigurationError(
+                "joblib takes no seed=: it puts calls together by their duration",
+                hint="give each call a number or a generator, as an argument",
+            )
         self._options = CallOptions(**options)
         self._submitter: Submitter | None = None
         self._waiting = contextlib.ExitStack()
@@ -167,15 +174,16 @@ class LimitedBatches:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._before: dict[str, str | None] = {}
+        self._before: dict[bytes, bytes | None] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._set()  # here, so that it holds for modules that the first batch's arguments import
 
     def _set(self) -> None:
-        self._before = {name: os.environ.get(name) for name in THREADS}
-        os.environ.update(dict.fromkeys(THREADS, str(self.threads)))
+        names = list(map(os.fsencode, THREADS))
+        self._before = {name: own_variables().get(name) for name in names}
+        set_variables(dict.fromkeys(names, b"%d" % self.threads))
 
     def __call__(self, given: HiddenArguments) -> Any:
         if not self._before:
@@ -184,11 +192,7 @@ class LimitedBatches:
             with _limited_pools(self.threads):
                 return run_batch(given)
         finally:
-            for name, value in self._before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            set_variables(self._before)
             self._before = {}
 
 

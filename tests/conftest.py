@@ -20,6 +20,7 @@ import pytest
 from tests.support import hypothesis_profiles
 from tests.support.clusters import Cluster, account_on, why_none
 from tests.support.contract import BATCH_SYSTEMS, CLUSTERS, PLACES, params
+from tests.support.interrupts import take_interrupts
 from tests.support.lanes import (  # hooks of pytest's
     keep_lane,
     pytest_addoption,  # noqa: F401
@@ -29,6 +30,7 @@ from tests.support.lanes import (  # hooks of pytest's
 from tests.support.places import Place, here
 
 hypothesis_profiles.register()
+take_interrupts()
 
 
 def pytest_collection_finish() -> None:

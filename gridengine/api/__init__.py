@@ -15,6 +15,8 @@ The options of calls stand in one table (`client.keywords`, `CallKeywords`), and
 them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the decorator
 `takes` writes the options out in the signature that `inspect` and `help` show.
 
+`seed` is an option of numbered calls alone (`SeededKeywords`): not of jobs and graphs.
+
 Keep in step: `CallKeywords`, its twin `CallChanges` (where None is allowed), and the fields of
 `CallOptions`, which checks the values; and `gridengine/__init__.py`, which lists public names
 twice, for type checkers and for the interpreter (tests compare the lists: one list would cost

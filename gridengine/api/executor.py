@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import logging
 import time
@@ -25,7 +26,7 @@ from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.keywords import CallAndRunKeywords, CallChanges, length_of, takes, zipped
+from gridengine.client.keywords import SeededChanges, SeededKeywords, length_of, takes, zipped
 from gridengine.client.options import given, options_of
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
@@ -60,6 +61,9 @@ class Executor(concurrent.futures.Executor):
             (closed at shutdown); a name, such as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
             `gridengine.map`; `with_options` sets others for some calls.
+        seed: as for `gridengine.map`. Each `submit`, and each map, takes the next number, from 0:
+            the call of submission 5 has the stream `SeedSequence(seed, spawn_key=(5,))`, call 2 of
+            a map that is number 6 has `spawn_key=(6, 2)`. Graphs take no seed.
         progress: as for `gridengine.map`, for all calls of the executor together: a bar is shown
             while calls are open. A bar of your own is used for the executor's whole life.
         run: with `name="night"` the results are stored on disk, and calls that are submitted again
@@ -72,7 +76,7 @@ class Executor(concurrent.futures.Executor):
         `max_workers` is given beside a scheduler instance, which has its own.
     """
 
-    @takes(CallAndRunKeywords)
+    @takes(SeededKeywords)
     @trimmed
     def __init__(
         self,
@@ -85,7 +89,7 @@ class Executor(concurrent.futures.Executor):
         scheduler: SchedulerSpec = None,
         progress: ProgressSpec = None,
         detach: bool = False,
-        **keywords: Unpack[CallAndRunKeywords],
+        **keywords: Unpack[SeededKeywords],
     ) -> None:
         if mp_context is not None and mp_context.get_start_method() == "fork":
             log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
@@ -163,7 +167,9 @@ class Executor(concurrent.futures.Executor):
             return iter(())
         until = None if timeout is None else time.monotonic() + timeout
         if buffersize is not None:
-            return self._map_buffered(fn, zip(*iterables, strict=False), buffersize, until)
+            given, numbers = zip(*iterables, strict=False), self._submitter.numbers_of_map()
+            numbered = zip(given, numbers, strict=False)
+            return self._map_buffered(fn, numbered, buffersize, until)
         form, calls = zipped(fn, iterables)
         run, _ = self._submitter.map(fn, form, calls, length_of(iterables), chunksize)
         return run.in_order(lambda: None if until is None else until - time.monotonic())
@@ -171,16 +177,18 @@ class Executor(concurrent.futures.Executor):
     def _map_buffered(
         self,
         fn: Callable[..., T],
-        calls: Iterator[tuple[Any, ...]],
+        calls: Iterator[tuple[tuple[Any, ...], Any]],
         size: int,
         until: float | None,
     ) -> Iterator[T]:
-        futures = deque(self.submit(fn, *one) for one in itertools.islice(calls, size))
+        submit = functools.partial(self._submitter.submit, fn, kwargs={})
+        submitted = (submit(args, number=number) for args, number in calls)
+        futures = deque(itertools.islice(submitted, size))
 
         def results() -> Iterator[T]:
             try:
                 while futures:
-                    futures.extend(self.submit(fn, *one) for one in itertools.islice(calls, 1))
+                    futures.extend(itertools.islice(submitted, 1))
                     futures[0].exception(None if until is None else until - time.monotonic())
                     yield futures.popleft().result()
             finally:
@@ -281,13 +289,13 @@ class Executor(concurrent.futures.Executor):
             raise ValueError(f"{future!r} is not a future of this executor")
         return self._submitter.batcher.kill(future)
 
-    @takes(CallChanges, {})
+    @takes(SeededChanges, {})
     @trimmed
-    def with_options(self, **options: Unpack[CallChanges]) -> Self:
+    def with_options(self, **options: Unpack[SeededChanges]) -> Self:
         """Return an executor with other options for its calls; it shares everything else with this
-        one. Options that are not given stay.
+        one. Options that are not given stay. With another `seed`, its numbers begin at 0.
         """
-        changed = given(Executor.with_options, options)
+        changed = given(Executor.with_options, options, SeededChanges)
         present = msgspec.structs.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))
         # `_origin` keeps this executor alive as long as the other.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.keywords import (
-    CallAndRunKeywords,
+    SeededKeywords,
     argument_tuples,
     length_of,
     takes,
@@ -23,6 +23,7 @@ from gridengine.errors import trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
+from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
@@ -34,15 +35,17 @@ PLACEHOLDER = getattr(functools, "Placeholder", object())
 """Stands for an argument that is given later, from Python 3.14 on; before, nothing equals it."""
 
 
-class MapKeywords(CallAndRunKeywords, total=False):
+class MapKeywords(SeededKeywords, total=False):
     """The keywords of `map` that `starmap`, `imap` and the others take too."""
 
     scheduler: SchedulerSpec
     reraise: bool
     progress: ProgressSpec
+    initializer: Callable[..., object] | None
+    initargs: Iterable[Any]
 
 
-@takes(CallAndRunKeywords)
+@takes(SeededKeywords)
 def map(
     f: Callable[..., T],
     *iterables: Iterable[Any],
@@ -50,7 +53,9 @@ def map(
     reraise: bool = True,
     chunksize: int | None = None,
     progress: ProgressSpec = None,
-    **keywords: Unpack[CallAndRunKeywords],
+    initializer: Callable[..., object] | None = None,
+    initargs: Iterable[Any] = (),
+    **keywords: Unpack[SeededKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
     iterables are zipped.
@@ -68,6 +73,9 @@ def map(
             it is a bar, after 2 s; else, after 10 s, lines on standard error, one for each tenth
             and one a minute at most. Or `tqdm`, or a bar like it, to be updated: an object with
             `update(n)`, or a callable that makes one, given `total=`.
+        initializer, initargs: `initializer(*initargs)` is called once in each process that makes
+            calls of this map, before the first. If it raises, the calls of that process fail with
+            `concurrent.futures.process.BrokenProcessPool`.
         retries: how often a call is run again after its process died or after it raised one of
             `retry_on`. With 0 no call begins twice, whatever happens; each then costs some 50 µs
             more.
@@ -83,6 +91,11 @@ def map(
             those with the same (default 0) take turns.
         forward_logging: pass log records and warnings of calls to this process's own `logging` and
             `warnings`; None follows the setting: see `docs/watching.md`.
+        seed: a whole number, a sequence of them or a `numpy.random.SeedSequence`: each call has a
+            stream of random numbers of its own, `SeedSequence(seed, spawn_key=(number,))`, whatever
+            the workers, chunks, retries and order. `random`, `numpy.random` and torch draw from it,
+            and `gridengine.rng()` is its generator: see `docs/random.md`. By default, processes are
+            seeded by chance.
         run: with `name="sweep"` results are stored on disk, and the same calls are not run again
             when the script is run again: see `docs/runs.md` for `journal=`, `resume=`,
             `retry_failed=`, `depends=`, `ignore=`, `max_age=` and `wait=`. Other keywords are an
@@ -98,7 +111,8 @@ def map(
     try:
         form, calls = zipped(f, iterables)
         total, how = length_of(iterables), (chunksize, scheduler, reraise, progress)
-        request = _request("map", f, form, total, *how, **keywords)
+        prepared = (initializer, initargs) if initializer is not None else ()
+        request = _request("map", f, form, total, *how, *prepared, **keywords)
         from gridengine.api.map_results import gather
 
         return gather(request, calls, total, progress)
@@ -254,20 +268,28 @@ def _request(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     progress: ProgressSpec = None,
-    **keywords: Unpack[CallAndRunKeywords],
+    initializer: Callable[..., object] | None = None,
+    initargs: Iterable[Any] = (),
+    **keywords: Unpack[SeededKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
     scheduler that has yet to be made starts its workers when it is made.
 
     Raises:
-        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
+        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar, or
+            `initializer` is not callable.
         TypeError, ConfigurationError: see `MapRequest`, `CallOptions` and `RunOptions`.
     """
     if progress is not None:
         from gridengine.api.progress import check_progress
 
         check_progress(progress)
-    for unknown in keywords.keys() - CallAndRunKeywords.__annotations__.keys():
+    first = None
+    if initializer is not None:
+        from gridengine.client.initializer import initializer_of
+
+        first = initializer_of(initializer, initargs, most_calls=None)
+    for unknown in keywords.keys() - SeededKeywords.__annotations__.keys():
         raise _unknown(called, unknown)
     place = scheduler
     if place is None:
@@ -279,8 +301,9 @@ def _request(
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
-    options, run = options_of(map, keywords) if keywords else (CallOptions(), None)
-    return MapRequest(f, form, place, reraise, chunksize, options, run)
+    is_plain = not keywords and GVAR.stream is None
+    options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
+    return MapRequest(f, form, place, reraise, chunksize, options, run, first)
 
 
 ELSEWHERE = {

@@ -12,7 +12,7 @@ from gridengine.arguments import flag
 from gridengine.calls.interface import WithoutSlot, without_slot
 from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
-from gridengine.client.submission import MapRequest, Submission
+from gridengine.client.submission import MapRequest, Submission, numbered
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 
 if TYPE_CHECKING:
@@ -31,14 +31,16 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
+    request, calls = numbered(request, itertools.chain(head, calls))
     submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
     try:
+        submission.warn_of_copies(request.f, total)
         if progress is not None and not isinstance(progress, bool):
             run.bar = run.make_bar()
-        run.send(itertools.chain(head, calls), run.watch)
+        run.send(calls, run.watch)
         run.total = len(results.values)
         if request.named_run is not None:
             submission.note_all_sent()
@@ -130,6 +132,7 @@ class ResultIterator(Generic[T]):
         total: int | None = None,
         progress: ProgressSpec = False,
     ) -> None:
+        request, calls = numbered(request, calls)
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls
@@ -156,6 +159,7 @@ class ResultIterator(Generic[T]):
         # An iterator that is dropped, or open when the interpreter exits, cancels its calls. It
         # does not wait for workers to end, because the collector may run in any thread.
         self._finalizer = weakref.finalize(self, _abandon, submission, self._bar)
+        self._or_close(lambda: submission.warn_of_copies(request.f, total))
         self._or_close(self._fill)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
-from gridengine.client.keywords import CallAndRunKeywords, argument_tuples, length_of, takes, zipped
+from gridengine.client.keywords import SeededKeywords, argument_tuples, length_of, takes, zipped
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import options_of
 from gridengine.client.submitter import Submitter
@@ -46,11 +46,12 @@ class Pool:
             such as "slurm", or None.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
             `gridengine.map`.
+        seed: as for `Executor`.
         progress: as for `Executor`; each iterator of `imap` has a bar of its own.
         run: with `name="night"` results are stored on disk, as for `Executor`.
     """
 
-    @takes(CallAndRunKeywords)
+    @takes(SeededKeywords)
     @trimmed
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Pool:
         *,
         scheduler: SchedulerSpec = None,
         progress: ProgressSpec = None,
-        **keywords: Unpack[CallAndRunKeywords],
+        **keywords: Unpack[SeededKeywords],
     ) -> None:
         if not isinstance(maxtasksperchild, int | None):
             raise ValueError(f"maxtasksperchild must be a whole number, not {maxtasksperchild!r}")

@@ -499,15 +499,20 @@ class ProgressWatcher:
         idle_looks = 0
         while True:
             time.sleep(REFRESH_SECONDS)
-            with self._lock:
-                watched = list(self._watched)
-            is_open = [one.look() for one in watched]
-            idle_looks = 0 if any(is_open) else idle_looks + 1
+            idle_looks = 0 if self._look() else idle_looks + 1
             if idle_looks >= IDLE_LOOKS:
                 with self._lock:
                     if not self._are_open():
                         self._thread = None
                         return
+
+    def _look(self) -> bool:
+        """Update all bars; return whether calls are open. This holds none of them between two
+        looks: closed executors with all their parts would stay.
+        """
+        with self._lock:
+            watched = list(self._watched)
+        return True in [one.look() for one in watched]
 
     def _are_open(self) -> bool:
         """Return whether calls are open. If not, the submitter with the next call starts the thread

@@ -46,6 +46,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, on_one_node
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.namespaces import SHARED, Namespaces, Table
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.settings.values import settings
@@ -152,12 +153,14 @@ class InlineRun:
         function: Function,
         tasks: Sequence[Task],
         listener: Listener,
+        namespaces: Namespaces,
     ) -> None:
         self._dispatcher = dispatcher
+        self._namespaces, self._table = namespaces, Table()
         self._f: Callable[..., Any] | None = None
         self._retry_on: tuple[type[BaseException], ...] = ()
         if not any(has_failed(dispatcher.results[one]) for one in function.after):
-            with resolving_locally():
+            with self._loading(), namespaces.recording() as self._table:
                 self._f, self._retry_on = pickling.load_function(function.payload)
         self.thread = threading.get_ident()
         self.function = function
@@ -189,6 +192,15 @@ class InlineRun:
         """The runs to be ended, by number, each with the signal."""
         self.requests: deque[ClientCancel] = deque()
         """Cancellations that wait. Any thread may add one; they are handled between two calls."""
+
+    @contextlib.contextmanager
+    def _loading(self) -> Iterator[None]:
+        token = SHARED.set(self._namespaces)
+        try:
+            with resolving_locally():
+                yield
+        finally:
+            SHARED.reset(token)
 
     def run(self, inputs: Iterable[int]) -> None:
         """Run all calls. `inputs` are the references of other calls' results that they need. If an
@@ -284,8 +296,10 @@ class InlineRun:
         """
         if self._attempt != (assignment.task, assignment.attempt):
             task = self.tasks[assignment.task]
-            with resolving_locally():
+            with self._loading():
+                self._namespaces.enter(self._table)
                 self._calls, _ = pickling.load_items(task.payload)
+                self._namespaces.enter_again()
             asked = on_one_node(task.demand.request, "a call in its caller's process")
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
@@ -342,7 +356,7 @@ class InlineRun:
             raise
         except BaseException as error:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-            given = arguments_text(call, assignment)
+            given = arguments_text(call, assignment, f)
             return pickling.dump_exception(error, given), status
 
     def _set_carried(self) -> None:
@@ -374,6 +388,10 @@ class InlineDispatcher(Dispatcher):
         self.ignored: set[str] = set()
         """The kinds of limits for which a warning was logged."""
         self._closed = False
+        self._namespaces: list[Namespaces] = []
+        """The global variables of the calls' functions. Calls within a call, and of another thread,
+        have others, because they may have another version of a variable.
+        """
         self.results: dict[int, ResultData] = {}
         """The results that calls may refer to, by reference."""
         self._arrived = threading.Condition()
@@ -410,13 +428,16 @@ class InlineDispatcher(Dispatcher):
                 del self._awaited[threading.get_ident()]
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        run = InlineRun(self, function, tasks, listener)
-        self._runs.update((task.id, run) for task in tasks)
+        namespaces = self._namespaces.pop() if self._namespaces else Namespaces()
         try:
+            run = InlineRun(self, function, tasks, listener, namespaces)
+            self._runs.update((task.id, run) for task in tasks)
             run.run(inputs)
         finally:
+            namespaces.forget(())
+            self._namespaces.append(namespaces)
             for task in tasks:
-                del self._runs[task.id]
+                self._runs.pop(task.id, None)
 
     def _check_circle(self, inputs: Iterable[int]) -> None:
         """Refuse to wait for a call that this thread is running, or for a call in another thread

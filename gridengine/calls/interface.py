@@ -75,6 +75,11 @@ class Dispatcher:
         """
         raise NotImplementedError
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and takes no more calls."""
+        return False
+
     def check(self, demand: Demand) -> None:
         """Check that a worker can hold a demand, and that the demand can be pickled.
 

@@ -16,7 +16,6 @@ import os
 import queue
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +53,7 @@ from gridengine.wire.messages import (
     NUMBER_BITS,
     OLDEST,
     VERSION,
+    WATCHER,
     ClientHello,
     ClientWelcome,
     Controlled,
@@ -68,7 +68,13 @@ from gridengine.wire.messages import (
     TaskItem,
     WantAnswer,
 )
-from gridengine.wire.processes import keep_interrupt, started, this_machine
+from gridengine.wire.processes import (
+    check_unpatched,
+    keep_interrupt,
+    program,
+    started,
+    this_machine,
+)
 from gridengine.worker.output import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -129,6 +135,7 @@ class RemoteDispatcher(RequestingDispatcher):
         while it can be written. Watchers of the dispatcher are told of it.
         """
         self._told_fault = "", ""
+        check_unpatched()
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
@@ -379,6 +386,7 @@ class RemoteDispatcher(RequestingDispatcher):
                     "runs go on, other calls end when it notices that the client is gone",
                     self.name,
                 )
+            self._queue.close()
             atexit.unregister(self._at_exit)
 
     # ---------------------------------------------------------------- a journal
@@ -460,6 +468,11 @@ class RemoteDispatcher(RequestingDispatcher):
         self._connection.begin_again()
         self._connection.send(self._hello_again())
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether the dispatcher knows this process as a watcher, by its keys."""
+        return self._number == WATCHER
+
     def _hello_again(self) -> ClientHello:
         durable = self._requests.durable
         return replace(self._hello, resumes=self._number, durable=durable)
@@ -525,7 +538,7 @@ class RemoteDispatcher(RequestingDispatcher):
 def _hello(weight: float, origin: str, python: str) -> ClientHello:
     """Return this process's greeting."""
     pid = os.getpid()
-    script = Path(sys.argv[0]).name if sys.argv else ""
+    script = Path(program()).name
     return ClientHello(
         VERSION,
         __version__,

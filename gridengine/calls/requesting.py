@@ -188,6 +188,10 @@ class RequestingDispatcher(Dispatcher, ABC):
                 f"this scheduler is closed, or gone: {self._lost.message}", hint="make a new one"
             )
 
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._lost, Cancelled)
+
     def check(self, demand: Demand) -> None:
         """Check that a worker can hold a demand. If somebody must first start such a worker, warn
         once.

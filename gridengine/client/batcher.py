@@ -33,7 +33,7 @@ from gridengine.client.future import (
 )
 from gridengine.client.initializer import Initializer
 from gridengine.client.outcomes import OutcomeRecorder
-from gridengine.client.settlement import Settlement
+from gridengine.client.settlement import Settlement, ended_by_close
 from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
@@ -369,8 +369,9 @@ class Batcher(Settlement):
             else:
                 self.recorder.submit(self.dispatcher, template.function, [task], batch)
         except BaseException as error:
+            why = ended_by_close(error, self.dispatcher)
             for future in batch.running():
-                self._settle([future], Failed(error), batch.load)
+                self._settle([future], Failed(why), batch.load)
             self._handed.pop(id, None)
             if not isinstance(error, Exception):
                 self.dispatcher.cancel([id], signal.SIGKILL)  # Ctrl-C may come after `submit`

@@ -51,6 +51,13 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
             max_bytes=scheduler.max_bytes,
             origin=scheduler.origin,
         )
+        if remote.only_looks:
+            remote.close()
+            raise ConfigurationError(
+                f"{scheduler.path} has the keys of a watcher, by which one can look at the "
+                f"dispatcher {remote.name!r} and make no calls",
+                hint="name the dispatcher, or the file client.json of its folder",
+            )
         scheduler.max_workers = remote.slots
         return remote
     collects = gc.isenabled()

@@ -29,6 +29,7 @@ from gridengine.client.future import (
 )
 from gridengine.client.graph import Node, WrittenCall, key_text, written
 from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder
+from gridengine.client.settlement import ended_by_close
 from gridengine.client.submission import HandedTask, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
@@ -76,13 +77,14 @@ class TrackedSubmission(Submission):
         try:
             super().flush()
         except BaseException as error:
+            why = ended_by_close(error, self.dispatcher)
             self.dispatcher.cancel(list(tasks))
             for id, task in tasks.items():
                 if self._tasks.pop(id, None) is not None:
                     self._added_bytes -= task.size
                     self._batcher.note_ended(id, task.count, failed=True)
                     stop = task.first + task.count
-                    self._events.put(Outcome(task.first, stop, (), error))
+                    self._events.put(Outcome(task.first, stop, (), why))
             if not isinstance(error, Exception):
                 raise
 

@@ -3,7 +3,8 @@
 The version of a function that runs is the one that was submitted. To pickle it for each of a
 hundred thousand calls would cost more than the calls do. So the objects that a function refers to
 (global variables, closure cells, default values) are remembered. As long as they are the same
-objects, and none of them can change in place, the pickle is still good.
+objects, and none of them can change in place, the pickle is still good. Otherwise the function is
+pickled again; its large buffers are then compared with those of the last time, not copied.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.by_value import is_small
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import check_imported, is_by_value, is_importable
-from gridengine.serialize.functions import LOOKED_UP, contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
 from gridengine.serialize.lazy_imports import LAZY
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
@@ -152,10 +154,6 @@ T = TypeVar("T")
 
 MOST_CACHED, MOST_CACHED_BYTES = 64, 16_000_000
 """A cache has at most this many functions and bytes of pickles, but always one function."""
-LARGE_BYTES = 1_000_000
-"""A function with a pickle of this size, whose parts may change in place, is taken to be unchanged
-since it was first submitted: to pickle it again for each submission would cost too much.
-"""
 BY_NAME = (
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -225,8 +223,6 @@ class FunctionCache(Generic[T]):
         value, size = self._make(f, None if before is None else before.value)
         if size == math.inf:
             return value
-        if references is None and size > LARGE_BYTES:
-            references = ()
         try:
             weak = weakref.ref(f, functools.partial(_forget, weakref.ref(self), id(f)))
         except TypeError:  # without a weak reference it cannot be recognised later
@@ -298,28 +294,35 @@ def _parts(one: Any) -> Iterator[Reference] | None:
 def _of_function(f: types.FunctionType) -> Iterator[Reference]:
     for name in ("__code__", "__defaults__"):
         yield functools.partial(getattr, f), name, getattr(f, name)
-    yield from _items(f.__kwdefaults__ or {})
-    yield from _items(vars(f))
+    yield from _items(lambda: f.__kwdefaults__ or {})
+    yield from _items(lambda: vars(f))
     for cell in f.__closure__ or ():
         yield contents_of, cell, contents_of(cell, MISSING)
     for name in global_names(f.__code__):
         yield f.__globals__.get, name, f.__globals__.get(name, MISSING)
+    for name in names_in_texts(f):
+        value = f.__globals__.get(name, MISSING)
+        if value is MISSING or is_small(value):
+            yield f.__globals__.get, name, value
+        else:  # it stays behind: what happens in it does not matter
+            yield _is_still(f.__globals__, name, value), None, True
 
 
 def _of_class(cls: type) -> Iterator[Reference]:
     parts = vars(cls)
-    yield _length_of(parts), None, len(parts)
+    yield (lambda key, default: len(parts)), None, len(parts)
     for name, value in parts.items():
         if name not in UNWATCHED and not isinstance(value, types.MemberDescriptorType):
             yield parts.get, name, value
-    yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
+    yield functools.partial(getattr, cls), "__bases__", cls.__bases__
+    yield _always(type(cls)), None, type(cls)
     yield _registrations_since(abc.get_cache_token()), None, True
 
 
 def _of_partial(one: functools.partial[Any]) -> Iterator[Reference]:
     yield from ((_always(value), None, value) for value in (one.func, *one.args))
-    yield from _items(one.keywords)
-    yield from _items(vars(one))
+    yield from _items(lambda: one.keywords)
+    yield from _items(lambda: vars(one))
 
 
 def _of_wrapper(one: Any) -> Iterator[Reference]:
@@ -328,9 +331,15 @@ def _of_wrapper(one: Any) -> Iterator[Reference]:
             yield functools.partial(getattr, one), name, getattr(one, name)
 
 
-def _items(mapping: Mapping[str, Any]) -> Iterator[Reference]:
-    yield _length_of(mapping), None, len(mapping)
-    yield from ((mapping.get, name, value) for name, value in mapping.items())
+def _items(present: Callable[[], Mapping[str, Any]]) -> Iterator[Reference]:
+    """Yield the references of a mapping that may be replaced as a whole."""
+    yield (lambda key, default: len(present())), None, len(present())
+    for name, value in present().items():
+        yield (lambda key, default: present().get(key, default)), name, value
+
+
+def _is_still(names: dict[str, Any], name: str, value: Any) -> Callable[[Any, Any], bool]:
+    return lambda key, default: names.get(name) is value
 
 
 def _always(value: Any) -> Callable[[Any, Any], Any]:
@@ -340,10 +349,6 @@ def _always(value: Any) -> Callable[[Any, Any], Any]:
 def _registrations_since(token: object) -> Callable[[Any, Any], bool]:
     """Return a look-up that returns True until `ABC.register` is called for any class."""
     return lambda key, default: abc.get_cache_token() == token
-
-
-def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
-    return lambda key, default: len(mapping)
 
 
 SMALL_BYTES = 64 * 1024
@@ -384,12 +389,13 @@ def make_function(
     *,
     logs: bool = False,
     most_digested: float = math.inf,
+    before: Function | None = None,
 ) -> Function:
     """Return a callable as it travels: pickled, with the surroundings of its calls.
 
     retry_on: the exception classes after which a call is run again.
     logs: whether log records of its calls are passed to this process's loggers.
-    most_digested: see `pickling.dump_function`.
+    most_digested, before: see `pickling.dump_function`; `before` is what this returned last time.
 
     Raises:
         PicklingError: it cannot be pickled.
@@ -398,10 +404,15 @@ def make_function(
     """
     if GVAR.in_runner:
         check_imported(f)
+        if GVAR.is_importing:  # see `import_for_effect`: the calls would import the module, too
+            raise ConfigurationError("a module makes calls when it is imported")
     own_modules().check()
     refer_to((Future, ResultHolder), _find_reference)
     called = synchronous(f)
-    digest, payload = pickling.dump_function(called, retry_on, most_digested=most_digested)
+    known = () if before is None else before.payload
+    digest, payload = pickling.dump_function(
+        called, retry_on, most_digested=most_digested, before=known
+    )
     directory, path, variables, arguments, state, around = surroundings()
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__

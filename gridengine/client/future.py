@@ -30,7 +30,7 @@ from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.payload import PayloadAtWorker
+from gridengine.serialize.payload import FULL, PayloadAtWorker
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
@@ -131,7 +131,12 @@ class UndecodedResult:
                 error = event.error
                 # Without attempts, other calls share the error.
                 if error is not None and event.attempts:
-                    note_on(error, list(filter(None, [given_words(self._call, template.form)])))
+                    call, form = self._call, template.form
+                    if template.options.seed is not None and type(call) is tuple:
+                        from gridengine.worker.random_streams import without_number  # few need it
+
+                        call, form = without_number(call, form), FULL
+                    note_on(error, list(filter(None, [given_words(call, form)])))
                     self._call = None
                 for outcome in outcomes_of(event, template.function.name, ONE_CALL):
                     self._values.update(

@@ -7,18 +7,21 @@ from __future__ import annotations
 import functools
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from gridengine.arguments import whole
-from gridengine.serialize import pickling
+from gridengine.serialize import namespaces, pickling
 from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import changes_since, own_variables, set_variables
+
+if TYPE_CHECKING:
+    from gridengine.worker.random_streams import Seed
 
 TOKEN = "initializer"
 """The attribute of an initializer's failure that says which initializer it was."""
@@ -63,6 +66,14 @@ class Initializer:
         if outcome.environment_number != GVAR.environment_number:
             outcome.environment_number = GVAR.environment_number
             set_variables(outcome.changes)
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the initializer and its arguments, with their names for errors."""
+        if self._initializer is not None:
+            name = getattr(self._initializer, "__qualname__", type(self._initializer).__name__)
+            yield "initializer", self._initializer
+            for number, one in enumerate(self._arguments, 1):
+                yield f"argument {number} of the initializer {name}", one
 
     def _run_first(self, outcome: _Outcome) -> None:
         """Run the initializer, and record its outcome and its changes to the environment."""
@@ -119,9 +130,36 @@ class Prepared:
         self._initializer = initializer
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _begin, (self._initializer.token,), vars(self)
+
+    def _gridengine_parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parts that may not be picklable, with their names for errors."""
+        yield "function", self._function
+        yield from self._initializer.parts()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._initializer.run()
         return self._function(*args, **kwargs)
+
+
+def _begin(token: str) -> Prepared:
+    """Return a function without its parts. These are loaded next, and share global variables with
+    the other functions of the same executor.
+    """
+    namespaces.enter_space(token)
+    return object.__new__(Prepared)
+
+
+def seeded(f: Callable[..., Any], seed: Seed) -> Callable[..., Any]:
+    """Return a function whose calls have numbers, and streams of random numbers. An initializer
+    draws none of them.
+    """
+    from gridengine.worker.random_streams import Seeded  # few need it
+
+    if type(f) is Prepared:
+        return Prepared(Seeded(f._function, seed), f._initializer)
+    return Seeded(f, seed)
 
 
 def initializer_of(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inspect import Signature
 
     from gridengine.resources.base import Resource
+    from gridengine.worker.random_streams import SeedSpec
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
@@ -32,6 +33,7 @@ DEFAULTS: Mapping[str, Any] = {
     "escalate_memory": ESCALATION,
     "priority": 0,
     "reraise": True,
+    "initargs": (),
 }
 """The defaults of keywords; others are None."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,6 +82,18 @@ class CallChanges(TypedDict, total=False):
 
 class CallAndRunKeywords(CallKeywords, RunKeywords, total=False):
     """The options of calls and of a named run."""
+
+
+class SeededKeywords(CallAndRunKeywords, total=False):
+    """The keywords of numbered calls."""
+
+    seed: SeedSpec
+
+
+class SeededChanges(CallChanges, total=False):
+    """The options of numbered calls, each of which may be None."""
+
+    seed: SeedSpec
 
 
 class JobKeywords(CallChanges, RunKeywords, total=False):

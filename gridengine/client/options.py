@@ -15,12 +15,12 @@ from gridengine.arguments import MOST, flag, number, text, whole
 from gridengine.client.keywords import (
     ESCALATION,
     RETRIES,
-    CallAndRunKeywords,
     CallChanges,
     CallKeywords,
     Raisable,
     Resume,
     RunKeywords,
+    SeededKeywords,
     unexpected_keyword,
 )
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
@@ -31,6 +31,7 @@ from gridengine.schedulers.base import check_resources
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
+from gridengine.worker.call_context import GVAR
 
 
 class CallOptions(Struct, frozen=True):
@@ -48,6 +49,7 @@ class CallOptions(Struct, frozen=True):
         priority: of one program's waiting calls, those with a higher priority begin first.
         forward_logging: whether log records and warnings of calls are passed to the caller's
             loggers; None takes the setting.
+        seed: what the streams of random numbers of the calls come from; None is no seed.
 
     Raises:
         TypeError, ConfigurationError: an option has another type, or is out of its range; the text
@@ -61,6 +63,7 @@ class CallOptions(Struct, frozen=True):
     resources: Resource | None = None
     priority: int = 0
     forward_logging: bool | None = None
+    seed: Any = None
     demand: Demand = ANY
     """The demand of the calls; it follows from `resources`."""
     exceptions: tuple[type[BaseException], ...] = ()
@@ -84,6 +87,10 @@ class CallOptions(Struct, frozen=True):
         said = self.forward_logging
         logs = settings().forward_logging if said is None else flag("forward_logging", said)
         force_setattr(self, "logs", logs)
+        if self.seed is not None:
+            from gridengine.worker.random_streams import seed_of  # few need it
+
+            force_setattr(self, "seed", seed_of(self.seed))
         exceptions = () if self.retry_on == () else _classes(self.retry_on)
         force_setattr(self, "exceptions", exceptions)
         demand = ANY
@@ -112,14 +119,16 @@ class CallOptions(Struct, frozen=True):
         )
 
 
-def given(called: Callable[..., object], options: CallChanges) -> dict[str, Any]:
+def given(
+    called: Callable[..., object], options: CallChanges, keywords: Any = CallChanges
+) -> dict[str, Any]:
     """Return the options, of those that `called` was given, that are not None. None stands for the
-    default, or for a value given elsewhere.
+    default, or for a value given elsewhere. `keywords` are those that there are.
 
     Raises:
         TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
-    _check_names(called, options, CallKeywords)
+    _check_names(called, options, keywords)
     said = {name: value for name, value in options.items() if value is not None}
     CallOptions(**said)  # type: ignore[arg-type]
     return said
@@ -136,16 +145,19 @@ def call_options(called: Callable[..., object], options: CallKeywords) -> CallOp
 
 
 def options_of(
-    called: Callable[..., object], keywords: CallAndRunKeywords
+    called: Callable[..., object], keywords: SeededKeywords
 ) -> tuple[CallOptions, RunOptions | None]:
     """Return the options of calls, and those of a named run or None, in the keywords that `called`
-    was given.
+    was given. In a call that has a stream of random numbers, the calls get seeds from it.
 
     Raises:
         TypeError, ConfigurationError: see `CallOptions` and `run_options`.
     """
     run: Any = {**keywords}
-    calls = {name: run.pop(name) for name in CallKeywords.__annotations__ if name in run}
+    names = *CallKeywords.__annotations__, "seed"
+    calls = {name: run.pop(name) for name in names if name in run}
+    if calls.get("seed") is None and (stream := GVAR.stream) is not None:
+        calls["seed"] = stream.spawn()
     return CallOptions(**calls), run_options(run, called)
 
 

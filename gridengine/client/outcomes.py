@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gridengine.calls.interface import Dispatcher
+from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage
 from gridengine.display import plural
@@ -111,6 +112,7 @@ def outcomes_of(
             name_arguments(error, event)
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
+        note_on_left_behind(error)
         if event.path:
             note_on(error, [_way(event.path, name, "failed", arguments)])
         else:

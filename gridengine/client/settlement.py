@@ -31,7 +31,7 @@ from gridengine.client.future import (
 )
 from gridengine.client.log_relay import drain_logs
 from gridengine.dispatcher.thread_queues import HelperThread
-from gridengine.errors import ConfigurationError
+from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
 
@@ -209,6 +209,15 @@ class Lifetime(ABC):
     def is_callback_thread(self) -> bool:
         """Return whether the caller runs in the thread of the callbacks."""
         return self._callbacks is not None and self._callbacks.is_current()
+
+
+def ended_by_close(error: BaseException, dispatcher: Dispatcher) -> BaseException:
+    """Return the error of calls that a dispatcher has refused. If it has been closed meanwhile,
+    they are cancelled, as the calls that it had.
+    """
+    if isinstance(error, ConfigurationError) and dispatcher.closed:
+        return Cancelled(error.message, hint=error.hint)
+    return error
 
 
 class Tally:

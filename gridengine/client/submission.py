@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.arguments import flag, whole
 from gridengine.calls.interface import Dispatcher, WithoutSlot
@@ -21,10 +23,13 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.payload import STAR, Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gridengine.client.initializer import Initializer
 
 
 class MapRequest(Struct, frozen=True):
@@ -43,6 +48,8 @@ class MapRequest(Struct, frozen=True):
     options: CallOptions
     named_run: RunOptions | None = None
     """The options of the calls' named run; None if there is none."""
+    initializer: Initializer | None = None
+    """Runs in each process before the first call."""
 
     def __post_init__(self) -> None:
         check_function(self.f)
@@ -50,6 +57,19 @@ class MapRequest(Struct, frozen=True):
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
+
+
+def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Iterator[Any]]:
+    """Return a request and its calls; with a seed, each call has its number."""
+    seed = request.options.seed
+    if seed is None:
+        return request, calls
+    from gridengine.client.initializer import seeded  # few need these
+    from gridengine.worker.random_streams import with_numbers
+
+    numbers = itertools.count()
+    seeded_request = replace(request, f=seeded(request.f, seed), form=STAR)
+    return seeded_request, with_numbers(request.form, calls, numbers)
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -129,7 +149,12 @@ class Submission(OutcomeListener):
         Raises:
             PicklingError: the function cannot be pickled; then no scheduler is made.
         """
-        function = function_of_map(request.f, request.options)
+        f = request.f
+        if request.initializer is not None:
+            from gridengine.client.initializer import Prepared  # few need it
+
+            f = Prepared(f, request.initializer)
+        function = function_of_map(f, request.options)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours
@@ -141,6 +166,16 @@ class Submission(OutcomeListener):
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
         return not self._tasks and self._unread is None and self._events.empty()
+
+    def warn_of_copies(self, f: Callable[..., Any], total: int | None) -> None:
+        """Warn if several processes may call a function that takes along a generator of random
+        numbers; `total` is how many calls there will be, None if that is unknown.
+        """
+        copies = getattr(self._function.payload, "copies_generator", False)
+        if copies and total != 1 and self.dispatcher.slots > 1:
+            from gridengine.client.copied_generators import warn_of_copies  # few need it
+
+            warn_of_copies(f)
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
@@ -175,6 +210,11 @@ class Submission(OutcomeListener):
         payload = pickling.dump_calls(
             calls, describe=lambda place: f"call {first + place}", repeated=repeated
         )
+        if repeated.repeats_generator and self.dispatcher.slots > 1:
+            from gridengine.client.copied_generators import warn_of_repeated  # few need it
+
+            repeated.repeats_generator = None
+            warn_of_repeated(self.name)
         after: tuple[int, ...] = ()
         if getattr(payload, "awaits", None) or self._needed_by_all:
             if len(calls) > 1:

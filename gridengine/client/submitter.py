@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec.structs import replace
+
 from gridengine.arguments import whole
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
@@ -22,7 +24,7 @@ from gridengine.client.executor_submissions import (
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
-from gridengine.client.initializer import Initializer, Prepared
+from gridengine.client.initializer import Initializer, Prepared, seeded
 from gridengine.client.keywords import check_function
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
@@ -41,6 +43,7 @@ from gridengine.worker.environment import own_variables, present_carried
 
 if TYPE_CHECKING:
     from gridengine.client.named_run_calls import RunCalls
+    from gridengine.worker.random_streams import Number
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change. Most arguments have one of them, and need no
@@ -106,6 +109,7 @@ class Submitter:
         )
         self.batcher.recorder = self._named_run
         self._initializer = initializer
+        self._numbers = itertools.count()
         self._set_options(options)
 
     def _set_options(self, options: CallOptions, carried: tuple[Any, ...] = ()) -> None:
@@ -120,7 +124,9 @@ class Submitter:
         # The cache refers to no submitter: the functions would otherwise live until the garbage
         # collector runs.
         self._functions = FunctionCache(
-            functools.partial(_make_templates, self.batcher, self._initializer, options)
+            functools.partial(
+                _make_templates, self.batcher, self._initializer, options, itertools.count()
+            )
         )
         # Last: another thread that submits now must not take the old functions for new ones.
         self._present, self._variables = present, variables
@@ -141,6 +147,8 @@ class Submitter:
         _check(self.batcher.dispatcher, options)
         other = object.__new__(Submitter)
         vars(other).update(vars(self))
+        if options.seed is not self.options.seed:
+            other._numbers = itertools.count()
         other._set_options(options)
         return other
 
@@ -157,15 +165,28 @@ class Submitter:
         function = Function(b"", (), (), b"", name_of(f))
         return CallTemplate(self.batcher, function, SINGLE, self.options)
 
+    def numbers_of_map(self) -> Iterator[Any]:
+        """Return the numbers of the calls of the next map; without a seed each is None."""
+        if self.options.seed is None:
+            return itertools.repeat(None)
+        return zip(itertools.repeat(next(self._numbers)), itertools.count())
+
     def submit(
-        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: Number | None = None,
     ) -> CallFuture:
-        """Submit one call. If it cannot be pickled, the error is the future's exception.
+        """Submit one call. If it cannot be pickled, the error is the future's exception. With a
+        seed it has this number, by default the next.
 
         Raises:
             RuntimeError: the batcher is closed.
         """
         batcher = self.batcher
+        if self.options.seed is not None:
+            args = *args, next(self._numbers) if number is None else number
         try:
             if self._variables != self._present or CARRIED or self._carried:
                 self._renew()
@@ -190,7 +211,7 @@ class Submitter:
         if self._named_run is None:
             future = CallFuture(template, call)
         else:
-            future = self._named_run.future_of(f, template, call, given)
+            future = self._named_run.future_of(self._keyed(f), template, call, given)
             if future.done():
                 return future
         batcher.add(future)
@@ -214,6 +235,10 @@ class Submitter:
         self.batcher.check()
         if chunksize is not None:
             check_chunksize(chunksize)
+        if self.options.seed is not None:
+            from gridengine.worker.random_streams import with_numbers  # few need it
+
+            form, calls = STAR, with_numbers(form, calls, self.numbers_of_map())
         head = list(itertools.islice(calls, 1))
         if self._variables != self._present or CARRIED or self._carried:
             self._renew()
@@ -228,11 +253,13 @@ class Submitter:
         if self._named_run is None or failure is not None:
             submission = TrackedSubmission(template, self.batcher, references)
         else:
-            submission = self._named_run.submission(f, template, self.batcher, references)
+            keyed = self._keyed(f)
+            submission = self._named_run.submission(keyed, template, self.batcher, references)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
         try:
+            submission.warn_of_copies(f, total)
             run.send(itertools.chain(head, calls))
         except BaseException:
             submission.cancel()
@@ -253,8 +280,17 @@ class Submitter:
         Raises:
             KeyError, CycleError: see `graph.read`.
             RuntimeError: the batcher is closed.
+            ConfigurationError: the user has given a seed.
         """
         self.batcher.check()
+        if (seed := self.options.seed) is not None:
+            if not seed.is_inherited:
+                raise ConfigurationError(
+                    "the calls of a graph have no numbers, by which seed= would give them streams",
+                    hint="give each node its own seed, as an argument",
+                )
+            unseeded = self.with_options(replace(self.options, seed=None))
+            return unseeded.submit_graph(graph, keys, strict=strict, fuses=fuses)
         if self._variables != self._present or CARRIED or self._carried:
             self._renew()
         wanted, calls = read(graph, keys, strict=strict)
@@ -273,24 +309,33 @@ class Submitter:
         template: CallTemplate = templates[SINGLE]
         return template
 
+    def _keyed(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function by which a named run knows calls: a seed counts."""
+        return f if self.options.seed is None else seeded(f, self.options.seed)
+
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken. They run beside
         this submitter's calls, on the same workers.
         """
         run = None if self._named_run is None else self._named_run.options
-        prepared = f if self._initializer is None else Prepared(f, self._initializer)
-        return MapRequest(prepared, form, self._scheduler, True, chunksize, self.options, run)
+        options = self.options
+        if options.seed is not None:
+            options = replace(options, seed=options.seed.child(next(self._numbers)))
+        how = True, chunksize, options, run, self._initializer
+        return MapRequest(f, form, self._scheduler, *how)
 
 
 def _make_templates(
     batcher: Batcher,
     initializer: Initializer | None,
     options: CallOptions,
+    copies: Iterator[int],
     f: Callable[..., Any],
     before: FunctionTemplates | None,
 ) -> tuple[FunctionTemplates, int]:
     """Return the templates of a function's calls, one for each form, and the size of its pickle.
-    Calls of equal functions share templates, so that they travel together.
+    Calls of equal functions share templates, so that they travel together. `copies` counts the
+    functions that take along a generator of random numbers; at the second there is a warning.
 
     Raises:
         TypeError, PicklingError: the function is not callable, or cannot be pickled.
@@ -298,8 +343,16 @@ def _make_templates(
     if not isinstance(f, Future):
         check_function(f)
     prepared = f if initializer is None else Prepared(f, initializer)
-    function = make_function(prepared, options.exceptions, logs=options.logs)
-    if before is None or before[0][SINGLE].function.digest != function.digest:
+    if options.seed is not None:
+        prepared = seeded(prepared, options.seed)
+    known = None if before is None else before[0][SINGLE].function
+    function = make_function(prepared, options.exceptions, logs=options.logs, before=known)
+    copied = getattr(function.payload, "copies_generator", False)
+    if copied and batcher.dispatcher.slots > 1 and next(copies) == 1:
+        from gridengine.client.copied_generators import warn_of_copies  # few need it
+
+        warn_of_copies(f)
+    if before is None or known is None or known.digest != function.digest:
         references = introduce(function.payload, batcher.dispatcher)
         templates = (
             CallTemplate(batcher, function, form, options) for form in (SINGLE, STAR, FULL)

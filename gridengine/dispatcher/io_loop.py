@@ -56,6 +56,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Allocate, Output, TaskBegan, WantAnswer
+from gridengine.wire.processes import fork_hooks
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.serving.client_listener import ClientListener
@@ -325,12 +326,14 @@ class IOLoop:
         self.streams: WatchStreams | None = None
         """The streams for followers; None before anybody could follow."""
         self.snapshot = core.state.snapshot()
+        self.hold = fork_hooks().new_hold()
+        """Entered while the thread is awake."""
 
     def run(self) -> None:
         """Run until the core was told to close and its workers have left, or until their time to
         leave is over.
         """
-        with self._clock.waking(self._queue.wake):
+        with self._clock.waking(self._queue.wake), self.hold:
             self._run()
 
     def _run(self) -> None:
@@ -387,7 +390,11 @@ class IOLoop:
                 timeout = None
             else:
                 timeout = max(0, math.ceil((until - self._clock.monotonic()) * 1000))
-            ready = dict(self._link.poller.poll(timeout))
+            self.hold.leave()
+            try:
+                ready = dict(self._link.poller.poll(timeout))
+            finally:
+                self.hold.enter()
         finally:
             queue.sleeping = False
         if queue.fd in ready:

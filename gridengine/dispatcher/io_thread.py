@@ -213,6 +213,10 @@ class DispatcherThread:
         if self._metrics is not None:
             self._metrics.start(functools.partial(self.status, 0))
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def check(self, demand: Demand) -> None:
         if demand not in self._possible:
             can_hold(self._policy, demand.request)
@@ -452,11 +456,13 @@ class DispatcherThread:
             self._fail_all(error)
         finally:
             try:
-                self._tear_down(broken=broken)
+                with self._loop.hold:
+                    self._tear_down(broken=broken)
             finally:
                 # Not earlier: if `close` did not wait, the interpreter's exit must wait for this
                 # thread.
                 atexit.unregister(self._at_exit)
+                self._queue.close()
                 self._when_ended()
 
     def _fail_all(self, cause: BaseException) -> None:

@@ -40,6 +40,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.wire.connection_file import load_private, replace_private, to_json
+from gridengine.wire.processes import fork_hooks
 
 log = logging.getLogger("gridengine")
 
@@ -252,7 +253,8 @@ class LauncherThread:
         """
 
         def look_up() -> Event | None:
-            from gridengine.schedulers.logs import unanswered  # clusters alone have such logs
+            with fork_hooks().importing:
+                from gridengine.schedulers.logs import unanswered  # clusters alone have such logs
 
             words = unanswered(handles[0].log)
             if not words:

@@ -35,9 +35,11 @@ class EventQueue(Generic[E]):
         """Polls as readable when the I/O thread must wake."""
         self.drain = functools.partial(os.eventfd_read, self.fd)
         """Makes the descriptor, which polls as readable, stop until `wake` is called again."""
-        # Not closed when the I/O thread ends: another thread may be about to wake it, and the
-        # descriptor's number could then belong to another file.
-        weakref.finalize(self, os.close, self.fd).atexit = False
+        self._waking: deque[None] = deque()
+        """An item for each thread that is writing to the descriptor."""
+        self._closed = False
+        self._closer = weakref.finalize(self, os.close, self.fd)
+        self._closer.atexit = False
 
     def post(self, event: E) -> None:
         """Add an event."""
@@ -46,7 +48,7 @@ class EventQueue(Generic[E]):
             # In this order: from here on other posters need not wake it too; it sets `sleeping`
             # itself when it sleeps again.
             self.sleeping = False
-            os.eventfd_write(self.fd, 1)
+            self.wake()
 
     def extend(self, events: Iterable[E]) -> None:
         """Add events; the I/O thread sees the first of them only after the last has been added."""
@@ -71,8 +73,23 @@ class EventQueue(Generic[E]):
             self.wake()
 
     def wake(self) -> None:
-        """Wake the I/O thread, from any thread."""
-        os.eventfd_write(self.fd, 1)
+        """Wake the I/O thread, from any thread. Once closed, this does nothing."""
+        self._waking.append(None)
+        try:
+            if not self._closed:
+                os.eventfd_write(self.fd, 1)
+        finally:
+            self._waking.pop()
+
+    def close(self) -> None:
+        """Close the descriptor; its reader has ended.
+
+        If a thread is writing to it at this moment, the garbage collector closes it with the queue:
+        its number could otherwise become that of another file, into which the thread would write.
+        """
+        self._closed = True  # before the look: a thread that adds its item later reads this
+        if not self._waking:
+            self._closer()
 
 
 log = logging.getLogger("gridengine")

@@ -51,6 +51,7 @@ from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientCancel
+from gridengine.wire.processes import program
 from gridengine.worker.process_resources import resident_bytes
 from gridengine.worker.stream_writer import OutputExcerpt
 
@@ -342,14 +343,14 @@ def _script() -> str:
     """Return the path of this process's script; empty for a prompt, and for a
     program of this package.
     """
-    program = sys.argv[0] if sys.argv else ""
-    if "ipykernel" in program:
+    script = program()
+    if "ipykernel" in script:
         return os.environ.get("JPY_SESSION_NAME", "") or "notebook"
-    ours = Path(program).is_relative_to(Path(__file__).parents[1])
-    if ours or program in ("", "-c", "-"):
+    ours = Path(script).is_relative_to(Path(__file__).parents[1])
+    if ours or script in ("", "-c", "-"):
         return ""
-    path = Path(program)
-    return str(path.absolute()) if path.exists() else program
+    path = Path(script)
+    return str(path.absolute()) if path.exists() else script
 
 
 def _directory() -> str:

@@ -48,11 +48,12 @@ from gridengine.journal.module_uses import (
     uses,
 )
 from gridengine.journal.what_counts import IgnoredArguments, counted_function
-from gridengine.serialize.by_value import Pickler, Reduction
+from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
-from gridengine.serialize.functions import LOOKED_UP, contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
+from gridengine.serialize.imports_for_effect import imports_for_effect
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
@@ -130,6 +131,10 @@ class CallKeys:
                     hint="give a file, or plain data that changes when it does",
                 ) from error
         parts = _Walk(self).parts_of(counted_function(f, ignore) if ignore else f, depends)
+        main = sys.modules["__main__"]
+        _, unused = imports_for_effect(main, len(vars(main)), len(sys.modules))
+        for name, code in own_code(unused):  # the function may find what they have registered
+            parts[f"import {name}"] = self.of_object(code).hex()
         parts["Python"] = PYTHON
         ignored = IgnoredArguments(f, ignore) if ignore else None
         return FunctionKey(_name(f), _digest_of_parts(parts), parts, ignored)
@@ -369,7 +374,9 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     yield ":", (code, data, [by_name(name, value, found) for name, value in closure.items()])
     used = {name: f.__globals__[name] for name in global_names(f.__code__) if name in f.__globals__}
     outside = {**used, **closure}
-    named = {name: by_name(name, value, found) for name, value in used.items()}
+    texts = set(names_in_texts(f))
+    named = {name: by_name(name, value, found, texts) for name, value in used.items()}
+    named.update(named_in_texts(f))
     named.update(members(found, outside))
     if reads_globals(found, outside):
         named.update(_by_text(f))

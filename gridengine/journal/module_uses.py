@@ -16,7 +16,7 @@ import os
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.serialize.byte_code import GLOBAL_OPERATIONS, codes
@@ -84,12 +84,13 @@ def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
     return (one for one in dis.get_instructions(code) if one.opname not in NOTHING)
 
 
-def by_name(name: str, value: Any, found: Iterable[Use]) -> Any:
+def by_name(name: str, value: Any, found: Iterable[Use], texts: Set[str] = frozenset()) -> Any:
     """Return the value of a variable, or `ByName` if it is a module of the user of which these uses
-    take members alone.
+    take members alone, and none that is named in these texts.
     """
-    whole = any(use == (name,) for use in found)
-    return ByName(value) if not whole and is_users_module(value) else value
+    if not is_users_module(value) or any(use == (name,) for use in found):
+        return value
+    return ByName(value) if texts.isdisjoint(vars(value)) else value
 
 
 def members(found: Iterable[Use], variables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

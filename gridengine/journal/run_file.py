@@ -39,7 +39,12 @@ import msgspec
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
 from gridengine.journal.lock_file import take_lock
-from gridengine.journal.writer import JournalWriter, is_of_the_file, open_connection
+from gridengine.journal.writer import (
+    JournalWriter,
+    check_private,
+    is_of_the_file,
+    open_connection,
+)
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import check_unmarked
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -181,6 +186,7 @@ class RunFile:
             ) from None
         self._reader: sqlite3.Connection | None = None
         try:
+            check_private(path)
             if path.exists():
                 self._reader = open_to_read(name, path)
             self.session, block, function = _last_ids(self._reader)
@@ -444,19 +450,16 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
     """Return a connection to the file of a run, for reading.
 
     Raises:
-        JournalError: the file is missing, damaged, no file of a run, of a newer version, or another
-        user's.
+        JournalError: the file is missing, damaged, no file of a run, of a newer version, or others
+        may write to it.
     """
     try:
-        owner = path.stat().st_uid
+        path.stat()
     except OSError as error:
         raise JournalError(
             f"the file of the run {name!r} cannot be read: {path}: {error.strerror}"
         ) from None
-    if owner != os.geteuid():
-        raise JournalError(
-            f"{path} belongs to somebody else: results are unpickled from it, which may do anything"
-        )
+    check_private(path)
     with explained(name, path):
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:

@@ -36,13 +36,14 @@ from gridengine.journal.run_file import (
     payload_of,
     read_result,
 )
+from gridengine.journal.writer import SIDE_FILES
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import PYTHON, minor_version
 from gridengine.serialize.itemwise_unpickler import Unloadable
 
 log = logging.getLogger("gridengine")
 
-BESIDE = ("", "-wal", "-shm", "-journal", LOCK)
+BESIDE = ("", *SIDE_FILES, LOCK)
 """The suffixes of a run's files."""
 
 

@@ -16,6 +16,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gridengine.display import plural
+from gridengine.errors import JournalError
+from gridengine.settings.files import why_open
 
 log = logging.getLogger("gridengine")
 
@@ -229,7 +231,9 @@ def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connecti
 
     Raises:
         sqlite3.DatabaseError: the file cannot be opened, or is not a database.
+        JournalError: see `check_private`.
     """
+    check_private(Path(path))
     connection = sqlite3.connect(path, timeout=busy_seconds, check_same_thread=False)
     try:
         connection.isolation_level = None
@@ -240,6 +244,37 @@ def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connecti
         connection.close()
         raise
     return connection
+
+
+SIDE_FILES = "-wal", "-shm", "-journal"
+"""What SQLite appends to a file's name for the files beside it. It takes content from them into the
+file, whoever left them there (https://www.sqlite.org/fileformat2.html, "hot journals").
+"""
+
+
+def check_private(path: Path) -> None:
+    """Check that nobody but this user and root may write to a file, to the files beside it, or in
+    its folder: what is read from it is unpickled. Files that do not exist are passed over.
+
+    A folder with the sticky bit, such as /tmp, is refused too. The bit keeps others from removing
+    files there, but not from leaving a side file under a name that is free at that moment.
+
+    Raises:
+        JournalError: somebody else may write.
+    """
+    real = path.resolve()  # SQLite follows links, and has side files where they lead
+    for one in (path.parent, real.parent, real, *(Path(f"{real}{end}") for end in SIDE_FILES)):
+        try:
+            facts = one.stat()
+        except OSError:  # not there; or it cannot be read, of which the opener tells
+            continue
+        if reason := why_open(facts):
+            raise JournalError(
+                f"results are unpickled from {path}, which may do anything, and {one} is not this "
+                f"user's alone: {reason}",
+                hint="name another place (journal=) in a folder in which nobody else may write "
+                "(mkdir -m 700), or close this one (chmod go-w)",
+            )
 
 
 NETWORKS = re.compile(

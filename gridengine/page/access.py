@@ -28,6 +28,14 @@ HEADERS = {
 NO_TOKEN = "open the address that `gridengine page` has printed: its token is missing here"
 
 
+def _name_in(host: str) -> str | None:
+    """Return the name in a `Host` header; None if it has none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:  # half an IPv6 address
+        return None
+
+
 class Access:
     """The token of one page, and the cookie that replaces it once it was shown.
 
@@ -53,7 +61,7 @@ class Access:
         brings the token, and may come from anywhere.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
-        if urlsplit(f"//{host}").hostname not in HOSTS:
+        if _name_in(host) not in HOSTS:
             return "this page is for a browser on this machine, or at the end of an ssh tunnel"
         if origin is not None and origin != f"http://{host}":
             return "this comes from another site"

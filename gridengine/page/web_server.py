@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridengine.dispatcher.reports import metrics
 from gridengine.dispatcher.watch_messages import CANCEL, DRAIN, GRAPH, REPORT
@@ -76,8 +78,8 @@ class AccessCheck:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        request = Request(scope)
-        token = request.query_params.get("token", "") if request.url.path == "/" else ""
+        request = Request(scope)  # whose `url` is built with the header `Host`, whatever that is
+        token = request.query_params.get("token", "") if scope["path"] == "/" else ""
         entering = self._access.is_token(token)
         refusal = self._access.refusal(request.method, request.headers, entering=entering)
         app: ASGIApp = self._app
@@ -274,6 +276,53 @@ def serve(
         source.close()
 
 
+HEAD_SECONDS, MOST_CONNECTIONS = 10.0, 64
+
+
+class BoundedConnection(H11Protocol):
+    """A browser's connection. It is closed when the head of a request is not there in
+    `HEAD_SECONDS`, or when `MOST_CONNECTIONS` are open.
+    """
+
+    head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._end_wait()
+        elif self.head_due is None:  # the head of a later request has begun
+            self._await_head()
+
+    def send_400_response(self, msg: str) -> None:
+        self._end_wait()
+        headers = [*HEADERS.items(), ("Content-Type", "text/plain"), ("Connection", "close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(data=msg.encode()),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        self.head_due = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _end_wait(self) -> None:
+        if self.head_due is not None:
+            self.head_due.cancel()
+            self.head_due = None
+
+
 class _Server(uvicorn.Server):
     """Ends the streams of events when it shuts down; otherwise it would wait for them."""
 
@@ -281,6 +330,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=BoundedConnection,
                 lifespan="off",
                 log_config=None,
                 log_level="error",

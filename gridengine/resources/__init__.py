@@ -11,8 +11,9 @@ Read `base` first, then `kinds`. `units` reads times and amounts of memory, `dem
 of a group of calls, with limits that are estimated from earlier calls, and `packing` decides which
 task goes to which holder.
 
-The packer has one state machine for each holder: open, paused, restricted to deep calls, draining
-for one queue, or shut. Keep in step: `_Holder.drains_for` with `_Queue.drained`, and
+The packer has one state machine for each holder: open, draining for one queue, or shut. Whether a
+task may go to a holder for other reasons than its resources is not the packer's to know: it asks
+(`admits`). Keep in step: `_Holder.drains_for` with `_Queue.drained`, and
 `_Queue.listed` with the heap `candidates`.
 
 Rejected:

@@ -5,15 +5,15 @@ holders in the order in which these came. A task that does not fit waits, while 
 may overtake it. When a task has been overtaken for `overtake_seconds`, a holder *drains* for it:
 until the task has its place, no task that came later gets anything of that holder.
 
-Tasks with equal requests fit alike, so they wait in one queue, and only its head is tried. Each
-queue remembers which holders may have room for it. A holder that had none is not asked again before
-something of it is given back.
+Tasks with equal requests and of one kind fit alike, so they wait in one queue, and only its head is
+tried. Each queue remembers which holders may have room for it. A holder that had none is not asked
+again before something of it is given back.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
@@ -65,7 +65,7 @@ class _Waiting(NamedTuple):
 
 class _Holder(Struct, eq=False):
     """A holder. `free` is the account of its free resources; `empty` is the same with nothing
-    given. Only tasks whose depth is `above` this number are given anything.
+    given.
     """
 
     key: Hashable
@@ -75,8 +75,6 @@ class _Holder(Struct, eq=False):
     empty: FreeResources
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
-    paused: bool = False
-    above: int = -1
 
     def could_hold(self, request: Resource, now: float) -> bool:
         return self.empty.of(request, now)._request(request)
@@ -91,15 +89,15 @@ class _Holder(Struct, eq=False):
 
 
 class _Queue(Struct, eq=False):
-    """The tasks of one request and depth. `candidates` is a heap, and `listed` the set, of the
+    """The tasks of one request and kind. `candidates` is a heap, and `listed` the set, of the
     numbers of holders that may have room.
 
-    `key` is the depth, and the request's key from when it came, so that a user's code does not run
+    `key` is the kind, and the request's key from when it came, so that a user's code does not run
     again for comparisons.
     """
 
     request: Resource
-    key: tuple[ResourceKey, int]
+    key: tuple[ResourceKey, Hashable]
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -119,23 +117,29 @@ class Packer(Generic[TaskT, HolderT]):
     Args:
         offers: the resources that future holders will have; None: anything.
         overtake_seconds: how long a task may be overtaken before a holder drains for it.
+        admits: whether a waiting task may go to a holder now, apart from its resources. A holder
+            that was refused is asked again after `reconsider`.
     """
 
     def __init__(
-        self, offers: Iterable[Resource] | None = (), *, overtake_seconds: float = 60.0
+        self,
+        offers: Iterable[Resource] | None = (),
+        *,
+        overtake_seconds: float = 60.0,
+        admits: Callable[[TaskT, HolderT], bool] = lambda task, holder: True,
     ) -> None:
         if not overtake_seconds >= 0:
             raise ConfigurationError(
                 f"overtake_seconds must not be negative, not {overtake_seconds!r}"
             )
         self.overtake_seconds = overtake_seconds
+        self._admits: Callable[[Any, Any], bool] = admits
         self._offers = None if offers is None else list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[tuple[ResourceKey, int], _Queue] = {}
+        self._queues: dict[tuple[ResourceKey, Hashable], _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
-        self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
         self.furthest = 0
         """The last place in the order whose task was given anything."""
@@ -168,32 +172,14 @@ class Packer(Generic[TaskT, HolderT]):
         """Remove a holder. Return the tasks that had their places there; they count as ended."""
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
-        self._restricted.discard(holder.number)
         self._stop_draining(holder.drains_for)
         for task in holder.tasks:
             del self._given[task]
         return list(holder.tasks)  # type: ignore[arg-type]
 
-    def pause(self, key: HolderT) -> None:
-        """Give nothing more of a holder until `resume`. Resources that it has given stay given."""
-        holder = self._holders[key]
-        holder.paused = True
-        self._stop_draining(holder.drains_for)
-
-    def resume(self, key: HolderT) -> None:
-        """Give of a holder again."""
-        holder = self._holders[key]
-        holder.paused = False
-        self._freed(holder)
-        self._changes += 1
-
-    def restrict(self, key: HolderT, above: int) -> None:
-        """Give of a holder only to tasks whose depth is above this; -1 lifts the restriction."""
-        holder = self._holders[key]
-        holder.above = above
-        (self._restricted.discard if above < 0 else self._restricted.add)(holder.number)
-        self._stop_draining(holder.drains_for)
-        self._freed(holder)
+    def reconsider(self, key: HolderT) -> None:
+        """Try a holder again with all tasks: `admits` may answer otherwise now."""
+        self._freed(self._holders[key])
         self._changes += 1
 
     # ---------------------------------------------------------------- tasks
@@ -205,12 +191,13 @@ class Packer(Generic[TaskT, HolderT]):
         now: float,
         *,
         order: int | None = None,
-        depth: int = 0,
+        kind: Hashable = None,
         asked: Resource | None = None,
     ) -> None:
         """Queue a task that waits since `now`, behind all others. With the `order` of an earlier
-        place, queue it where it would be if it had waited since then. `depth` counts at restricted
-        holders. `asked` is the request as the user wrote it.
+        place, queue it where it would be if it had waited since then. Tasks of one request and
+        `kind` wait for each other: only the first of them is asked for. `asked` is the request as
+        the user wrote it.
 
         Raises:
             ConfigurationError: no present or future holder can ever hold the request.
@@ -218,7 +205,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        key = key_of(request), depth
+        key = key_of(request), kind
         queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request, asked or request)
@@ -227,7 +214,7 @@ class Packer(Generic[TaskT, HolderT]):
         if order is None:
             self._last_order += 1
         else:
-            self._consider_closed(queue)
+            self._consider_draining(queue)
         self._enqueue(queue, self._last_order if order is None else order, now, task)
         self._forgive(queue)
 
@@ -236,21 +223,17 @@ class Packer(Generic[TaskT, HolderT]):
         still counts.
         """
         queue = self._entries[task][1]
-        self._consider_closed(queue)
+        self._consider_draining(queue)
         self._enqueue(queue, order, since, task)
         if len(queue.tasks) > 2 * len(self._entries) + MOST_OUTDATED:
             queue.tasks = [one for one in queue.tasks if self._waits(one, queue)]
             heapq.heapify(queue.tasks)
 
-    def _consider_closed(self, queue: _Queue) -> None:
-        """Try again the holders that drain or are restricted: a task with an earlier place may go
-        there.
-        """
-        for number in [
-            *(one.drained.number for one in self._queues.values() if one.drained is not None),
-            *self._restricted,
-        ]:
-            queue.consider(number)
+    def _consider_draining(self, queue: _Queue) -> None:
+        """Try again the holders that drain: a task with an earlier place may go there."""
+        for one in self._queues.values():
+            if one.drained is not None:
+                queue.consider(one.drained.number)
 
     def _enqueue(self, queue: _Queue, order: int, since: float, task: Hashable) -> None:
         self._last_entry += 1
@@ -326,7 +309,7 @@ class Packer(Generic[TaskT, HolderT]):
             if head is None:
                 continue
             try:
-                holder = self._room(queue, head.order, now)
+                holder = self._room(queue, head, now)
                 if holder is None:
                     self._blocked(queue, head, now)
                     continue
@@ -339,6 +322,24 @@ class Packer(Generic[TaskT, HolderT]):
             head = self._head(queue)
             if head is not None:
                 heapq.heappush(heads, (head.order, head.entry, queue))
+
+    # ---------------------------------------------------------------- for checks
+
+    @property
+    def places(self) -> dict[Hashable, set[Hashable]]:
+        """The tasks that have their places at each holder."""
+        return {one.key: set(one.tasks) for one in self._holders.values()}
+
+    def overlooked(self, now: float) -> Iterator[tuple[Any, Any]]:
+        """Yield each task that waits though it could begin, with its holder. After `place` there is
+        none.
+        """
+        for queue in self._queues.values():
+            if (head := self._head(queue)) is None:
+                continue
+            for holder in self._holders.values():
+                if self._may_have(queue, head, holder) and holder.has_room(queue.request, now):
+                    yield head.task, holder.key
 
     # ---------------------------------------------------------------- how
 
@@ -364,27 +365,27 @@ class Packer(Generic[TaskT, HolderT]):
     def _waits(self, one: _Waiting, queue: _Queue) -> bool:
         return self._entries.get(one.task, (0, queue))[0] == one.entry
 
-    def _room(self, queue: _Queue, order: int, now: float) -> _Holder | None:
+    def _room(self, queue: _Queue, head: _Waiting, now: float) -> _Holder | None:
         while queue.candidates:
             holder = self._by_number.get(queue.candidates[0])
             if (
                 holder is not None
-                and self._may_have(queue, order, holder)
+                and self._may_have(queue, head, holder)
                 and holder.has_room(queue.request, now)
             ):
                 return holder
             queue.listed.discard(heapq.heappop(queue.candidates))
         return None
 
-    def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
-        """Return whether a queue may have something of a holder: the holder is not paused, not
-        restricted to deeper tasks, and does not drain for a task that came earlier.
+    def _may_have(self, queue: _Queue, head: _Waiting, holder: _Holder) -> bool:
+        """Return whether the head of a queue may have something of a holder: it is admitted there,
+        and the holder does not drain for a task that came earlier.
         """
-        if holder.paused or queue.key[1] <= holder.above:
+        if not self._admits(head.task, holder.key):
             return False
         other = holder.drains_for
-        head = None if other is None or other is queue else self._head(other)
-        return head is None or order <= head.order
+        first = None if other is None or other is queue else self._head(other)
+        return first is None or head.order <= first.order
 
     def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
         given = holder.free.of(queue.request)._alloc(queue.request)
@@ -413,7 +414,10 @@ class Packer(Generic[TaskT, HolderT]):
         """Let a holder drain for this queue, whose head fits nowhere, if the head has waited long
         enough.
         """
-        if queue.drained is not None and not queue.drained.could_hold(queue.request, now):
+        drained = queue.drained
+        if drained is not None and not (
+            self._admits(head.task, drained.key) and drained.could_hold(queue.request, now)
+        ):
             self._stop_draining(queue)
         if (
             queue.drained is None
@@ -424,7 +428,7 @@ class Packer(Generic[TaskT, HolderT]):
             able = [
                 one
                 for one in self._holders.values()
-                if self._may_have(queue, head.order, one) and one.could_hold(queue.request, now)
+                if self._may_have(queue, head, one) and one.could_hold(queue.request, now)
             ]
             if able:
                 holder = min(able, key=lambda one: one.load(queue.request))

@@ -156,8 +156,11 @@ def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
     caller: calls have their caller's, except the variables of a batch job that set the number of
     threads.
     """
-    from gridengine.worker.environment import EXPORTED, KEPT
-    from gridengine.worker.process_resources import THREADS
+    from gridengine.wire.processes import fork_hooks
+
+    with fork_hooks().importing:
+        from gridengine.worker.environment import EXPORTED, KEPT
+        from gridengine.worker.process_resources import THREADS
 
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
     return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
@@ -223,7 +226,10 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
     """Return the state of a process; None if it cannot be learned now (too many open files)."""
     status = process.poll()
     if status is None:
-        import psutil
+        from gridengine.wire.processes import fork_hooks  # there is a dispatcher by now
+
+        with fork_hooks().importing:
+            import psutil
 
         try:
             stopped = psutil.Process(process.pid).status() in (

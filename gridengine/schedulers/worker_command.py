@@ -214,7 +214,10 @@ def launch_script(
     more: further words of the command, for the shell.
     """
     # Imported here: it takes milliseconds, and local workers have no script.
-    from gridengine.worker.environment import BEGAN, EXPORTED, KEPT, SITE
+    from gridengine.wire.processes import fork_hooks
+
+    with fork_hooks().importing:
+        from gridengine.worker.environment import BEGAN, EXPORTED, KEPT, SITE
 
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [

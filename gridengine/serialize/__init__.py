@@ -13,20 +13,25 @@ Read `pickling` first, which other rooms call, then `encoding` and `by_value`: h
 that cannot be imported (`functions`, `classes`, `exceptions`, `type_parameters`, `lazy_imports`,
 `sentinels`, `descriptors`, `mapped_files`). `shared_memory` holds large buffers once on a machine,
 `shared_objects` an object that many calls use; `references` stand for the results of other calls.
-`users_modules` is about the modules that user code sees. `unpicklable` words the errors.
+`users_modules` is about the modules that user code sees, `namespaces` about the global variables of
+its functions, `imports_for_effect` about modules that its calls import first, `names_in_texts`
+about variables that formulas and queries name. `unpicklable` words the errors.
 
-Three things here have states:
+Four things here have states:
 
 - a class that travels by value is, in one process, unknown, written here (it has a token), or
   received (it has a token and the version of its definition): `classes.KnownClasses`;
+- a global variable of a script, in a process that runs its functions, has one value for each of its
+  versions, of which one is present: `namespaces`;
 - a large array among arguments is seen once, shared, or known to change: `RepeatedArrays`;
 - a shared object is held by its handle, released while calls need it, or gone: `SharedObject`.
 
 Keep in step:
 
-- functions whose names stand in pickles (`functions.make_function`, `classes.make_class`,
-  `byte_code.load_code`, `by_value.make_lru_cache`, `mapped_files.open_again` and others) with the
-  files of named runs: these hold pickles of older versions. So such functions keep module and name;
+- functions whose names stand in pickles (`functions.make_function`, `namespaces.find`,
+  `classes.make_class`, `byte_code.load_code`, `by_value.make_lru_cache`,
+  `mapped_files.open_again` and others) with the files of named runs: these hold pickles of older
+  versions. So such functions keep module and name;
 - `classes.MADE_ANEW` and `functions.LOOKED_UP` with the digests of `journal/call_keys`;
 - the tables of `itemwise_unpickler` with the operations of pickle's protocol 5;
 - `descriptors` with the names of functions of `multiprocessing` that it relies on.

@@ -47,7 +47,10 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
+from gridengine.serialize.namespaces import Origin, Version, find, token_of
+from gridengine.serialize.payload import ATOMS, Buffer
 from gridengine.serialize.references import Reference, hook
+from gridengine.serialize.shared_memory import LARGE
 
 Reduction: TypeAlias = Any
 """A value that `object.__reduce_ex__` may return, or `NotImplemented`."""
@@ -70,14 +73,17 @@ class Pickler(pickle.Pickler):
     needs: the shared objects that were named, each with its handle if it has one; None if there are
         none.
     awaits: the references that were pickled, each with its source; None if there are none.
+    generators: the generators of random numbers that were pickled with their states; None if there
+        are none.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     for_caller = knows_classes = takes_futures = names_files = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
+    generators: list[Any] | None = None
     _is_optional = False
-    _namespaces: dict[int, dict[str, Any]] | None = None
+    _origins: dict[int, Origin] | None = None
     _families: dict[type, list[Definition | Filled]] | None = None
     _unfilled: set[type] | frozenset[type] = frozenset()
     """Classes whose attributes are being pickled. Until a class has its attributes, its methods
@@ -108,9 +114,14 @@ class Pickler(pickle.Pickler):
         """Return a function's parts, unless it can be imported."""
         if is_importable(function):
             return NotImplemented
-        if self._namespaces is None:
-            self._namespaces = {}
-        return functions.reduction(function, self._namespaces)
+        if self._origins is None:
+            self._origins = {}
+        in_texts = self.named_in_texts(function)
+        return functions.reduction(function, self._origins, version_of, in_texts)
+
+    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
+        """Return the global variables that only texts of a function name, and that travel."""
+        return named_in_texts(function)
 
     def reduce_class(self, cls: type) -> Reduction:
         """Return a class's skeleton, and the definitions by which it and its bases are filled
@@ -137,7 +148,8 @@ class Pickler(pickle.Pickler):
         if cls not in families:
             bases = [one for one in cls.__mro__ if one not in families and is_by_value(one)]
             families.update((one, []) for one in bases)
-            families[cls] = [define(one, self.recipes) for one in reversed(bases)]
+            self._origins = {} if self._origins is None else self._origins
+            families[cls] = [define(one, self.recipes, self._origins) for one in reversed(bases)]
             families[cls].append(Filled(bases))
             self._unfilled = self._unfilled.union(bases)
         return families[cls]
@@ -227,6 +239,71 @@ class Pickler(pickle.Pickler):
         return optional if pickler.needs is None else None
 
 
+MOST_IN_TEXTS = 1_000_000
+"""The most bytes of the pickle of a global variable that only a text names."""
+
+
+class _Limit:
+    """A file that only counts. Raises `OverflowError` after this many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def write(self, data: Any) -> None:
+        """Count the bytes of a part of a pickle."""
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise OverflowError("too much")
+
+
+class _Trial(Pickler):
+    """Pickles an object only to find out whether it can travel, and is small. Raises
+    `OverflowError` at the first large part. Objects that need recipes, and futures, are refused.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(_Limit(most), 5)
+        self._most = most
+
+    def reducer_override(self, obj: Any) -> Reduction:
+        """Called by C `pickle` for all objects but plain builtin values."""
+        if type(obj) not in RECIPES and not isinstance(obj, type):
+            # Of an array, or of a frame of polars: some are copied when they are pickled.
+            size = getattr(obj, "nbytes", None) or getattr(obj, "estimated_size", int)()
+            if isinstance(size, int) and size > self._most:
+                raise OverflowError("too much")
+        return super().reducer_override(obj)
+
+    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
+        return {}  # two functions may name each other
+
+    def name_result(self, future: Any) -> Reduction:
+        raise pickle.PicklingError("a result of another call")
+
+
+def named_in_texts(function: types.FunctionType) -> dict[str, Any]:
+    """Return the global variables that only texts of a function name, as far as they can travel and
+    are small: nobody knows whether the function needs them.
+    """
+    names = function.__globals__
+    return {
+        name: names[name]
+        for name in functions.names_in_texts(function)
+        if name in names and is_small(names[name])
+    }
+
+
+def is_small(value: Any) -> bool:
+    """Return whether a value can travel, and its pickle has at most `MOST_IN_TEXTS` bytes."""
+    try:
+        _Trial(MOST_IN_TEXTS).dump(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the object's own code may do anything
+        return False
+    return True
+
+
 class _VersionPickler(Pickler):
     """Pickles a definition only to compare it. Other classes are mere tokens, since each has a
     version of its own.
@@ -241,9 +318,118 @@ class _VersionPickler(Pickler):
             else super().reduce_class(cls)
         )
 
+    def reduce_function(self, function: types.FunctionType) -> Reduction:
+        """Return a function's parts, with the versions of global variables in place of values."""
+        reduction = super().reduce_function(function)
+        if reduction is NotImplemented or len(reduction[2]) == 5:
+            return reduction
+        make, arguments, (imports, used, *parts, versions), *rest = reduction
+        used = {name: value for name, value in used.items() if versions[name] is None}
+        return make, arguments, (imports, used, *parts, versions), *rest
 
-def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
-    """Return the definition that fills a class's skeleton, with its version."""
+
+class _ValuePickler(_VersionPickler):
+    """Pickles the value of a global variable only to compare it. Functions are pickled without
+    their global variables, which have versions of their own.
+    """
+
+    takes_futures = False
+
+    def reduce_function(self, function: types.FunctionType) -> Reduction:
+        if is_importable(function):
+            return NotImplemented
+        if not token_of(function.__globals__):  # these have no versions
+            raise _NoVersionError
+        parts = function.__defaults__, function.__kwdefaults__, function.__closure__
+        return tuple, (), (function.__code__, *parts, function.__dict__)
+
+
+class _NoVersionError(Exception):
+    """A value is too large to be compared, or depends on variables without versions."""
+
+
+class _Digester:
+    """A file that digests a pickle, up to `LARGE` bytes."""
+
+    def __init__(self) -> None:
+        from _blake2 import blake2b  # not `hashlib`: see `pickling`
+
+        self._left = LARGE
+        self.digest = blake2b(digest_size=16)
+
+    def write(self, data: Buffer) -> None:
+        """Called by C `pickle`."""
+        view = memoryview(data)
+        self._left -= view.nbytes
+        if self._left < 0:
+            raise _NoVersionError
+        self.digest.update(view)
+
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        """Called for each buffer that is apart from the pickle."""
+        self.write(buffer.raw())
+
+
+def version_of(value: Any) -> tuple[Version, Mapping[int, Any]]:
+    """Return the version of the value of a global variable: equal values have equal versions. It is
+    None for a value that is large, or that is pickled in another way. Return also, by `id`, the
+    objects in the value that may change in place.
+    """
+    kind = type(value)
+    if kind in SMALL or ((kind is str or kind is bytes) and len(value) < MOST_PLAIN):
+        return pickle.dumps(value, 5), NOTHING
+    if kind is types.ModuleType:
+        return value.__name__.encode(errors="replace"), NOTHING
+    if (kind is types.FunctionType or isinstance(value, type)) and is_importable(value):
+        return f"{value.__module__} {value.__qualname__}".encode(errors="replace"), NOTHING
+    if isinstance(value, type) and is_by_value(value):
+        return known_classes().token(value), NOTHING
+    if kind is types.FunctionType and not (
+        value.__defaults__ or value.__kwdefaults__ or value.__closure__ or value.__dict__
+    ):
+        return _version_of_code(value.__code__) if token_of(value.__globals__) else None, NOTHING
+    if kind is functools._lru_cache_wrapper and not is_importable(value):
+        return None, NOTHING  # what it has cached may depend on any variable
+    return _version_of_object(value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _version_of_code(code: types.CodeType) -> bytes:
+    from _blake2 import blake2b  # not `hashlib`: see `pickling`
+
+    return blake2b(dump_code(code), digest_size=16).digest()
+
+
+def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
+    file = _Digester()
+    pickler = _ValuePickler(file, 5, buffer_callback=file.take)
+    try:
+        pickler.dump(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the value's own code may do anything
+        return None, NOTHING
+    parts = {id(one): one for _, one in pickler.memo.copy().values() if _may_change(one)}
+    return file.digest.digest(), parts
+
+
+def _may_change(obj: Any) -> bool:
+    """Return whether an object may change in place. One that can be hashed by its value cannot."""
+    hashed: Any = type(obj).__hash__
+    return (hashed is None or hashed is object.__hash__) and not isinstance(obj, FIXED)
+
+
+FIXED = type, types.FunctionType, types.BuiltinFunctionType, types.CodeType
+SMALL, MOST_PLAIN = ATOMS - {str, bytes}, 64
+NOTHING: Mapping[int, Any] = types.MappingProxyType({})
+
+
+def define(
+    cls: type, recipes: Mapping[type, Recipe], origins: dict[int, Origin] | None = None
+) -> Definition:
+    """Return the definition that fills a class's skeleton, with its version. `origins` are those of
+    the pickle that it belongs to.
+    """
     relatives = virtual_relatives(cls, is_by_value)
     parts = classes.attributes(cls), classes.member_attributes(cls), relatives
     from _blake2 import blake2b  # not `hashlib`: see `pickling`
@@ -251,7 +437,7 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     digest = blake2b(digest_size=16)
     file = io.BytesIO()
     pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
-    pickler.recipes = recipes
+    pickler.recipes, pickler._origins = recipes, origins
     pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts
@@ -326,7 +512,8 @@ def _reduce_variable(pickler: Pickler, variable: ContextVar[Any]) -> Reduction:
 
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
-        types.FunctionType: Pickler.reduce_function,
+        types.FunctionType: lambda pickler, one: pickler.reduce_function(one),
+        Origin: lambda pickler, one: (find, (one.token, one.names)),
         types.CellType: _reduce_cell,
         types.CodeType: _reduce_code,
         types.MethodType: Pickler.reduce_method,
@@ -379,7 +566,19 @@ def _annotation_recipes() -> Mapping[type, Recipe]:
     return {sys.modules["annotationlib"].ForwardRef: functions.reduce_forward_reference}
 
 
+def _generator_recipes(module: str) -> Mapping[type, Recipe]:
+    from gridengine.serialize import generators  # few need it
+
+    return generators.recipes(module)
+
+
+GENERATORS = ("random", "numpy.random.mtrand", "numpy.random._generator", "torch._C")
+"""The modules of the types of generators of random numbers."""
 MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(
-    {"dataclasses": _dataclass_recipes, "annotationlib": _annotation_recipes}
+    {
+        "dataclasses": _dataclass_recipes,
+        "annotationlib": _annotation_recipes,
+        **{name: functools.partial(_generator_recipes, name) for name in GENERATORS},
+    }
 )
 """Recipes for the types of modules that few import, by the names of the modules."""

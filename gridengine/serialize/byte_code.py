@@ -60,17 +60,18 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes(constant)
 
 
-def submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
+def submodules(
+    code: types.CodeType, values: Iterable[Any], names: Iterable[str] = ()
+) -> Iterator[str]:
     """Yield the loaded submodules that code reaches as attributes of these values: `import xml.dom`
-    makes a global variable of `xml` alone.
+    makes a global variable of `xml` alone. `names` are further attributes.
     """
+    attributes = sorted({*_attributes(code), *names})
     waiting = [one.__name__ for one in values if isinstance(one, types.ModuleType)]
     while waiting:
         package = waiting.pop()
         if hasattr(sys.modules.get(package), "__path__"):
-            found = [
-                name for one in _attributes(code) if (name := f"{package}.{one}") in sys.modules
-            ]
+            found = [name for one in attributes if (name := f"{package}.{one}") in sys.modules]
             yield from found
             waiting += found
 

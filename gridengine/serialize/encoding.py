@@ -86,9 +86,14 @@ def encode(
     payload = [file.getvalue(), *buffers]
     if writer is not None:
         payload = writer.finish(payload)
-    if pickler.needs is None and pickler.awaits is None:
+    if pickler.generators and repeated is not None:
+        repeated.note_generators(pickler.generators)
+    copies_generator = pickler.generators is not None and writer is not None
+    if pickler.needs is None and pickler.awaits is None and not copies_generator:
         return payload
-    return with_needs(payload, pickler.needs or (), awaits=pickler.awaits or {})
+    marked = with_needs(payload, pickler.needs or (), awaits=pickler.awaits or {})
+    marked.copies_generator = copies_generator
+    return marked
 
 
 def _never_changes(view: memoryview) -> bool:
@@ -106,7 +111,7 @@ def _never_changes(view: memoryview) -> bool:
 
 def with_needs(
     payload: list[Buffer], *needs: Iterable[SharedObject], awaits: Awaited = NOTHING
-) -> list[Buffer]:
+) -> PayloadWithObjects | StoredPayload:
     """Return a payload that lists the shared objects and the results that it needs."""
     if not isinstance(payload, StoredPayload):
         payload = PayloadWithObjects(payload)

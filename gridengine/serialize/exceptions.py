@@ -149,7 +149,8 @@ def load_optional(pickled: bytes) -> Any:
 
 def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
     """Return a copy of an exception in which each argument and attribute that cannot travel is
-    replaced by its `repr`. A note tells which these are.
+    replaced by its `repr`. A note tells which these are, and another the exception's text, if the
+    copy has none or another one.
     """
     arguments, attributes = exception_parts(error)
     bad: list[str] = []
@@ -168,7 +169,18 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
     fill_exception(copy, attributes)
     if bad:
         note_on(copy, [f"(could not be pickled, and is shown by its repr: {', '.join(bad)})"])
+        text = text_of(error)
+        if text is not None and text_of(copy) != text:
+            note_on(copy, [f"its text in the call: {text}"])
     return copy
+
+
+def text_of(error: BaseException) -> str | None:
+    """Return an exception's text; None if its class's own code fails."""
+    try:
+        return str(error)
+    except Exception:
+        return None
 
 
 def note_on(error: BaseException, notes: list[str]) -> None:

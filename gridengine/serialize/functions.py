@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from gridengine.serialize import namespaces
 from gridengine.serialize.byte_code import (
     class_names,
     dump_code,
@@ -29,7 +30,15 @@ from gridengine.serialize.byte_code import (
     load_code,
     submodules,
 )
-from gridengine.serialize.users_modules import add_to_main
+from gridengine.serialize.names_in_texts import looks_up, names_of_code, names_of_text
+from gridengine.serialize.namespaces import (
+    MISSING_VERSION,
+    Origin,
+    Version,
+    origin_of,
+    unknown_names,
+)
+from gridengine.serialize.users_modules import add_to_main, share_with_main
 
 Parts: TypeAlias = (
     bytes
@@ -184,8 +193,6 @@ def reduce_forward_reference(_: object, reference: Any) -> Any:
 Source: TypeAlias = tuple[str, int, list[str]]
 """A file's name, a line number and the lines from there on."""
 
-NAMESPACE = ("__name__", "__package__", "__file__")
-"""The names that a function's global variables have beside those that its code names."""
 FUNCTION_PARTS = (
     "__defaults__",
     "__kwdefaults__",
@@ -197,26 +204,80 @@ FUNCTION_PARTS = (
 )
 
 
-def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]]) -> Any:
-    """Return the reduction of a function: its parts, with the global variables that its code names.
+def reduction(
+    function: types.FunctionType,
+    origins: dict[int, Origin],
+    version_of: Callable[[Any], tuple[Version, Mapping[int, Any]]],
+    in_texts: Mapping[str, Any],
+) -> Any:
+    """Return the reduction of a function: its parts, with the global variables that its code names,
+    and those that only its texts name.
 
-    namespaces: for the `id` of the global variables of each function in the same pickle, the dict
-        that they become. So functions that share global variables here share them there.
+    origins: for the `id` of the global variables of each function in the same pickle, their origin.
+        So functions that share global variables here share them there.
+    version_of: returns the version of a value, and its parts that may change in place.
     """
     names, code = function.__globals__, function.__code__
-    namespace = namespaces.setdefault(
-        id(names), {name: names[name] for name in NAMESPACE if name in names}
-    )
-    used = {name: names[name] for name in global_names(code) if name in names}
+    origin = origin_of(names, origins)
+    if function in origin.reductions:  # a method, after the version of its class
+        return origin.reductions[function]
+    named = global_names(code)
+    used = {**{name: names[name] for name in named if name in names}, **in_texts}
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
     closure = function.__closure__
     if LAZY:
         parts |= annotations_of(function)
         closure = closure_of(function)
-    imports = list(submodules(code, used.values()))
-    state = (imports, used, parts, function.__dict__, source_of(code))
-    arguments = (code, namespace, function.__name__, closure)
-    return make_function, arguments, state, None, None, fill_function
+    imports = list(submodules(code, used.values(), names_in_texts(function) if in_texts else ()))
+    state: tuple[Any, ...] = imports, used, parts, function.__dict__, source_of(code)
+    if origin.token:
+        if any(name not in origin.versions for name in used):
+            unknown = (_reached(code, names) | in_texts.keys()) - origin.versions.keys()
+            origin.note({name: version_of(names[name]) for name in sorted(unknown)})
+        versions: dict[str, Version] = {name: origin.versions[name] for name in used}
+        versions |= dict.fromkeys(unknown_names(named, names), MISSING_VERSION)
+        state = *state, versions
+    arguments = (code, origin if origin.token else origin.names, function.__name__, closure)
+    made = make_function, arguments, state, None, None, fill_function
+    origin.reductions[function] = made
+    return made
+
+
+def _reached(code: types.CodeType, names: Mapping[str, Any]) -> set[str]:
+    """Return the names of the global variables that this code, or a function or class of the same
+    module that it names, names.
+    """
+    found: set[str] = set()
+    todo = [code]
+    while todo:
+        for name in global_names(todo.pop()):
+            if name in names and name not in found:
+                found.add(name)
+                value = names[name]
+                several = vars(value).values() if isinstance(value, type) else (value,)
+                todo += [
+                    one.__code__
+                    for one in several
+                    if type(one) is types.FunctionType and one.__globals__ is names
+                ]
+    return found
+
+
+def names_in_texts(function: types.FunctionType) -> tuple[str, ...]:
+    """Return the names in a function's texts that its code does not name, sorted. Its texts are the
+    constants of its code, and those global variables, closure cells and default values of it that
+    are texts.
+    """
+    code = function.__code__
+    named = global_names(code)
+    values = [function.__globals__.get(name) for name in named if not name.startswith("__")]
+    values += map(contents_of, function.__closure__ or ())
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    found = names_of_code(code)
+    for text in values:
+        if type(text) is str:
+            found |= names_of_text(text, looks_up(code)).difference(code.co_varnames)
+    return tuple(sorted(found.difference(named)))
 
 
 def make_function(
@@ -229,19 +290,25 @@ def make_function(
 
 def fill_function(
     function: types.FunctionType,
-    state: tuple[list[str], dict[str, Any], dict[str, Any], dict[str, Any], Source | None],
+    state: tuple[Any, ...],
 ) -> None:
-    """Give a function its global variables and the rest of its parts."""
-    imports, used, parts, attributes, source = state
+    """Give a function its global variables and the rest of its parts. `state` ends with the
+    versions of the variables, if functions of several payloads share them.
+    """
+    imports, used, parts, attributes, source, *versions = state
     for name in imports:
         importlib.import_module(name)
-    function.__globals__.update(used)
+    variables = function.__globals__
+    if versions and namespaces.fill(variables, versions[0], used):
+        share_with_main(variables)
+    else:
+        variables.update(used)
+        add_to_main(variables.get("__name__"), used)
     for name, value in parts.items():
         if name == "__annotate__":
-            value = put_annotations_together(value, function.__globals__)
+            value = put_annotations_together(value, variables)
         setattr(function, name, value)
     function.__dict__.update(attributes)
-    add_to_main(function.__globals__.get("__name__"), used)
     if "." not in function.__qualname__:
         add_to_main(function.__module__, {function.__qualname__: function})
     if source is not None:
@@ -253,9 +320,13 @@ def source_of(code: types.CodeType) -> Source | None:
     which may be a notebook's cell.
     """
     first = code.co_firstlineno
-    last = max((line for _, _, line in code.co_lines() if line), default=first)
-    lines = linecache.getlines(code.co_filename)[first - 1 : last]
+    lines = linecache.getlines(code.co_filename)[first - 1 : _last_line(code)]
     return (code.co_filename, first, lines) if lines else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _last_line(code: types.CodeType) -> int:
+    return max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
 
 
 def note_source(filename: str, first: int, lines: list[str]) -> None:

@@ -109,13 +109,15 @@ def dump_function(
     retry_on: tuple[type[BaseException], ...] = (),
     *,
     most_digested: float = math.inf,
+    before: Payload = (),
 ) -> tuple[bytes, list[Buffer]]:
     """Return a function's digest (16 bytes) and its payload, with the exceptions after which its
     calls are retried.
 
     Large buffers are copied into a block (see `shared_memory`). If they have more than
     `most_digested` bytes together, they are not digested, which would take as long again; the
-    function's digest is then random.
+    function's digest is then random. Those that are the same as in the payload `before` are
+    neither copied nor digested, only compared.
 
     Raises:
         PicklingError: the function cannot be pickled; the text names the variable.
@@ -125,7 +127,7 @@ def dump_function(
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
     def encode_with(recipes: Mapping[type, Recipe]) -> list[Buffer]:
-        with contextlib.closing(BlockWriter(most_digested=most_digested)) as writer:
+        with contextlib.closing(BlockWriter(most_digested=most_digested, before=before)) as writer:
             return encode(whole, recipes, takes_futures=True, writer=writer)
 
     what = f"the function {name_of(function)}"

@@ -8,6 +8,7 @@ after the owner has ended.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import itertools
@@ -40,6 +41,8 @@ IDLE_BYTES = 16_000_000
 """Unused functions are kept up to this many bytes. A larger function is released at once, so
 there is little use in recognizing it later.
 """
+_COMPARED_BYTES = 64 * 1024
+"""This many bytes are compared at a time: they stay in the processor's cache."""
 _ALIGNMENT = 64
 """Buffers begin at multiples of this in a block, in bytes, as vector instructions prefer."""
 _MAP_FIXED = 0x10
@@ -101,6 +104,7 @@ class StoredPayload(list[Buffer]):
 
     needs: tuple[Any, ...] = ()
     awaits: Awaited = NOTHING
+    copies_generator = False
 
     def __init__(
         self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes
@@ -123,12 +127,28 @@ class StoredPayload(list[Buffer]):
         return [buffer for index, buffer in enumerate(self) if index not in stored]
 
 
+def is_equal(copy: Buffer, view: memoryview) -> bool:
+    """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
+    `memoryview` does not.
+    """
+    return all(
+        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
+            view[start : start + _COMPARED_BYTES]
+        )
+        for start in range(0, view.nbytes, _COMPARED_BYTES)
+    )
+
+
 class BlockWriter:
     """Writes the large buffers of a payload into a block, and digests them, unless they have more
     than `most_digested` bytes together.
+
+    before: an earlier payload of the same object. As long as the buffers are the same, they are
+        only compared with its block, which becomes the block of the new payload too.
     """
 
-    def __init__(self, *, most_digested: float = math.inf) -> None:
+    def __init__(self, *, most_digested: float = math.inf, before: Payload = ()) -> None:
+        self._before = before if isinstance(before, StoredPayload) else None
         self._most_digested = most_digested
         self._fd = -1
         self._size = 0
@@ -141,6 +161,13 @@ class BlockWriter:
         was possible: if not, the buffer travels like a small one.
         """
         view = memoryview(buffer).cast("B")
+        if self._before is not None:
+            place = index, self._size, view.nbytes
+            known = self._before.places[len(self._places) :][:1]
+            if known == [place] and is_equal(self._before[index], view):
+                self._note(place)
+                return True
+            self._part_from_before(self._before)
         try:
             if not self._is_digested or self._size + view.nbytes > self._most_digested:
                 self._copy(view)
@@ -149,9 +176,23 @@ class BlockWriter:
                 self._digest = self._copy_and_digest(view)
         except OSError:  # no descriptor is left, or files may not be so large
             return False
-        self._places.append((index, self._size, view.nbytes))
-        self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self._note((index, self._size, view.nbytes))
         return True
+
+    def _note(self, place: Place) -> None:
+        self._places.append(place)
+        self._size += -(-place[2] // _ALIGNMENT) * _ALIGNMENT
+
+    def _part_from_before(self, before: StoredPayload) -> None:
+        """Write the buffers that were the same as before: the next one is not.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        places, self._before, self._places, self._size = self._places, None, [], 0
+        for index, _, _ in places:
+            if not self.put(index, before[index]):
+                raise OSError(errno.EMFILE, "large buffers cannot be written to shared memory")
 
     def _copy_and_digest(self, view: memoryview) -> hashlib._Hash:
         import hashlib  # here: it loads OpenSSL, and most functions have no large buffers
@@ -185,6 +226,11 @@ class BlockWriter:
         """
         if not self._places:
             return payload
+        if self._before is not None:
+            if self._places == self._before.places:
+                block, digest = self._before.block, self._before.digest
+                return StoredPayload(payload, block, self._places, digest)
+            self._part_from_before(self._before)
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
         block.own(self._fd)
         self._fd = -1
@@ -305,6 +351,32 @@ def in_shared_block(buffer: Buffer) -> Buffer:
     if len(buffer) < LARGE or block_of(buffer) is not None:
         return buffer
     return adopt(new_block(buffer), len(buffer))
+
+
+def protected(buffers: Sequence[Buffer]) -> list[memoryview]:
+    """Return views of these buffers that cannot be written to. Small buffers are copied into memory
+    that nobody can write to, as nobody can to a block: a library that overlooks that an array is
+    read-only crashes there, and changes nothing that later calls find.
+
+    Raises:
+        OSError: no address space is left.
+    """
+    views = [memoryview(one).cast("B").toreadonly() for one in buffers]
+    padded = {
+        index: -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        for index, view in enumerate(views)
+        if 0 < view.nbytes < LARGE
+    }
+    if padded:
+        size, offset = sum(padded.values()), 0
+        block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for index, room in padded.items():
+            end = offset + views[index].nbytes
+            block[offset:end] = views[index]
+            views[index] = memoryview(block)[offset:end].toreadonly()
+            offset += room
+        _check(_system_call("mprotect")(_place_of(block), size, mmap.PROT_READ) == 0)
+    return views
 
 
 def block_of(buffer: Buffer) -> Block | None:
@@ -446,24 +518,36 @@ def _private(fd: int, size: int) -> Block:
 
 def _map_over(block: Block, fd: int) -> None:
     """Map a file over the memory of a block."""
+    place = _place_of(block)
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    _check(_system_call("mmap")(place, len(block), protection, flags, fd, 0) == place)
+
+
+def _place_of(block: Block) -> int:
     import ctypes  # here: few need it
 
-    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if _mmap()(place, len(block), protection, flags, fd, 0) != place:
-        why = ctypes.get_errno()
-        raise OSError(why, os.strerror(why))
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))
 
 
 @functools.cache
-def _mmap() -> Any:
-    """Return mmap(2)."""
+def _system_call(name: str) -> Any:
+    """Return mmap(2) or mprotect(2)."""
     import ctypes
 
-    call = ctypes.CDLL(None, use_errno=True).mmap
+    call = getattr(ctypes.CDLL(None, use_errno=True), name)
     call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     call.argtypes = word, word, number, number, number, ctypes.c_long
+    if name == "mprotect":
+        call.restype, call.argtypes = number, (word, word, number)
     return call
+
+
+def _check(done: bool) -> None:
+    if not done:
+        import ctypes
+
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
-from gridengine.serialize.shared_memory import StoredPayload, store
+from gridengine.serialize.shared_memory import StoredPayload, is_equal, protected, store
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -148,10 +148,13 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
 
 
 class PayloadWithObjects(list[Buffer]):
-    """A payload that names shared objects or results: it can be loaded only where these are."""
+    """A payload that names shared objects or results, and can be loaded only where these are; or a
+    function's that copies a generator of random numbers.
+    """
 
     needs: tuple[SharedObject, ...] = ()
     awaits: Awaited = NOTHING
+    copies_generator = False
 
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
@@ -171,9 +174,7 @@ def _load(payload: Payload) -> Any:
     """Return the object of a payload. Its arrays are views of the buffers, and cannot be written
     to.
     """
-    return pickle.loads(
-        payload[0], buffers=[memoryview(buffer).toreadonly() for buffer in payload[1:]]
-    )
+    return pickle.loads(payload[0], buffers=protected(payload[1:]))
 
 
 # The objects that names stand for in this process
@@ -286,8 +287,6 @@ HELD_BYTES = 256_000_000
 """The most bytes of copies that are held for later calls. The arrays of one call are held together,
 even if they have more.
 """
-_COMPARED_BYTES = 64 * 1024
-"""This many bytes are compared at a time: they stay in the processor's cache."""
 
 
 class _Known(Struct, eq=False):
@@ -306,10 +305,14 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
 
     stored: how many bytes were copied for calls to share.
     named: for how many bytes calls have a name instead.
+    generators: of the first calls that have any: their generators of random numbers.
+    repeats_generator: whether later calls have one of these too; None once that has been told.
     """
 
     stored: int = 0
     named: int = 0
+    generators: list[Any] = []
+    repeats_generator: bool | None = False
     _known: dict[tuple[int, int], _Known] = {}
 
     def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
@@ -335,11 +338,18 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
             known.shared = _share(view)
             self.stored += view.nbytes
             self._drop_oldest(beside)
-        elif not _is_equal(shared_object_of(known.shared).payload[0], view):
+        elif not is_equal(shared_object_of(known.shared).payload[0], view):
             known.changes, known.shared = True, None  # from now on it travels with each call
             return None
         self.named += view.nbytes
         return shared_object_of(known.shared)
+
+    def note_generators(self, found: list[Any]) -> None:
+        """Note the generators that were pickled together for some calls."""
+        known = set(map(id, self.generators))
+        if self.repeats_generator is False and not known.isdisjoint(map(id, found)):
+            self.repeats_generator = True
+        self.generators = self.generators or found
 
     def _drop_oldest(self, beside: Sequence[SharedObject]) -> None:
         size = 0
@@ -354,8 +364,9 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
                     known.shared = None
 
     def clear(self) -> None:
-        """Forget all arrays. Copies that calls need stay until the calls have ended."""
+        """Forget all arrays and generators. Copies that calls need stay until these have ended."""
         self._known.clear()
+        self.generators = []
 
 
 def _forget(where: weakref.ref[RepeatedArrays], key: tuple[int, int], _: object) -> None:
@@ -369,15 +380,3 @@ def _share(view: memoryview) -> Shared[Any]:
     if not isinstance(stored, StoredPayload):
         stored = [bytes(view)]
     return Shared(SharedObject(os.urandom(NAME_BYTES), stored), memoryview)
-
-
-def _is_equal(copy: Buffer, view: memoryview) -> bool:
-    """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
-    `memoryview` does not.
-    """
-    return all(
-        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
-            view[start : start + _COMPARED_BYTES]
-        )
-        for start in range(0, view.nbytes, _COMPARED_BYTES)
-    )

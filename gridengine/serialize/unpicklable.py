@@ -140,12 +140,13 @@ def _explanation(
         # Of objects that are nested too deeply, name the outermost.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
+        is_wrapper = type(obj).__module__.startswith("gridengine.")
         label, obj, error = found
         kinds.add(type(obj))
         seen.add(id(obj))
         if label.startswith(("argument", "the argument")):
             what = f"{label} of {what}"
-        else:
+        elif label != "._function" or not is_wrapper:
             captured = captured or "variable" in label
             step = label[0] in "[."
             path += f", its {label}" if not step else label if inside else f", at {label}"
@@ -200,6 +201,12 @@ def _named(obj: Any) -> tuple[str, str] | None:
     class or `_REMEDIES` has some.
     """
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
+    if type(obj).__qualname__ == "TqdmDefaultWriteLock":
+        own = (
+            "before, call tqdm.set_lock(multiprocessing.get_context('spawn').RLock()); or leave "
+            "out the lock: the bars of each call's process have one",
+            "leave it in the call",
+        )
     if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
         own = "await it, and give the result", "await it, and return the result"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
@@ -241,12 +248,15 @@ def parts_of(obj: Any) -> Parts:
     """Yield the parts of an object, the likeliest culprits first."""
     if isinstance(obj, types.FunctionType):
         yield from _function_parts(obj)
+    elif (own := getattr(type(obj), "_gridengine_parts", None)) is not None:
+        yield from own(obj)
     elif isinstance(obj, functools.partial):
         yield "function", obj.func
         yield from arguments(FULL, (obj.args, obj.keywords))
-    elif isinstance(obj, types.MethodType):
+    elif isinstance(obj, types.MethodType | types.BuiltinMethodType):
         yield "object", obj.__self__
-        yield "function", obj.__func__
+        if isinstance(obj, types.MethodType):
+            yield "function", obj.__func__
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in obj.items())
         yield from (("key", key) for key in obj)
@@ -273,7 +283,11 @@ def _function_parts(function: types.FunctionType) -> Parts:
     for name in global_names(function.__code__):
         if name in function.__globals__:
             yield f"global variable {name!r}", function.__globals__[name]
-    yield "default values", (function.__defaults__, function.__kwdefaults__)
+    positional, names = function.__defaults__ or (), function.__code__.co_varnames
+    last = function.__code__.co_argcount
+    defaults = dict(zip(names[last - len(positional) : last], positional, strict=True))
+    defaults |= function.__kwdefaults__ or {}
+    yield from ((f"default value of {name!r}", value) for name, value in defaults.items())
     yield "annotations", functions.annotations_of(function)
     yield "attributes", vars(function)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -30,22 +31,44 @@ class CallersMain(types.ModuleType):
     """Stands in for the caller's `__main__`. Each function finds the names that came with it and
     with its arguments.
 
-    While this process starts children that are not its forks, no names are offered: such children
-    know none of them. A `multiprocessing.Pool` would start one child after another, and each would
-    end at an unknown name.
+    What `multiprocessing` pickles for children that are not this process's forks finds no names:
+    such children know none of them. A `multiprocessing.Pool` would start one child after another,
+    and each would end at an unknown name.
     """
 
     __slots__ = ("_gridengine_current", "_gridengine_names")
 
     def __init__(self) -> None:
         super().__init__("__main__")
-        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
-        self._gridengine_current: dict[str, Any] = {}
+        self._gridengine_names: dict[bytes, _Names] = {}
+        self._gridengine_current = _Names()
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._gridengine_current or _has_unforked_children():
-            raise AttributeError(f"module '__main__' has no attribute {name!r}")
-        return self._gridengine_current[name]
+        current = self._gridengine_current
+        is_hidden = name in HIDDEN or (_is_sending() and _has_unforked_children())
+        for names in () if is_hidden else (current.variables or {}, current):
+            if name in names:
+                return names[name]
+        raise AttributeError(f"module '__main__' has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign to a global variable of the script's functions."""
+        if name.startswith(("__", "_gridengine_")) or self._gridengine_current.variables is None:
+            super().__setattr__(name, value)
+        else:
+            self._gridengine_current.variables[name] = value
+
+
+HIDDEN = frozenset({"__file__", "__builtins__"})
+"""Names that would have `multiprocessing` import the script."""
+
+
+class _Names(dict[str, Any]):
+    """The names that `__main__` offers calls of one function. `variables` are the global variables
+    of the functions of the script, which come first; None if there are none.
+    """
+
+    variables: dict[str, Any] | None = None
 
 
 # Functions, not methods: any name may be one of the caller's.
@@ -53,7 +76,9 @@ class CallersMain(types.ModuleType):
 
 def enter_function(main: CallersMain, function: bytes) -> None:
     """Offer the names of the function with this digest from now on."""
-    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+    names = main._gridengine_names.setdefault(function, _Names())
+    if names is not main._gridengine_current:
+        main._gridengine_current = names
 
 
 def forget_function(main: CallersMain, function: bytes) -> None:
@@ -68,6 +93,15 @@ def add_to_main(module: object, names: Mapping[str, Any]) -> None:
     main = sys.modules.get("__main__")
     if module == "__main__" and isinstance(main, CallersMain):
         main._gridengine_current.update(names)
+
+
+def share_with_main(variables: dict[str, Any]) -> None:
+    """In a runner, offer these variables by the stand-in for the caller's `__main__`, if they are
+    its global variables.
+    """
+    main = sys.modules.get("__main__")
+    if variables.get("__name__") == "__main__" and isinstance(main, CallersMain):
+        main._gridengine_current.variables = variables
 
 
 def add_class_to_main(cls: type) -> None:
@@ -85,17 +119,39 @@ def add_class_to_main(cls: type) -> None:
             setattr(there, name, cls)
 
 
+def note_sending(reduction: Any) -> None:
+    """Have this module (multiprocessing.reduction) note the threads that pickle for a child."""
+    dump = reduction.ForkingPickler.dump
+
+    def noted(pickler: Any, obj: object) -> None:
+        here = _sending()
+        here.depth = getattr(here, "depth", 0) + 1
+        try:
+            dump(pickler, obj)
+        finally:
+            here.depth -= 1
+
+    reduction.ForkingPickler.dump = noted
+
+
+@functools.cache
+def _sending() -> threading.local:
+    """Each thread's `depth`: how many objects it is pickling for children of `multiprocessing`."""
+    return threading.local()
+
+
+def _is_sending() -> bool:
+    return getattr(_sending(), "depth", 0) > 0
+
+
 def _has_unforked_children() -> bool:
     """Return whether this process has, or is about to have, children of `multiprocessing` that are
-    not its forks.
+    not its forks. Those of loky are sent functions of the script by value, and stay for minutes.
     """
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is None:
-        return False
-    methods = {
-        getattr(child, "_start_method", "fork") for child in multiprocessing.active_children()
-    }
-    return bool(methods - {"fork"}) or multiprocessing.context.get_spawning_popen() is not None
+    from multiprocessing import active_children, context  # loaded, since somebody is sending
+
+    methods = {getattr(child, "_start_method", "fork") for child in active_children()}
+    return bool(methods & {"spawn", "forkserver"}) or context.get_spawning_popen() is not None
 
 
 CHECK_SECONDS = 0.05

@@ -329,14 +329,23 @@ def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:
     """
     if not stat.S_ISREG(facts.st_mode):
         return "it is no regular file"
-    if facts.st_uid not in (os.getuid(), 0):
-        return "it belongs to another user"
-    if facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_own_group(facts)):
-        return "others may write to it"
+    if reason := why_open(facts):
+        return reason
     if facts.st_nlink > 1 and (
         folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     ):
         return "it has other names, and others may write to its folder"
+    return ""
+
+
+def why_open(facts: os.stat_result) -> str:
+    """Return why somebody other than this user or root may write to a file or folder; empty when
+    nobody can.
+    """
+    if facts.st_uid not in (os.getuid(), 0):
+        return "it belongs to another user"
+    if facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_own_group(facts)):
+        return "others may write to it"
     return ""
 
 

@@ -1,14 +1,18 @@
-"""Processes of this machine: whether another one still runs, and the limits of this one (open
-files, threads, processes), which are checked and raised before it has workers.
+"""Processes of this machine: whether another one still runs, the limits of this one (open files,
+threads, processes), which are checked and raised before it has workers, and forks of this one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import resource
 import sys
 import threading
+import weakref
 from pathlib import Path
+from typing import Any
 
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
@@ -24,6 +28,15 @@ def this_machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     return ""
+
+
+def program() -> str:
+    """Return the script that this process runs, as `sys.argv` names it. Of `python -m package` it
+    is the folder of the package.
+    """
+    first = sys.argv[0] if sys.argv else ""
+    path = Path(first)
+    return str(path.absolute().parent) if path.name == "__main__.py" else first
 
 
 def has_ended(machine: str, pid: int, since: int) -> bool:
@@ -57,6 +70,8 @@ def keep_interrupt() -> None:
             exec("raise KeyboardInterrupt")
 
 
+_PATCHED = ("select", "socket", "subprocess", "threading")
+"""The modules that this package needs as Python has them."""
 _SPARE_FILES = 128
 FILES_PER_RUNNER = 4
 """How many open files a runner takes, at most, in the process that drives its agent."""
@@ -101,13 +116,31 @@ def _open_files() -> int:
         ) from error
 
 
+def check_unpatched() -> None:
+    """Check that threads, and what they wait for, are Python's own.
+
+    Raises:
+        ConfigurationError: gevent has replaced them.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    patched = [name for name in _PATCHED if monkey is not None and monkey.is_module_patched(name)]
+    if patched:
+        raise ConfigurationError(
+            f"gevent's monkey.patch_all() has replaced {', '.join(patched)} in this process, by "
+            "which gridengine waits for its workers",
+            hint="make the calls in a script of its own that gevent does not patch, and start it "
+            "by subprocess; or take InlineScheduler(), which makes them here",
+        )
+
+
 def check_threads(count: int) -> None:
     """Check that this process may start this many threads. Without the check, ZeroMQ would abort
     the process.
 
     Raises:
-        ConfigurationError: it may not.
+        ConfigurationError: it may not; or gevent has replaced its threads.
     """
+    check_unpatched()
     go_on = threading.Event()
     started = []
     try:
@@ -145,3 +178,79 @@ def allow_one_more_runner(runners: int) -> None:
         # At the hard limit, go on with the runners that fit; starting one more fails by itself.
         with contextlib.suppress(ConfigurationError):
             allow_open_files(runners, each=FILES_PER_RUNNER, handshakes=MOST_BLOCKS)
+
+
+FORK_SECONDS = 2.0
+"""How long a fork waits for one thread at most: that thread may wait for the one that forks."""
+
+
+class ForkHold:
+    """Holds off this process's forks while the thread that has entered it is at work. Only the
+    thread that forks lives on in the child. Whatever another thread has locked, such as a module
+    that it imports, stays locked there for ever.
+    """
+
+    def __init__(self) -> None:
+        self.locks = threading.Lock(), threading.RLock()
+        """The first lets a fork begin before a thread that never sleeps enters again; the second
+        is reentrant, since the thread at work may itself fork.
+        """
+        self._turn, self._work = self.locks
+        self.leave = self._work.release
+
+    def enter(self) -> None:
+        with self._turn:
+            self._work.acquire()
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.leave()
+
+
+class ForkHooks:
+    """Has each fork of this process take all holds before, and give them back after, in parent and
+    child.
+    """
+
+    def __init__(self) -> None:
+        self.importing = ForkHold()
+        """For the imports of threads that may wait long for other programs. It is taken last,
+        because a thread that holds another one may wait for such a thread.
+        """
+        self._holds = weakref.WeakSet[ForkHold]()
+        self._taken: dict[int, list[Any]] = {}
+        os.register_at_fork(
+            before=self.take, after_in_parent=self.give_back, after_in_child=self._be_child
+        )
+
+    def new_hold(self) -> ForkHold:
+        """Return the hold of one thread."""
+        hold = ForkHold()
+        self._holds.add(hold)
+        return hold
+
+    def take(self) -> None:
+        taken = self._taken[threading.get_ident()] = []
+        for hold in (*self._holds, self.importing):
+            for lock in hold.locks:
+                if lock.acquire(timeout=FORK_SECONDS):
+                    taken.append(lock)
+
+    def give_back(self) -> None:
+        for lock in reversed(self._taken.pop(threading.get_ident())):
+            lock.release()
+
+    def _be_child(self) -> None:
+        """Forget the holds: their threads are not in this process."""
+        self.give_back()
+        self._taken.clear()
+        self._holds.clear()
+        self.importing = ForkHold()
+
+
+@functools.cache
+def fork_hooks() -> ForkHooks:
+    """Return the hooks of this process, which are installed at the first use."""
+    return ForkHooks()

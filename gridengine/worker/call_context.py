@@ -72,6 +72,8 @@ class CurrentJob:
 
 
 _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None)
+STREAM: ContextVar[Any] = ContextVar("gridengine stream", default=None)
+"""The `random_streams.Stream` of the call that this thread runs."""
 
 
 class ProcessSpent(BaseException):
@@ -95,6 +97,8 @@ class Variables:
         """The job that this whole process runs, including threads that it has started; None in a
         process that is no runner, or before its first job.
         """
+        self.process_stream: Any = None
+        """The stream of random numbers of that job's present call, a `random_streams.Stream`."""
         self.in_runner = False
         """Whether this process is a runner or was forked from one. Then its imports before the
         first call count as part of a call too.
@@ -105,6 +109,10 @@ class Variables:
         """
         self.pairs_set: set[bytes] = set()
         """The pairs of carried state whose `set` has run in this runner, by their pickles."""
+        self.imports: tuple[str, ...] = ()
+        """In a runner: the modules that calls of the present caller import before they begin."""
+        self.is_importing = False
+        """Whether this runner imports those modules now."""
         self.calls_made = 0
         """How many calls were made of the number that an executor allows for each process."""
         self.note_step: Callable[[int], None] = lambda step: None
@@ -135,6 +143,13 @@ class Variables:
     def job(self) -> CurrentJob | None:
         """The job that this code runs in, in whatever thread; None outside of one."""
         return _HERE.get() or self.process_job
+
+    @property
+    def stream(self) -> Any:
+        """The stream of random numbers of the call that this code runs in, in whatever thread; None
+        without a seed.
+        """
+        return STREAM.get() or self.process_stream
 
     @property
     def inside(self) -> bool:

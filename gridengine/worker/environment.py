@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
+from gridengine.serialize.imports_for_effect import import_all, imports_for_effect
 from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import CARRIED, GVAR
 from gridengine.worker.process_resources import default_threads
@@ -180,10 +181,14 @@ class CallEnvironment:
 
 
 def set_variables(wanted: Mapping[bytes, bytes | None]) -> None:
-    """Set these variables; None removes one."""
+    """Set these variables; None removes one. Numba's number of threads stays as it is once numba
+    is loaded: when its threads have begun, it compiles nothing under another number.
+    """
     present = own_variables()
+    # A process may inherit a variable without a name, which nobody can set.
+    fixed = (b"", b"NUMBA_NUM_THREADS") if "numba" in sys.modules else (b"",)
     for name, value in wanted.items():
-        if not name:  # a process may inherit a variable without a name, which nobody can set
+        if name in fixed:
             continue
         if value is None:
             os.environb.pop(name, None)
@@ -228,7 +233,11 @@ def present_state() -> bytes:
         from gridengine.worker import carried_state  # few need it
 
         carried = *carried, *carried_state.present_numpy()
-    return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, carried)
+    imports, main = GVAR.imports, sys.modules["__main__"]
+    if not GVAR.in_runner:
+        imports, _ = imports_for_effect(main, len(vars(main)), len(sys.modules))
+    others = imports, carried
+    return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, others)
 
 
 def present_carried() -> tuple[Any, ...]:
@@ -241,11 +250,12 @@ def present_carried() -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=1)
-def _pickled(limit: int, filters: Any, numbers: Any, traps: Any, carried: Any) -> bytes:
+def _pickled(limit: int, filters: Any, numbers: Any, traps: Any, others: Any) -> bytes:
+    imports, carried = others
     context: Any = (*numbers, tuple(one.__name__ for one in traps)) if numbers else DEFAULT
     is_default = (*context[:6], set(context[6])) == (*DEFAULT[:6], set(DEFAULT[6]))
     parts = [part for part in map(_pickled_filter, filters) if part is not None]
-    return pickle.dumps((limit, None if is_default else context, parts, carried), 5)
+    return pickle.dumps((limit, None if is_default else context, parts, carried, imports), 5)
 
 
 def _pickled_filter(one: Any) -> bytes | None:
@@ -259,8 +269,11 @@ def _pickled_filter(one: Any) -> bytes | None:
 
 
 def restore(state: bytes) -> None:
-    """Set this process's interpreter state to a caller's; `restore_carried` does the rest."""
-    limit, context, filters, *_ = pickle.loads(state)
+    """Set this process's interpreter state to a caller's; `import_for_effect` and `restore_carried`
+    do the rest.
+    """
+    limit, context, filters, *others = pickle.loads(state)
+    GVAR.imports = others[1] if len(others) > 1 else ()
     if limit != sys.getrecursionlimit():
         sys.setrecursionlimit(limit)
     if context is not None or "decimal" in sys.modules:
@@ -269,6 +282,18 @@ def restore(state: bytes) -> None:
     if wanted != warnings.filters:
         warnings.resetwarnings()  # drops the results that Python has cached for each filter
         warnings.filters[:] = wanted  # type: ignore[index]
+
+
+def import_for_effect() -> None:
+    """Import the modules that the script of the present caller imports for their effect. A module
+    that makes calls when it is imported would make them again in each process: they are refused.
+    """
+    if GVAR.imports:
+        GVAR.is_importing = True
+        try:
+            import_all(GVAR.imports)
+        finally:
+            GVAR.is_importing = False
 
 
 def restore_carried(state: bytes) -> None:

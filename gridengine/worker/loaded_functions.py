@@ -22,7 +22,8 @@ from gridengine.serialize import pickling, shared_objects, users_modules
 from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.namespaces import SHARED, Namespaces, Table
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.serialize.users_modules import (
@@ -40,17 +41,22 @@ from gridengine.worker.process_setup import set_path_and_directory
 
 Modules: TypeAlias = dict[str, types.ModuleType]
 MOST_SET_ASIDE = 8
+NO_VARIABLES = Table()
+WRAPPING = ("gridengine.client.initializer", "gridengine.worker.random_streams")
+"""The modules whose objects wrap functions of users, to be called in their place."""
 
 
 class _Imported(Struct):
     """The modules imported under one module search path. `changes` tells whether one of their files
     has changed since `looked_at` (nanoseconds since 1970). `modules` holds the modules themselves
-    while those of another search path are in their place.
+    while those of another search path are in their place. `namespaces` has the global variables of
+    functions that refer to these modules.
     """
 
     changes: OwnModules = field(default_factory=OwnModules)
     looked_at: int = field(default_factory=time.time_ns)
     modules: Modules = field(default_factory=dict)
+    namespaces: Namespaces = field(default_factory=Namespaces)
 
 
 class CallersModules:
@@ -63,6 +69,15 @@ class CallersModules:
         self._present = _Imported()
         self._set_aside: dict[tuple[str, ...], _Imported] = {}
         self._is_fresh = True
+
+    def share(self) -> Namespaces:
+        """Have functions share global variables, from here on, with the others that refer to the
+        present modules, and return these.
+        """
+        namespaces = self._present.namespaces
+        namespaces.is_entered = False
+        SHARED.set(namespaces)
+        return namespaces
 
     def enter(self, path: Sequence[str]) -> None:
         """Set aside the modules that this search path would not find, and restore those that were
@@ -99,7 +114,7 @@ class CallersModules:
         changed = changes.generation != generation or changes.newest > looked_at
         if changed:
             _remove(_own_modules())
-            self._present.changes = OwnModules()
+            self._present.changes, self._present.namespaces = OwnModules(), Namespaces()
         return changed
 
 
@@ -161,10 +176,14 @@ class LoadedFunctions:
         payload.
         """
         self._loaded: dict[bytes, Loaded] = {}
+        self._tables: dict[bytes, Table] = {}
+        """The global variables of each loaded function."""
         self.codecs: dict[bytes, Codec] = {}
         """For functions that are known by name: the codec of their calls."""
         self._own_path = tuple(sys.path)
         self._modules = CallersModules()
+        self.namespaces = Namespaces()
+        """The global variables of the functions, while the present modules are there."""
         self._path: list[str] | None = None
 
     def define(self, message: Define, buffers: Payload) -> None:
@@ -183,15 +202,18 @@ class LoadedFunctions:
 
     def forget(self, digests: Iterable[bytes]) -> None:
         """Drop functions and shared objects, and everything that was sent with them."""
-        large = False
+        large = has_variables = False
         for digest in digests:
             known = self._defined.pop(digest, None)
+            has_variables = bool(self._tables.pop(digest, None)) or has_variables
             self._loaded.pop(digest, None)
             self.codecs.pop(digest, None)
             users_modules.forget_function(self._main, digest)
             shared_objects.unregister(digest)
             if known is not None and known[2].blocks and not known[2].result:
                 large = True
+        if has_variables:
+            self.namespaces.forget(self._tables.values())
         if large:
             # A function may be part of a reference cycle, which would keep its memory. Results of
             # calls are left out: there are many, and each is loaded anew for each call.
@@ -234,6 +256,7 @@ class LoadedFunctions:
             if path is not self._path:
                 self._modules.enter(path)
                 self._path = path
+                self.namespaces = self._modules.share()
             set_path_and_directory(path, directory)
             users_modules.enter_function(self._main, digest)
             state = b""
@@ -245,8 +268,15 @@ class LoadedFunctions:
             if loaded is None:
                 if self._modules.refresh():
                     self._loaded.clear()
+                    self._tables.clear()
                     state = message.caller.interpreter if message.caller else b""
-                loaded = self._loaded[digest] = _load(message, payload)
+                    self.namespaces = self._modules.share()
+                with self.namespaces.recording() as self._tables[digest]:
+                    loaded = self._loaded[digest] = _load(message, payload)
+            table = self._tables.get(digest, NO_VARIABLES)
+            if not (self.namespaces.is_entered and self.namespaces.entered is table):
+                self.namespaces.enter(table)
+            self.namespaces.is_loading = True  # the arguments, next
             if state:  # last: `set` may assign to global variables of modules, or of the function
                 environment.restore_carried(state)
         except BaseException:
@@ -259,9 +289,13 @@ class LoadedFunctions:
         caller = self._defined[digest][2].caller
         return caller != self.environment.caller and environment.is_left_by_another(caller)
 
+    def loaded(self, digest: bytes) -> Callable[..., Any] | None:
+        """Return a function as it was loaded last; None if it has failed to load."""
+        return self._loaded.get(digest, (None, ()))[0]
+
     def name_of(self, digest: bytes) -> str:
         """Return the name of a function for an error. The function may have failed to load."""
-        function, _ = self._loaded.get(digest, (None, ()))
+        function = self.loaded(digest)
         return (
             getattr(function, "__qualname__", None)
             or getattr(function, "__name__", None)
@@ -302,14 +336,17 @@ def taking_item(
     return checked
 
 
-def arguments_text(call: Any, assignment: Assignment) -> str:
-    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2". Empty
-    when they are unknown, and for a job that was pickled as a whole.
+def arguments_text(call: Any, assignment: Assignment, function: object = None) -> str:
+    """Return the arguments of a call of this function for people, shortened: "argument -1.5",
+    "arguments 1, b=2". Empty when they are unknown, and for a job that was pickled as a whole.
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
     from gridengine.serialize.argument_snapshot import given_words  # for an error alone
 
+    streams: Any = sys.modules.get("gridengine.worker.random_streams")
+    if streams is not None and streams.takes_number(function):
+        return given_words(streams.without_number(call, assignment.form), FULL)
     return given_words(call, assignment.form)
 
 
@@ -321,12 +358,9 @@ def _load(define: Define, payload: Payload) -> Loaded:
             from gridengine.worker.coroutines import synchronous
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
+        environment.import_for_effect()
         function, retry_on = pickling.load_function(_fetch(define, payload))
-        if method := checkpoint_method(function):
-            from gridengine.worker.checkpoints import Resumed  # here: few need it
-
-            function = Resumed(function, method)
-        return function, retry_on
+        return resumed(function), retry_on
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         told = rebuilding_error(error)
@@ -334,6 +368,19 @@ def _load(define: Define, payload: Payload) -> Loaded:
         if told is error:
             raise
         raise told from None
+
+
+def resumed(function: Any) -> Any:
+    """Return a function that is called by the convention of its `checkpoint_method`, if it has one;
+    also within what the package wraps around it, for a seed or an initializer.
+    """
+    if type(function).__module__ in WRAPPING:
+        function._function = resumed(function._function)
+    elif method := checkpoint_method(function):
+        from gridengine.worker.checkpoints import Resumed  # here: few need it
+
+        return Resumed(function, method)
+    return function
 
 
 def checkpoint_method(function: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.serialize import shared_objects
+from gridengine.serialize.users_modules import note_sending
 from gridengine.worker import agent_requests
 
 SAY_SECONDS = 5.0
@@ -230,6 +231,7 @@ def _fork_unless_told(module: Any) -> None:
 _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
         "multiprocessing.context": _fork_unless_told,
+        "multiprocessing.reduction": note_sending,
         "multiprocessing.resource_tracker": _share_resource_tracker,
         "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }

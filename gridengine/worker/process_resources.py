@@ -11,12 +11,13 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.exceptions import text_of
 from gridengine.wire.messages import Allocate
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ THREADS = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
 )
 """The variables that libraries read to know how many threads they may start."""
+NOT_OF_OPENMP = frozenset(THREADS[-3:])
+"""Those of libraries that do not look at OMP_NUM_THREADS."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """The prefix of the socket names by which processors are claimed."""
@@ -53,13 +59,11 @@ def threads_of_call(slots: int) -> int:
 
 def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the variables that tell libraries to use this many threads, without those that are set
-    already. If the first is set, none is returned, because it holds for all libraries that have no
-    variable of their own.
+    already. If the first is set, it holds for all libraries that look at it.
     """
-    names = [os.fsencode(name) for name in THREADS]
-    if not threads or names[0] in variables:
-        return {}
-    return {name: b"%d" % threads for name in names if name not in variables}
+    names: Iterable[str] = NOT_OF_OPENMP if os.fsencode(THREADS[0]) in variables else THREADS
+    wanted = {os.fsencode(name): b"%d" % threads for name in names if threads}
+    return {name: value for name, value in wanted.items() if name not in variables}
 
 
 class Processors:
@@ -183,6 +187,14 @@ _CLAIM_SECONDS = 2.0
 """For how long after a kill by the kernel a runner's death may be explained by that kill."""
 
 
+UNMAPPED = (
+    "failed to map segment from shared object",
+    "cannot map zero-fill pages",
+    "Cannot allocate memory",
+)
+"""How the errors of dlopen(3) end when there is no memory for a library. They have no `errno`."""
+
+
 class MemoryLimit:
     """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
     writable memory.
@@ -220,11 +232,16 @@ class MemoryLimit:
 
     def was_met(self, error: BaseException) -> bool:
         """Return whether an exception means that memory ran out. Under a limit, ENOMEM of a system
-        call means that too.
+        call means that too, and so does a library that cannot be loaded for want of memory.
         """
-        return isinstance(error, MemoryError) or (
-            isinstance(error, OSError) and error.errno == errno.ENOMEM and self.limit > 0
-        )
+        if not isinstance(error, OSError | ImportError) or not self.limit:
+            return isinstance(error, MemoryError)
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno == errno.ENOMEM
+        reason = error.__cause__ or error.__context__  # many packages raise another ImportError
+        told = [one for one in (error, reason) if isinstance(one, OSError | ImportError)]
+        texts = "\n".join(text_of(one) or "" for one in told)
+        return isinstance(reason, MemoryError) or any(words in texts for words in UNMAPPED)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

@@ -78,6 +78,16 @@ class AllocatedResources:
         return self.present
 
 
+def seed_by_chance() -> None:
+    """Seed the hidden generators that the fork server had imported before it forked this process:
+    all its forks would draw the same numbers. `random` does so by itself.
+    """
+    if (numpy := sys.modules.get("numpy.random.mtrand")) is not None:
+        vars(numpy)["_rand"].seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        vars(torch)["seed"]()
+
+
 def redirect_streams(descriptors: RunnerDescriptors) -> None:
     """Make the pipes that a runner was given its standard output and error."""
     for fd, number in ((descriptors.stdout, 1), (descriptors.stderr, 2)):

@@ -80,6 +80,7 @@ from gridengine.worker.process_setup import (
     exit_process,
     flush_output,
     redirect_streams,
+    seed_by_chance,
     with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
@@ -117,6 +118,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     words = map_words(descriptors.words)
     os.close(descriptors.words)
     redirect_streams(descriptors)
+    seed_by_chance()
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
@@ -360,6 +362,9 @@ class Runner:
                 items, complete = pickling.load_items(payload)
             else:
                 items, complete = codec.load_items(payload), True
+            self.functions.namespaces.is_loading = False
+            if not self.functions.namespaces.is_entered:  # the arguments have brought variables
+                self.functions.namespaces.enter_again()
             if assignment.inputs:
                 self.functions.forget_inputs(assignment)
             call = function
@@ -533,9 +538,12 @@ class Runner:
             return
         note_on_read_only(error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        told = arguments_text(call, assignment)
+        told = self._arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)
         self._result_buffer.add_raised(index, payload, status)
+
+    def _arguments_text(self, call: Any, assignment: Assignment) -> str:
+        return arguments_text(call, assignment, self.functions.loaded(assignment.function))
 
     def _add_interrupted(self, index: int, assignment: Assignment) -> None:
         """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
@@ -580,7 +588,7 @@ class Runner:
             name = self.functions.name_of(assignment.function)
             what = call_words(name, assignment.first, index, assignment.name)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            told = arguments_text(call, assignment)
+            told = self._arguments_text(call, assignment)
             payload = self._result_buffer.form.dump_exception(late, told, origin=error)
             self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
         self._words[RUN] = 0

@@ -19,6 +19,7 @@ SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n' + "".join(
 EVERYDAY = """
 import logging, multiprocessing
 from collections import Counter
+from random import random
 
 import psutil
 from gridengine import Cores, Memory, Token, WTime
@@ -105,6 +106,10 @@ def change():
     return sys.argv[1:], umask, multiprocessing.current_process().name, in_child, os.getcwd()
 
 
+def draw(x):
+    return x, random()
+
+
 def end_the_worker(mark):
     if not Path(mark).exists():
         Path(mark).touch()
@@ -159,6 +164,14 @@ def nested():
 
 
 @promise
+def streams():
+    wanted = gridengine.map(draw, range(9), seed=1, scheduler="inline")
+    ways = {}, {"chunksize": 4}, {"name": "streams"}
+    found = [gridengine.map(draw, range(9), seed=1, scheduler=scheduler, **how) for how in ways]
+    return [one == wanted for one in found], len({number for _, number in wanted})
+
+
+@promise
 def raises():
     try:
         gridengine.map(risky, [2.0] * 190 + [-1.5, 3.0], scheduler=scheduler)
@@ -203,7 +216,7 @@ def worker_crashes():
         return executor.submit(end_the_worker, str(FOLDER / "mark")).result()
 
 
-folder = [str(path) for path in Path("runs").glob("*")]
+folder = [str(path) for path in Path("runs").glob("*") if path.name != "named"]
 scheduler.close()
 tell(said=said, folder=folder, here=os.getcwd(), **kept)
 """
@@ -258,6 +271,13 @@ def test_calls_make_calls_on_the_worker_that_runs_them(
     place: Place, everyday: dict[str, Any]
 ) -> None:
     assert everyday["nested"] == [31, 1]
+
+
+@everywhere
+def test_calls_with_a_seed_draw_the_same_numbers_at_each_place(
+    place: Place, everyday: dict[str, Any]
+) -> None:
+    assert everyday["streams"] == [[True] * 3, 9]
 
 
 @everywhere

@@ -101,6 +101,58 @@ def test_methods_and_arguments_are_those_of_the_standard_library(
 # ---------------------------------------------------------------- what calls find
 
 
+def test_calls_find_what_the_scripts_imports_have_registered(
+    compare: Compare, tmp_path: Path
+) -> None:
+    modules = {
+        "registry": "HOOKS = []",
+        "plugin": "import registry\nregistry.HOOKS.append(len)",
+        "fails": "import os, registry\nassert os.getpid() == registry.CALLER",
+        "maps": "import gridengine\ngridengine.map(abs, [1])\n",
+    }
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert compare("""
+import gridengine, registry, plugin, maps
+registry.CALLER = os.getpid()
+import fails
+
+def count(_): return len(registry.HOOKS)
+def nested(_): return gridengine.map(count, [0])
+
+if __name__ == "__main__":
+    tell(
+        ours=gridengine.map(count, [0]),
+        another=gridengine.map(lambda _: len(registry.HOOKS), [0]),
+        nested=gridengine.map(nested, [0]),
+    )
+""") == {"ours": [1], "another": [1], "nested": [[1]]}
+
+
+def test_formulas_and_queries_find_the_variables_of_the_script(compare: Compare) -> None:
+    pytest.importorskip("pandas")
+    answers = {"query": 2, "evaluated": [3, 4, 5], "by_name": 2, "noted": True}
+    assert (
+        compare("""
+import gridengine, pandas
+limit, frame, large = 1, pandas.DataFrame({"y": [1, 2, 3]}), bytes(2_000_000)
+def double(x): return 2 * x
+def query(_): return len(frame.query("y > @limit"))
+def evaluated(_): return list(frame.eval("y + @double(@limit)"))
+def by_name(_): return globals()["double"](limit)
+def misses(_): return frame.query("y > @large")
+
+if __name__ == "__main__":
+    told = {f.__name__: gridengine.map(f, [0])[0] for f in (query, evaluated, by_name)}
+    error = gridengine.map(misses, [0], reraise=False)[0]
+    noted = "the script has a variable large" in error.__notes__[0]
+    tell(**{name: list(map(int, x)) if isinstance(x, list) else int(x) for name, x in told.items()})
+    tell(noted=noted)
+""")
+        == answers
+    )
+
+
 @pytest.mark.promise
 def test_what_changes_in_a_module_after_its_import_does_not_travel(
     compare: Compare, tmp_path: Path
@@ -167,6 +219,26 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
     K = 2
     tell(theirs_later=theirs.map(look, [0]), ours_later=ours.map(look, [0]))
 """) == {"theirs": [1], "ours": [1], "theirs_later": [1], "ours_later": [2]}
+
+
+def test_functions_of_the_script_share_its_globals_in_each_process(compare: Compare) -> None:
+    told = compare("""
+cache = {}
+def prepare(k):
+    global K
+    K = k
+def first(x):
+    cache[x] = K
+def second(_):
+    return sorted(cache.items()), K
+kinds = dict(theirs=fork.Pool, pool=Pool, executor=Executor)
+kinds["inline"] = lambda _, *given: Pool(None, *given, scheduler="inline")
+for name, kind in kinds.items():
+    with kind(1, prepare, (3,)) if name != "executor" else kind(1, None, prepare, (3,)) as pool:
+        tell(**{name: [*pool.map(first, "ab"), *pool.map(second, [0])]})
+""")
+    found = [None, None, [[["a", 3], ["b", 3]], 3]]
+    assert told == dict.fromkeys(("theirs", "pool", "executor", "inline"), found)
 
 
 @pytest.mark.promise
@@ -326,18 +398,22 @@ def test_exit_handlers_that_calls_register_are_called_when_their_process_ends(
         BOTH
         + """
 import atexit
+from multiprocessing.util import Finalize
 def register(word):
     atexit.register(os.write, 1, word)
+def prepare():
+    Finalize(None, os.write, args=(1, b"finalized "), exitpriority=1)
 ended(fork.Process, register, b"their process ")
 with ProcessScheduler(1) as scheduler:
-    gridengine.map(register, [b"second of a map ", b"first of a map "], scheduler=scheduler)
+    words = [b"second of a map ", b"first of a map "]
+    gridengine.map(register, words, scheduler=scheduler, initializer=prepare)
 os.write(1, b"closed ")
 ended(Job, register, b"job")
 os.write(1, b"joined ")
 """
     ).run()
     theirs = "their process " if sys.version_info >= (3, 13) else ""
-    assert done.stdout == f"{theirs}first of a map second of a map closed joined job"
+    assert done.stdout == f"{theirs}finalized first of a map second of a map closed joined job"
     assert done.stderr == ""
 
 

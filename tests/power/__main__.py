@@ -299,14 +299,15 @@ def write(faults: list[Fault], outcomes: dict[str, dict[str, Any]]) -> None:
     commands = {one.name: one.command for one in LANES}
     lanes = [outcomes.get(one["name"], {}).get("lane", "") for one in faults]
     quick = sum(commands.get(lane) == "make test" for lane in lanes)
-    planted = sum(one["origin"] == "planted" for one in faults)
+    kinds = ("From history", "Planted", "Drawn by lot")
+    of = {kind: [one for one in faults if kind_of(one) == kind] for kind in kinds}
     left = sum(one["name"] not in outcomes for one in faults)
     text = [
-        f"Of {len(faults)} faults, {len(faults) - planted} of them from history and {planted} "
-        f"planted, `make test` finds {quick}, and all lanes find {sum(map(bool, lanes))}"
-        f"{f'; {left} were not run yet' if left else ''}.",
+        f"Of {len(faults)} faults, {len(of[kinds[0]])} from history, {len(of[kinds[1]])} planted "
+        f"and {len(of[kinds[2]])} drawn by lot, `make test` finds {quick}, and all lanes find "
+        f"{sum(map(bool, lanes))}{f'; {left} were not run yet' if left else ''}.",
     ]
-    for title, of in (("From history", False), ("Planted", True)):
+    for title in kinds:
         text += [
             "",
             f"## {title}",
@@ -314,12 +315,13 @@ def write(faults: list[Fault], outcomes: dict[str, dict[str, Any]]) -> None:
             "| fact that the fault breaks | origin | room | lane | test | s |",
         ]
         text += ["|---|---|---|---|---|---|"]
-        text += [
-            row_of(one, outcomes.get(one["name"], {}))
-            for one in faults
-            if (one["origin"] == "planted") is of
-        ]
+        text += [row_of(one, outcomes.get(one["name"], {})) for one in of[title]]
     PAGE.write_text("\n".join([PAGE.read_text().partition(FOUND)[0] + FOUND, "", *text, ""]))
+
+
+def kind_of(fault: Fault) -> str:
+    """Return the heading under which a fault stands."""
+    return {"planted": "Planted", "drawn": "Drawn by lot"}.get(fault["origin"], "From history")
 
 
 def row_of(fault: Fault, outcome: dict[str, Any]) -> str:

@@ -25,6 +25,9 @@ from gridengine.dispatcher.core.events import (
     ClientLeft,
     Closing,
     Continue,
+    Drained,
+    DrainHosts,
+    Draining,
     Event,
     Grant,
     Launch,
@@ -266,6 +269,10 @@ class Peer:
         return first
 
     @property
+    def host(self) -> str:
+        return f"node{int(self.handle.id) % 3}"
+
+    @property
     def able(self) -> bool:
         return self.alive and self.called and not self.suspended
 
@@ -279,7 +286,7 @@ class Peer:
         # machines are never compared.
         pid = int(self.handle.id) + (1_000_000 if self.handle.log else 0)
         hello = Hello(
-            VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log
+            VERSION, self.version, "3.11", "run", self.host, pid, self.slots, self.handle.log
         )
         if self.says_resources:
             parts, _ = encode_demand(Demand(HELD(self.slots)))
@@ -636,7 +643,7 @@ class Play(RuleBasedStateMachine):
         self.children: dict[int, set[int]] = {}
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
-        self.honest = False
+        self.honest = self.drained = False
         self.lags = flags["lags"]
         if flags["crowded"]:
             self.crowd()
@@ -697,6 +704,8 @@ class Play(RuleBasedStateMachine):
                 for peer in self.peers:
                     if peer.id == effect.worker and peer.alive:
                         peer.inbox.append(effect)
+            elif isinstance(effect, Drained):
+                self.drained = True
             elif isinstance(effect, Launch):
                 assert effect.count > 0
                 assert all(one.demand != effect.demand for one in self.launches), (
@@ -1299,6 +1308,18 @@ class Play(RuleBasedStateMachine):
             self.asking.add(reference)
             self.play(ResultAsked(reference))
 
+    @rule(place=st.integers(0, 9))
+    def drain_host(self, place: int) -> None:
+        if (peer := self.one_of(place, lambda peer: peer.called)) is not None:
+            self.play(DrainHosts({peer.host}))
+
+    @precondition(lambda self: hasattr(self, "core") and len(self.left) > 3)
+    @rule(is_drained=st.sampled_from([False] * 7 + [True]))
+    def drain(self, is_drained: bool) -> None:
+        """Let the calls that run end, with those that they make; no other may begin."""
+        if is_drained and not self.core.state.draining:
+            self.play(Draining())
+
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 0.3, 1.0, 6.0, 40.0, 70.0]), beats=st.booleans())
     def pass_time(self, seconds: float, beats: bool) -> None:
         self.now += seconds
@@ -1357,7 +1378,11 @@ class Play(RuleBasedStateMachine):
         self.honest, self.lags = True, False
         for peer in self.peers:
             peer.suspended = False
-        if self.closes:
+        if self.core.state.draining:
+            self.play(Scaled())
+            self.finish(lambda: self.drained)
+        if self.closes or self.core.state.draining:
+            self.closes = True
             self.play(Closing())
             assert not any(self.left.values()), "not settled at closing"
         self.play(Scaled())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from gridengine.arguments import flag, whole
+from gridengine.arguments import flag, number, whole
 from gridengine.errors import ConfigurationError
 
 
@@ -33,3 +35,10 @@ def test_what_is_neither_is_refused_with_its_name(value: object) -> None:
     with pytest.raises(TypeError) as raised:
         flag("wait", value)
     assert str(raised.value) == f"wait must be True or False, not {value!r}"
+
+
+@pytest.mark.parametrize("check", [number, whole])
+@pytest.mark.parametrize("value", [True, "3", None])
+def test_what_is_no_number_is_refused_a_truth_value_too(check: Any, value: object) -> None:
+    with pytest.raises(TypeError, match="N must be a"):
+        check("N", value)

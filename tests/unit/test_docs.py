@@ -185,5 +185,6 @@ def test_code_of_a_page_says_what_it_wants_installed(place: str) -> None:
             named |= {one.name.partition(".")[0] for one in node.names}
         elif isinstance(node, ast.ImportFrom):
             named.add(str(node.module).partition(".")[0])
-    wanted = named - {"gridengine"} - sys.stdlib_module_names
+    packages = {"sklearn": "scikit-learn"}
+    wanted = {packages.get(one, one) for one in named - {"gridengine"} - sys.stdlib_module_names}
     assert {one for one in wanted if f"# pip install {one}" not in PASTED[place]} == set()

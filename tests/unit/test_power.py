@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[2]
 FAULTS = tomllib.loads((ROOT / "tests" / "power" / "faults.toml").read_text())["fault"]
 
 
-def test_there_are_sixty_faults_each_with_a_name_of_its_own() -> None:
-    assert len({one["name"] for one in FAULTS}) == len(FAULTS) == 60
+def test_there_are_sixty_faults_and_those_drawn_by_lot_each_with_a_name_of_its_own() -> None:
+    assert len({one["name"] for one in FAULTS}) == len(FAULTS)
+    assert sum(one["origin"] != "drawn" for one in FAULTS) == 60
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[one["name"] for one in FAULTS])

@@ -18,9 +18,11 @@ concerns.
 **Two state machines.** A *call* is waiting (in a queue), missing (inputs), assigned (in a run) or
 settled; `calls.CALL_MOVES` is the table of its moves. The place of a call is its state: a field for
 each of a million waiting calls would cost memory, and could disagree with the place. A *worker* has
-a `Phase`; `model.NEXT_PHASES` is the table. Whether a worker gets calls depends on four more facts
-that change independently (`draining`, `withheld`, `floor`, `taken`). One state for each combination
-was rejected: thirty states would be no clearer. Runs are numbered, and no number is used again, so
+a `Phase`; `model.NEXT_PHASES` is the table. Whether calls may begin at a worker depends on more
+facts, which change independently: `Worker.closed_because` says it for all calls, `Worker.floor` by
+their depth, `CoreState.stays_for` by their time, and the packer asks these three. Whoever changes
+such a fact calls `books.reconsider`. One state for each combination was rejected: thirty states
+would be no clearer. Runs are numbered, and no number is used again, so
 the core recognises an answer to an ended run as late, and drops it. The number of the attempt would
 not do, since calls that are given back keep theirs.
 
@@ -47,7 +49,7 @@ memory), then to other calls (3). So the core finishes work before it begins mor
 | clients | `clients`; their limits: `policy` |
 | results and functions | `dependencies`, `objects` |
 | who runs what, where | `fair_queue`, `assigner`, `allocator` (slots), `nested` |
-| how calls end | `outcomes` |
+| how calls end | `outcomes`; what follows a fault: `verdicts` |
 | workers | `worker_startup`, `worker_messages`, `worker_lifecycle` |
 | the scheduler | `provisioner` (of one demand), `scaling` (of all) |
 

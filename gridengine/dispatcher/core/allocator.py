@@ -88,12 +88,6 @@ def close_worker(state: CoreState, worker: Worker) -> None:
     worker.open = False
 
 
-def pause_worker(state: CoreState, worker: Worker) -> None:
-    """Allocate nothing more on a worker until it is resumed."""
-    if worker.open and state.shared:
-        state.packer.pause(worker.id)
-
-
 def resume_worker(state: CoreState, worker: Worker) -> None:
     """Give out the slots of a worker again. Calls that want to go on get them first."""
     if worker.resuming:
@@ -101,13 +95,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
         state.agenda.returning[worker.id] = worker
         return
     worker.withheld = False
-    if worker.draining:
-        return
-    for group in worker.slot_groups:
-        state.agenda.freed_slots[group] = state.agenda.changed_queues[group.queue] = None
-    if worker.open and state.shared:
-        state.packer.resume(worker.id)
-        state.agenda.room_freed = True
+    books.reconsider(state, worker)
 
 
 def assign_all(state: CoreState, *, again: bool = False) -> None:
@@ -190,8 +178,8 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
         if state.policy.keeps_others and not state.packer.can_hold(request, state.now):
             state.unheld[queue] = None
             return False
-        order, depth = books.place_of(state, first), queue.asked_depth
-        state.packer.add(number, request, first.since, order=order, depth=depth)
+        order, kind = books.place_of(state, first), (queue.asked_depth, queue.demand)
+        state.packer.add(number, request, first.since, order=order, kind=kind)
     # A kind of resource may be a user's own, here and below: an exception that it raises fails only
     # the calls that request it.
     except BaseException as error:
@@ -262,17 +250,16 @@ def add_slot(
 def _add_slot(state: CoreState, placed: Placed[int, bytes]) -> None:
     queue = state.requesting_queues.pop(placed.task)
     del state.pending_requests[queue]
-    worker = state.workers[placed.holder]
-    group = add_slot(state, queue, worker, placed)
+    group = add_slot(state, queue, state.workers[placed.holder], placed)
     before = group.batches
     queue.relist(group)
     fill(state, queue)
     if group.batches == before < group.slots and queue.calls:
-        # The group may not be assigned anything, for whatever reason. Without this the packer would
-        # allocate it again and again.
+        # The call for which the packer was asked went elsewhere, nearer to its inputs, and the next
+        # one may not begin here. The queue asks again once all others have been placed.
         release(state, group)
-        pause_worker(state, worker)
-    if queue.calls:
+        state.agenda.changed_queues[queue] = None
+    elif queue.calls:
         _request(state, queue)
 
 

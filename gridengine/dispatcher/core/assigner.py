@@ -33,7 +33,7 @@ MOST_ASSIGNED = 2000
 def fill(state: CoreState, queue: TaskQueue) -> None:
     """Assign calls of a queue while it has calls and slots."""
     last = state.last_run + MOST_ASSIGNED
-    while queue.calls and not (state.draining and is_held(state)):
+    while queue.calls:
         near = nearest(state, queue) if state.has_away else None
         group = near or queue.take_slot_group()
         if group is None:
@@ -42,25 +42,16 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
             queue.relist(group)
             state.deferred[queue] = None
             return
-        worker = group.worker
-        if worker.leave_at == math.inf or worker.has_seconds(_seconds_of(queue, worker), state.now):
+        if state.stays_for(queue, group.worker):
             _assign(state, queue, group)
 
 
-def is_held(state: CoreState) -> bool:
-    """Return whether no call may begin, since the dispatcher drains. Calls that running calls have
-    made may begin: the running calls cannot end without them.
-    """
-    return not any(submitter.depth for submitter in state.submitters.values())
-
-
-def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
-    """Return for how many seconds a worker must stay to be given the next call. A call that may run
-    only once is expected to take as long as earlier calls, if another worker may stay longer.
-    """
-    one = queue.waiting.first(worker.floor).open_task
-    once = not one.task.retries and worker.taken
-    return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
+def try_passed_over(state: CoreState) -> None:
+    """Try the workers again that were about to leave too soon for the call whose turn it was."""
+    passed, state.passed_over = state.passed_over, {}
+    for id in passed:
+        if (worker := state.workers.get(id)) is not None and not worker.closed_because:
+            books.reconsider(state, worker)
 
 
 def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:

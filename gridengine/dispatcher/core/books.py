@@ -177,25 +177,36 @@ def set_weight(client: Client, weight: float) -> None:
 
 
 def count_waiting(state: CoreState, worker: Worker, batches: int) -> None:
-    """Count batches that begin to wait for their children, or (if negative) go on.
-
-    When twice as many batches wait as the worker has slots, its slots are reserved for calls nested
-    deeper than these (`floor`). Otherwise every queued call might begin there, and wait for
-    children of its own.
-    """
+    """Count batches that begin to wait for their children, or (if negative) go on."""
     worker.waiting += batches
     note_suspended(worker)
+    set_floor(state, worker)
+
+
+def set_floor(state: CoreState, worker: Worker) -> None:
+    """Say for which calls a worker's slots are.
+
+    When twice as many batches wait as the worker has slots, its slots are reserved for calls nested
+    deeper than these. Otherwise every queued call might begin there, and wait for children of its
+    own. While the dispatcher drains they are reserved for nested calls: running calls cannot end
+    without these.
+    """
     depths, most = worker.waiting_depths(), 2 * worker.hello.slots
     floor = depths[most - 1] if len(depths) >= most else -1
-    if floor == worker.floor:
-        return
-    worker.floor = floor
+    floor = max(floor, 0) if state.draining else floor
+    if floor != worker.floor:
+        worker.floor = floor
+        reconsider(state, worker)
+
+
+def reconsider(state: CoreState, worker: Worker) -> None:
+    """Have a worker's free slots given out anew: which calls may begin there has changed."""
     for group in worker.slot_groups:
         state.agenda.freed_slots[group] = None
         if group.queue.calls:
             state.agenda.changed_queues[group.queue] = None
     if worker.open and state.shared:
-        state.packer.restrict(worker.id, above=floor)
+        state.packer.reconsider(worker.id)
         state.agenda.room_freed = True
 
 
@@ -233,6 +244,7 @@ def place_of(state: CoreState, one: OpenTask) -> int:
 def add_worker(state: CoreState, worker: Worker) -> None:
     """Take in a worker."""
     state.workers[worker.id] = worker
+    set_floor(state, worker)
     worker.provisioner.workers += 1
     _count_phase(state, worker, +1)
 

@@ -221,6 +221,13 @@ class FairQueue:
         """The greatest nesting depth of the waiting calls."""
         return max(self._depths, default=0)
 
+    @property
+    def nested_calls(self) -> int:
+        """How many of the waiting calls are nested. The price grows with their number."""
+        levels = (level for its in self._others.values() for level in its.items() if level[0][0])
+        entries = chain.from_iterable(spans for _, one in levels for spans in one.values())
+        return sum(one.calls if isinstance(one, Span) else one.left for one in entries)
+
     def __iter__(self) -> Iterator[Span]:
         """Yield the waiting spans, without the tasks in bundles."""
         return (one for one in self._entries() if isinstance(one, Span))

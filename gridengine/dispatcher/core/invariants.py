@@ -21,14 +21,17 @@ Held: TypeAlias = tuple[int, int, CallState]
 """Calls of a task, `start` to before `stop`, and the state that follows from their place."""
 
 
-def check(state: CoreState) -> None:
-    """Check all invariants of the core.
+def check(state: CoreState, *, ticked: bool = False) -> None:
+    """Check all invariants of the core, after a tick also that no call waits for nothing.
 
     Raises:
         Broken: one does not hold; the text ends with the last events of the task or worker that it
             is about.
     """
-    _Check(state).check()
+    found = _Check(state)
+    found.check()
+    if ticked and state.shared is not None:
+        found.check_progress()
 
 
 class _Check:
@@ -68,6 +71,8 @@ class _Check:
         for queue in self.state.queues.values():
             self.check_queue(queue)
         self.check_provisioners()
+        if self.state.shared is not None:
+            self.check_packer()
         for worker in self.workers:
             self.check_worker(worker)
         for group in self.groups:
@@ -188,7 +193,7 @@ class _Check:
         found = waiting, sum(one.slots for one in groups)
         self.same("a queue's calls and slots", (queue.calls, queue.slots), found)
         self.holds(queue.idle.keys() | queue.ahead.keys() <= set(groups), "a slot group is gone")
-        waits = queue.calls and not (queue in state.deferred or state.draining)
+        waits = queue.calls and queue not in state.deferred
         self.holds(not (waits and queue.idle), "work waits while a worker has nothing to do")
         for floor, its in queue.reserved.items():
             listed = all(one.listed is its and one.worker.floor == floor for one in its)
@@ -222,6 +227,28 @@ class _Check:
         unmatched = set(self.state.unmatched.values())
         self.holds(unmatched <= set(self.state.workers), "who is unmatched is gone")
 
+    def check_packer(self) -> None:
+        """The packer knows the workers and their allocations, and each queue with calls asks it."""
+        state, packer = self.state, self.state.packer
+        allocated = {worker.id: set[int]() for worker in self.workers if worker.open}
+        for group in (one for one in self.groups if one.worker.open):
+            self.same("the allocations of slots", len(group.packed), group.slots, group.worker.id)
+            allocated[group.worker.id] |= set(group.packed)
+        self.same("the places that the packer has given", packer.places, allocated)
+        numbers = {number: queue for queue, number in state.pending_requests.items()}
+        self.same("the queues of requests", state.requesting_queues, numbers)
+        self.same("how many requests the packer has", packer.waiting, len(numbers))
+        for queue in state.queues.values():
+            exempt = queue in state.deferred or queue in state.unheld or queue.demand.function
+            asks = queue in state.pending_requests or exempt
+            self.holds(asks or not queue.calls, f"calls of {queue.demand} wait, and nobody asks")
+
+    def check_progress(self) -> None:
+        """No call waits that could begin on a worker with room."""
+        for request, holder in self.state.packer.overlooked(self.state.now):
+            demand = self.state.requesting_queues[request].demand
+            raise self.story.broken(f"calls of {demand} wait, and this worker has room", holder)
+
     def check_worker(self, worker: Worker) -> None:
         """A worker's counts agree with its runs and batches, and its slots are given out only when
         they may be.
@@ -237,9 +264,9 @@ class _Check:
         for batch in batches:
             self.same("the runs of a batch", batch.runs, len(runs[id(batch)]), of)
         self.holds(worker.waiting <= state.policy.max_nesting, "too many of its calls wait", of)
-        deep = sum(depth >= worker.floor for depth in worker.waiting_depths())
-        enough = worker.floor < 0 or deep >= 2 * worker.hello.slots
-        self.holds(enough, "its slots are reserved without need", of)
+        deepest = worker.waiting_depths()[2 * worker.hello.slots - 1 :][:1]
+        floor = max(*deepest, 0 if state.draining else -1, -1)
+        self.same("for which calls its slots are", worker.floor, floor, of)
         resuming = all(worker.runs[number].batch.waiting for number in worker.resuming)
         self.holds(resuming, "a call asks for the slot that it has", of)
         if worker.phase is READY:
@@ -270,7 +297,7 @@ class _Check:
         self.holds(fits, "a slot group is listed as ahead", of)
         asks = worker.resuming and worker.phase is READY and not shared
         self.holds(not (asks and free), "a slot is free, and not given again", of)
-        if not shared and self.state.policy.walltime is None and not queue.soft:
+        if of not in self.state.passed_over:
             is_free = group.listed is not None and group.listed is not queue.ahead
             self.same("whether it may be assigned calls", is_free, willing and free, of)
 

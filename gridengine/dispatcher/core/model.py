@@ -29,8 +29,8 @@ MOST_BYTES = 4_000_000
 
 
 class Phase(enum.Enum):
-    """The state of a worker that has connected. Whether it is given calls depends on more: see the
-    fields `draining`, `withheld`, `floor` and `taken` of `Worker`.
+    """The state of a worker that has connected. Whether it is given calls depends on more: see
+    `Worker.closed_because`, `Worker.floor` and `Worker.has_seconds`.
 
     READY: it is heard. SILENT: it has missed three beats, or its job is suspended. STOPPING: it was
     told to leave, or has said that it does. GONE: it is forgotten, its calls are back in their
@@ -143,9 +143,10 @@ class Worker:
         that the scheduler's workers have; to_release, the allocations of an earlier dispatcher that
         end before its slots are given out.
 
-    Whether it gets calls: open: its slots are given out. draining: it leaves when its calls have
-    ended. resuming: the runs that ask for their slots back, with their runners; withheld: until
-    these have slots, nothing else gets one. floor: its free slots are for calls deeper than this.
+    Whether it gets calls (`closed_because`): open: its slots are given out. draining: it leaves
+    when its calls have ended. resuming: the runs that ask for their slots back, with their runners;
+    withheld: until these have slots, nothing else gets one. floor: its slots are for calls deeper
+    than this.
 
     When and why it leaves: leave_at: a little before its walltime is over; told_leave_at: as its
     calls were told last. fruitless: how often in
@@ -200,6 +201,20 @@ class Worker:
     def is_leaving(self) -> bool:
         """Whether it leaves when its calls have ended, or has left."""
         return self.draining or self.phase in (Phase.STOPPING, Phase.GONE)
+
+    @property
+    def closed_because(self) -> str:
+        """Why no call may begin there, in a word; empty if calls may. Which calls may is said by
+        `floor` and by the time that it stays; whether there is room, by its slot groups.
+        """
+        if self.phase is not READY:
+            return self.phase.value
+        if self.draining:
+            return "draining"
+        if self.withheld:
+            return "withheld"
+        share = self.provisioner.policy.jobs_per_worker
+        return "spent" if share is not None and self.taken >= share else ""
 
     def waiting_depths(self) -> list[int]:
         """Return how deep its waiting calls are nested, the deepest first."""
@@ -289,16 +304,16 @@ class TaskQueue:
         if group.listed is not None:
             del group.listed[group]
         listed = None
-        if (
-            worker.phase is not READY
-            or worker.withheld
-            or worker.draining
-            or (share is not None and worker.taken >= share)
-        ):
+        if worker.closed_because:
             pass
         elif group.batches < slots:
             listed = self.idle if worker.floor < 0 else self.reserved.setdefault(worker.floor, {})
-        elif share is None and not worker.waiting and group.batches < 2 * slots - group.late:
+        elif (
+            share is None
+            and worker.floor < 0
+            and not worker.waiting
+            and group.batches < 2 * slots - group.late
+        ):
             listed = self.ahead
         group.listed = listed
         if listed is not None:

@@ -102,7 +102,6 @@ def _resume(state: CoreState, worker: Worker) -> None:
 def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
-        allocator.pause_worker(state, worker)
         for group in worker.slot_groups:
             group.queue.unlist(group)
     clients.recall(state, worker, worker.spare())

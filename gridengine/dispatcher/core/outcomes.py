@@ -5,6 +5,7 @@ The errors of calls are made here: which error a call gets decides whether it ru
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,12 +27,14 @@ from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
+from gridengine.dispatcher.core.verdicts import Fact, Verdict
 from gridengine.errors import (
     CallError,
     Cancelled,
     ConfigurationError,
     GridEngineError,
     JobDeleted,
+    OutOfMemory,
     TimeoutError,
     WorkerCrashed,
     WorkerLost,
@@ -41,33 +44,41 @@ from gridengine.errors import (
     safe_repr,
 )
 from gridengine.resources.base import Resource
-from gridengine.schedulers.launcher import Report
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
 
 
-def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
+def why_crashed(run: Run, message: Crashed, kind: type[GridEngineError]) -> CallError:
     """Return the error of a call whose runner died or was ended in it."""
-    worker, span = run.worker, run.span
+    error = _why_crashed(run, message, kind)
+    error.step = message.step
+    return error
+
+
+def _why_crashed(run: Run, message: Crashed, kind: type[GridEngineError]) -> CallError:
+    worker, span, index = run.worker, run.span, message.index
     what, facts = name_of(span, index), _facts(worker, span, index)
-    if message.reason == TIMEOUT:
+    if kind is TimeoutError:
         return TimeoutError(
             f"{what} ran over its limit of {run.limit} s and was ended",
             hint="raise timeout=, or the T of WTime",
             **facts,
         )
-    if message.reason == MEMORY:
+    if kind is OutOfMemory:
         how = f"its process {ending_of(message.exitcode)}"
         return out_of_memory(
             what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts
         )
-    if message.reason == CANCELLED:
-        return Cancelled(f"{what} was ended", **facts)
     hint = (
         "to see where it crashes, run this call alone with InlineScheduler() under `python -X "
         "faulthandler`: that Python crashes too, and says where"
     )
+    if message.exitcode in (-signal.SIGSEGV, -signal.SIGBUS) and span.open_task.needs:
+        hint = (
+            "if it writes into an array of share(), by a library that overlooks that the array is "
+            f"read-only, give it a copy (array.copy()); otherwise, {hint}"
+        )
     if message.exitcode == -signal.SIGKILL:
         hint = (
             "often the sign of too little memory: ask for more with resources=Memory(M), in "
@@ -86,11 +97,29 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
     return Cancelled(f"{name} was ended before it was done", **facts)
 
 
-def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
-    """Return the error of calls whose worker is gone, by the batch system's record if there
-    is one.
+def why_unanswered(
+    run: Run, span: Span, message: Crashed, kind: type[GridEngineError]
+) -> GridEngineError:
+    """Return the error of calls that had returned, and whose results are lost with their process,
+    which ended in a later call.
     """
-    kind: type[GridEngineError] = WorkerLost
+    how, later = OUTCOMES[message.reason](message.exitcode), name_of(span, message.index)
+    return kind(
+        f"{names_of(span)} had returned, and the result was lost with the process, which ended "
+        f"in {later}: {how}",
+        hint=RUN_ONCE,
+        **_facts(run.worker, span, span.start),
+    )
+
+
+def why_lost(
+    state: CoreState, run: Run, span: Span, reason: str, kind: type[GridEngineError]
+) -> GridEngineError:
+    """Return the error of calls of a run whose worker is gone."""
+    worker = run.worker
+    if kind is TimeoutError and state.now >= worker.leave_at:
+        return _why_relieved(state, run, span)
+    report = worker.launch.report if worker.launch is not None else None
     hint = (
         "look at the batch system's record of this job, and at its log; raise retries= if the "
         "machines are to blame"
@@ -100,25 +129,23 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
             "see how many processes you may have (`ulimit -u`), and whether memory is short; "
             "raise retries= if that was for a moment"
         )
-    if report is not None and report.deleted:
-        kind, hint = (
-            JobDeleted,
+    if kind is JobDeleted:
+        hint = (
             "somebody, or a rule of the site, deleted the job; ask the administrators if it was "
-            "not you",
+            "not you"
         )
-    elif report is not None and report.fault is not None:
-        kind, hint = report.fault, "ask for more of it in the scheduler's resources"
-    elif report is not None and report.blameless:
-        hint = "with retries=0 what may have begun is not run again; raise retries= if it may be"
-    facts = _facts(worker, span, span.start)
-    return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
+    elif kind is not WorkerLost:
+        hint = "ask for more of it in the scheduler's resources"
+    elif report is not None and (report.blameless or report.fault is not None):
+        hint = RUN_ONCE
+    which = f"ran {name_of(span, span.start)}" if span.calls == 1 else f"had {names_of(span)}"
+    return kind(f"the worker that {which} {reason}", hint=hint, **_facts(worker, span, span.start))
 
 
-def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
-    """Return the error of a call that used up its worker's time. With `asked_for` the script set
-    the limit.
-    """
-    seconds = worker.leave_at - began
+def _why_relieved(state: CoreState, run: Run, span: Span) -> TimeoutError:
+    """Return the error of a call that used up its worker's time, and say who set the limit."""
+    worker = run.worker
+    seconds = worker.leave_at - run.touched
     text = (
         f"{name_of(span, span.start)} took longer than its worker could stay: {seconds:.1f} s of "
         "the worker's walltime were left when it began"
@@ -127,7 +154,7 @@ def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> T
         "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
         "or split the call"
     )
-    if not asked_for:
+    if state.policy.stay(worker.provisioner.demand.resources) == math.inf:
         report = worker.launch.report if worker.launch is not None else None
         words = f" ({report.limited_by})" if report is not None and report.limited_by else ""
         hint = f"the script sets no limit, so this is a default of the site's{words}; {hint}"
@@ -152,6 +179,13 @@ def name_of(span: Span, index: int) -> str:
     return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
 
+def names_of(span: Span) -> str:
+    """Return the name of calls that share an error."""
+    if span.calls == 1:
+        return name_of(span, span.start)
+    return f"{span.calls} calls of {span.open_task.function.function.name}"
+
+
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
     return {
         "host": worker.hello.host,
@@ -167,6 +201,7 @@ def ending_of(exitcode: int) -> str:
     return f"was {exit_words(exitcode)}" if exitcode < 0 else f"exited with status {exitcode}"
 
 
+RUN_ONCE = "with retries=0 what may have begun is not run again; raise retries= if it may be"
 OUTCOMES: dict[str, Callable[[int], str]] = {
     CRASH: lambda exitcode: f"its process {ending_of(exitcode)}",
     TIMEOUT: lambda exitcode: "it ran over its time",
@@ -214,11 +249,54 @@ def record_attempt(
     one.attempts.setdefault(index, []).append(attempt)
 
 
-def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
-    """Queue failed calls for another attempt, with more memory if they ran out of it."""
-    demand, factor = span.demand, span.open_task.task.escalate_memory
-    if out_of_memory and factor > 1:
-        demand = demand.with_factor(demand.factor * factor)
+def facts_of(state: CoreState, span: Span) -> set[Fact]:
+    """Return the facts of calls, by which what follows a fault is judged. Of several calls, each
+    that is cancelled is found when they are queued or settled.
+    """
+    one, facts = span.open_task, set()
+    if not one.task.retries:
+        facts.add(Fact.ONCE)
+    elif span.attempt <= one.task.retries:
+        facts.add(Fact.LEFT)
+    if span.calls == 1 and one.cancelled_by(span.start):
+        facts.add(Fact.CANCELLED)
+    if one.task.escalate_memory > 1:
+        facts.add(Fact.MORE if may_grow(state, span) else Fact.STUCK)
+    return facts
+
+
+def follow(
+    state: CoreState,
+    run: Run,
+    span: Span,
+    verdict: Verdict,
+    why: Callable[[type[GridEngineError]], GridEngineError],
+    *,
+    exitcode: int | None = None,
+    **output: Any,
+) -> None:
+    """Do what a verdict says of calls of a run: queue them again, or settle them with the error
+    that `why` makes. `exitcode`: by default that of a kill, by the signal that cancelled the call.
+    """
+    if exitcode is None:
+        exitcode = -(span.open_task.cancelled_by(span.start) or signal.SIGKILL)
+    if verdict.charged:
+        retry(state, span, grows=verdict.grows)
+    elif verdict.again:
+        requeue(state, span)
+    elif verdict.error is Cancelled:
+        settle_cancelled(state, span, exitcode, run.worker, **output)
+    elif span.calls and verdict.error is not None:
+        error = why(verdict.error)
+        for part in _wanted(state, span, recalled=False):
+            settle(state, part, error=error, exitcode=exitcode, **output)
+
+
+def retry(state: CoreState, span: Span, *, grows: bool = False) -> None:
+    """Queue failed calls for another attempt, with more memory if it grows."""
+    demand = span.demand
+    if grows:
+        demand = demand.with_factor(demand.factor * span.open_task.task.escalate_memory)
     books.retry(state, span.open_task, span.calls)
     _say_retried(state, span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
@@ -277,12 +355,6 @@ def requeue(state: CoreState, span: Span) -> None:
             queue = state.queue_for(part.demand)
             queue.put_back(part)
             state.agenda.changed_queues[queue] = None
-
-
-def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
-    """Settle calls that will not run again; cancelled ones are settled as cancelled."""
-    for part in _wanted(state, span, recalled=False):
-        settle(state, part, error=error, exitcode=exitcode)
 
 
 def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:

@@ -126,6 +126,8 @@ class CoreState:
         """The latest worker that was told to leave for a client without workers."""
         self.phases = dict.fromkeys(Phase, 0)
         self.slots_by_phase = dict.fromkeys(Phase, 0)
+        self.passed_over: dict[bytes, None] = {}
+        """Workers that leave too soon for the call whose turn it was, since the last tick."""
         self.unmatched: dict[str, bytes] = {}
         """Workers that connected before their launch was known, by log or process id."""
         self.withdrawn: dict[str, None] = {}
@@ -153,7 +155,9 @@ class CoreState:
         offers = None
         if shared is not None and not policy.keeps_others:
             offers = [offered(policy, shared)]
-        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.packer: Packer[int, bytes] = Packer(
+            offers, overtake_seconds=policy.overtake_seconds, admits=self._admits
+        )
         self.pending_requests: dict[TaskQueue, int] = {}
         self.requesting_queues: dict[int, TaskQueue] = {}
         """Queues that request one more allocation of the packer, and the requests' numbers."""
@@ -193,6 +197,11 @@ class CoreState:
     def has_tasks(self) -> bool:
         """Whether there is a task that has not ended."""
         return bool(self.open_tasks or self.bundles)
+
+    @property
+    def has_nested(self) -> bool:
+        """Whether a nested call waits for a worker."""
+        return any(queue.calls and queue.waiting.deepest for queue in self.queues.values())
 
     @property
     def task_count(self) -> int:
@@ -292,14 +301,16 @@ class CoreState:
 
     def needed_slots(self) -> dict[Provisioner, int]:
         """Return for how many slots calls wait; where a worker fits fewer calls than it has slots,
-        they count for more. Calls that only workers started by hand can hold do not count.
+        they count for more. Calls that only workers started by hand can hold do not count. While
+        the dispatcher drains, only nested calls do.
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
         least = 0 if self.policy.keeps_others else 1  # a user's kind may raise
         for queue in self.queues.values():
-            if queue.calls and (fitting := max(self._fitting(queue.demand), least)):
-                needed[queue.provisioner] += -(-queue.calls * slots // fitting)
+            calls = queue.waiting.nested_calls if self.draining else queue.calls
+            if calls and (fitting := max(self._fitting(queue.demand), least)):
+                needed[queue.provisioner] += -(-calls * slots // fitting)
         return needed
 
     def is_held(self, demand: Demand) -> bool:
@@ -311,6 +322,33 @@ class CoreState:
         staying = (one for one in self.workers.values() if not one.is_leaving)
         held = {self.shared if one.held is None else one.held for one in staying}
         return any(one is None or holds(one, demand.request) for one in held)
+
+    def _admits(self, request: int, holder: bytes) -> bool:
+        """Return whether the next call of the queue that made a request may begin at a worker now,
+        apart from the worker's resources. The packer asks.
+        """
+        worker, queue = self.workers[holder], self.requesting_queues[request]
+        return not worker.closed_because and (
+            not queue.calls
+            or (worker.floor < queue.waiting.deepest and self.stays_for(queue, worker))
+        )
+
+    def stays_for(self, queue: TaskQueue, worker: Worker) -> bool:
+        """Return whether a worker stays long enough for the next call of a queue. A worker that
+        does not is tried again at the next tick: another call may be the next one by then.
+
+        A call that may run only once is expected to take as long as earlier calls, if another
+        worker may stay longer.
+        """
+        if worker.leave_at == math.inf:
+            return True
+        one = queue.waiting.first(worker.floor).open_task
+        once = not one.task.retries and worker.taken
+        seconds = max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
+        if worker.has_seconds(seconds, self.now):
+            return True
+        self.passed_over[worker.id] = None
+        return False
 
     def missing_worker(self, demand: Demand) -> str | None:
         """Return the command by which somebody must start a worker for calls of this demand; empty

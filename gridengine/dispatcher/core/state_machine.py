@@ -13,6 +13,7 @@ from msgspec import Struct
 from gridengine.dispatcher.core import (
     allocator,
     assigner,
+    books,
     clients,
     dependencies,
     events,
@@ -151,7 +152,7 @@ class StateMachine:
             tick = False
         if agenda.scale:
             agenda.scale = False
-            if not (state.closing or state.draining):
+            if not (state.closing or (state.draining and not state.has_nested)):
                 scaling.scale(state)
         if state.draining and not state.runs:
             state.effects.append(events.Drained())
@@ -163,7 +164,7 @@ class StateMachine:
         assert self.state.story is not None
         self.state.story.begin(event, now)
         effects = StateMachine.handle(self, event, now)
-        check(self.state)
+        check(self.state, ticked=type(event) is events.Tick)
         return effects
 
     def story_of(self, subject: Subject) -> list[str]:
@@ -195,6 +196,9 @@ def _restored(state: CoreState, event: events.Restored) -> None:
 
 def _draining(state: CoreState, event: events.Draining) -> None:
     state.draining = True
+    for worker in state.workers.values():  # nested calls alone may begin
+        books.set_floor(state, worker)
+    state.agenda.scale = True
 
 
 def _closing(state: CoreState, event: events.Closing) -> None:
@@ -241,6 +245,7 @@ def _tick(state: CoreState, event: events.Tick) -> None:
         scaling.make_room(state)
     scaling.check_launches(state)
     assigner.give_up_waiting(state)
+    assigner.try_passed_over(state)
     state.say(state.log.tick(state.figures, state.now, busy=state.has_tasks))
     state.agenda.scale = True
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import signal
+from functools import partial
 from itertools import islice
 
 from msgspec.structs import replace
@@ -14,8 +13,9 @@ from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.verdicts import FREE, OWN, Fact, Fault, judge
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers.launcher import Report, WorkerStatus
+from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.serialize.payload import Payload
 from gridengine.status.watch_events import IDLE, LEAVING, SILENT
 from gridengine.wire.messages import TERMINATED, Goodbye, LeaveBy, Leaving, Stop
@@ -147,7 +147,6 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
         books.enter(state, worker, Phase.SILENT)
         _note(state, worker, SILENT)
         _unlist(worker)
-        allocator.pause_worker(state, worker)
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
@@ -197,16 +196,13 @@ def interrupted(state: CoreState, run: Run, span: Span, payload: Payload) -> Non
     A call fails if it had nearly all of the worker's life and has saved nothing: another worker
     would not be enough either.
     """
-    worker = run.worker
-    if (
-        span.open_task.cancelled_by(span.start)
-        or run.saved == span.start
-        or worker.is_leaving
-        or not _had_whole_life(worker, run, state)
-    ):
-        outcomes.requeue(state, span)
-    else:
+    worker, facts = run.worker, outcomes.facts_of(state, span)
+    if run.saved != span.start and not worker.is_leaving and _had_whole_life(state, run):
+        facts.add(Fact.WHOLE_LIFE)
+    if judge(Fault.INTERRUPTED, facts) is OWN:
         outcomes.settle(state, span, payload, raised=True, exitcode=1)
+    else:
+        outcomes.requeue(state, span)  # a cancelled call is settled there
     leaving(state, worker, Leaving(), ())
 
 
@@ -214,7 +210,6 @@ def drain_worker(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker.draining = True
     _unlist(worker)
-    allocator.pause_worker(state, worker)
     if worker.phase is READY and not worker.batches:
         stop(state, worker)
 
@@ -224,34 +219,21 @@ def _relieve(state: CoreState, worker: Worker) -> None:
     charged; a call that had nearly all of that time fails. Calls that may run only once stay until
     the worker has said which of them have begun.
     """
+    begun, fault = worker.under_way(), Fault.WORKER_OVER_TIME
     for run in reversed(list(worker.runs.values())):
-        if not run.span.open_task.task.retries:
-            continue
-        outcomes.end_run(state, run)
-        span = run.rest
-        if not _had_whole_life(worker, run, state) or span.open_task.cancelled_by(span.start):
-            outcomes.requeue(state, span)
-            continue
-        outcomes.requeue(state, replace(span, start=span.start + 1))
-        span = replace(span, stop=span.start + 1)
-        outcomes.record_attempt(state, run, run.done, "the walltime of its worker was over")
-        error = outcomes.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        outcomes.settle(state, span, error=error, exitcode=-signal.SIGKILL)
+        if run.span.open_task.task.retries:
+            outcomes.end_run(state, run)
+            _end_lost(state, run, fault, "had no walltime left", begun, told=True)
     stop(state, worker)
     state.agenda.scale = True
 
 
-def _had_whole_life(worker: Worker, run: Run, state: CoreState) -> bool:
+def _had_whole_life(state: CoreState, run: Run) -> bool:
     """Return whether the call in progress had nearly all of its worker's life and has saved
     nothing, so that another worker would not do either.
     """
     now = state.now
-    return not run.has_saved and now - run.touched > WHOLE_LIFE * (now - worker.since)
-
-
-def _asked_for(state: CoreState, worker: Worker) -> bool:
-    """Return whether the script limits how long its workers stay."""
-    return state.policy.stay(worker.provisioner.demand.resources) < math.inf
+    return not run.has_saved and now - run.touched > WHOLE_LIFE * (now - run.worker.since)
 
 
 def stop(state: CoreState, worker: Worker) -> None:
@@ -332,61 +314,58 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
         if known.asked == worker.id:
             asked.append(digest)
     objects.bring_again(state, asked)
+    fault, told = _fault_of(state, worker), worker.blamed_runs is not None
+    begun = worker.under_way() if worker.blamed_runs is None else worker.blamed_runs
     for run in reversed(list(worker.runs.values())):
         outcomes.end_run(state, run)
-        _end_lost(state, worker, run, reason)
+        _end_lost(state, run, fault, reason, begun, told=told)
     state.agenda.scale = True
 
 
-def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
-    """Requeue or fail the calls of a run whose worker is lost.
+def _fault_of(state: CoreState, worker: Worker) -> Fault:
+    """Return why a worker is gone, as far as the batch system says."""
+    report = worker.launch.report if worker.launch is not None else None
+    fault = report.fault if report is not None else None
+    if fault is OutOfMemory:
+        return Fault.WORKER_OUT_OF_MEMORY
+    if fault is TimeoutError or state.now >= worker.leave_at:
+        return Fault.WORKER_OVER_TIME
+    if report is None:
+        return Fault.LOST
+    return Fault.DELETED if report.deleted else Fault.MADE_ROOM if report.blameless else Fault.LOST
 
-    With `blamed_runs`, an attempt is charged to the first open call of each of these runs only.
-    Otherwise it is charged to all calls of the worker, unless the batch system says that they are
-    not to blame. Calls that run only once, and may have begun, fail.
+
+def _end_lost(
+    state: CoreState, run: Run, fault: Fault, reason: str, begun: set[int], *, told: bool
+) -> None:
+    """Decide on the calls of a run whose worker is gone. `begun`: the runs whose first open call
+    was in progress, as far as is known.
+
+    If the worker was `told` to leave, it has sent all results: only these calls are to blame.
+    Otherwise all calls of the worker may be. So may calls that run only once, unless the worker
+    has said which have begun.
     """
-    span = run.rest
-    unknown = not (worker.knows_begun or span.open_task.task.retries)
-    blamed = None if unknown else worker.blamed_runs
-    innocent = blamed is not None and run.number not in blamed
-    if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
+    span, task = run.rest, run.span.open_task.task
+    known = told and bool(run.worker.knows_begun or task.retries)
+    if known and run.number not in begun:
         outcomes.requeue(state, span)
         return
-    if blamed is not None and span.calls > 1:
-        outcomes.requeue(state, replace(span, start=span.start + 1))
-        span = replace(span, stop=span.start + 1)
-    outcomes.record_attempt(state, run, run.done, f"the worker {reason}")
-    report = worker.launch.report if worker.launch is not None else None
-    retries = span.open_task.task.retries
-    if state.now >= worker.leave_at and not retries:
-        error = outcomes.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        outcomes.settle_failed(state, span, error, -signal.SIGKILL)
-    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state):
-        outcomes.requeue(state, span)  # the worker had used its time up, not the call
-    elif run.has_saved and retries and blamed is not None and not _lacked_memory(report):
-        outcomes.requeue(state, span)  # the worker was told to end, and the call loses little
-    else:
-        _retry_lost(state, worker, span, reason)
-
-
-def _is_cut_short(report: Report | None) -> bool:
-    return report is not None and report.fault is TimeoutError
-
-
-def _lacked_memory(report: Report | None) -> bool:
-    return report is not None and report.fault is OutOfMemory
-
-
-def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> None:
-    report = worker.launch.report if worker.launch is not None else None
-    retries = span.open_task.task.retries
-    fault = report.fault if report is not None else None
-    grown = fault is OutOfMemory and outcomes.may_grow(state, span)
-    stuck = fault is OutOfMemory and not grown and state.shared is not None
-    if report is not None and report.blameless and retries:
-        outcomes.requeue(state, span)
-    elif span.attempt <= retries and fault is not TimeoutError and not stuck:
-        outcomes.retry(state, span, out_of_memory=grown)
-    else:
-        error = outcomes.why_lost(worker, span, reason, report)
-        outcomes.settle_failed(state, span, error, -signal.SIGKILL)
+    first, others = replace(span, stop=span.start + 1), replace(span, start=span.start + 1)
+    theirs = FREE if known else judge(fault, outcomes.facts_of(state, others))
+    facts = outcomes.facts_of(state, first)
+    if state.shared is not None:
+        facts.add(Fact.STUCK)  # all workers are alike
+    if run.number in begun:
+        facts.add(Fact.IN_PROGRESS)
+    if known and run.has_saved:
+        facts.add(Fact.SAVED)
+    if _had_whole_life(state, run):
+        facts.add(Fact.WHOLE_LIFE)
+    its = judge(fault, facts)
+    parts = [(span, its)] if its == theirs else [(others, theirs), (first, its)]
+    for part, verdict in parts:
+        if part.start == span.start or (part.calls and verdict is not FREE):
+            outcomes.record_attempt(state, run, part.start, f"the worker {reason}")
+        if part.calls:
+            why = partial(outcomes.why_lost, state, run, part, reason)
+            outcomes.follow(state, run, part, verdict, why)

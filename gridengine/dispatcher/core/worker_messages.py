@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
-from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send, StateSaved
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage
+from gridengine.dispatcher.core.verdicts import Fault, judge
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
@@ -82,9 +83,11 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
     if result.status == messages.INTERRUPTED:
         worker_lifecycle.interrupted(state, run, span, payload)
         return
-    if raised and _is_retried(state, span, result):
-        outcomes.retry(state, span, out_of_memory=result.status == messages.OUT_OF_MEMORY)
-        return
+    if raised:
+        verdict = judge(_RAISED[result.status], outcomes.facts_of(state, span))
+        if verdict.again:
+            outcomes.retry(state, span, grows=verdict.grows)
+            return
     outcomes.settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
@@ -104,14 +107,6 @@ def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
         result.status != messages.VALUES,
     )
     state.sample.add(ended)
-
-
-def _is_retried(state: CoreState, span: Span, result: messages.Result) -> bool:
-    again = result.status == messages.RETRYABLE or (
-        result.status == messages.OUT_OF_MEMORY and outcomes.may_grow(state, span)
-    )
-    one = span.open_task
-    return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
 
 def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:
@@ -136,44 +131,26 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
         outcome = outcomes.OUTCOMES[message.reason](message.exitcode)
         outcomes.record_attempt(state, run, index, outcome, message.exitcode, message.peak_memory)
         outcomes.requeue(state, replace(run.span, start=index + 1))
-        _unanswered_calls(state, run, message)
-        _crashed_call(state, run, message, buffers)
+        _ended_in(state, run, message, buffers)
     else:
         outcomes.requeue(state, run.rest)
     worker_lifecycle.finished_batch(state, worker)
 
 
-def _unanswered_calls(state: CoreState, run: Run, message: messages.Crashed) -> None:
-    """Run the calls before the one in progress again, where allowed: their results died with the
-    runner.
+def _ended_in(state: CoreState, run: Run, message: messages.Crashed, buffers: Payload) -> None:
+    """Decide on the call that its runner was in when it died, and on the calls before it whose
+    results died with the runner.
     """
-    calls = replace(run.span, start=run.done, stop=message.index)
-    if run.span.open_task.task.retries:
-        outcomes.requeue(state, calls)
-    elif calls.calls:
-        error = outcomes.why_crashed(run, run.done, message)
-        outcomes.settle_failed(state, calls, error, message.exitcode)
-
-
-def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers: Payload) -> None:
-    """Decide on the call that its runner was in when it died."""
-    index, reason, retries = message.index, message.reason, run.span.open_task.task.retries
-    call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
-    output: dict[str, Any] = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
-    if call.open_task.cancelled_by(index):
-        outcomes.settle_cancelled(state, call, exitcode, run.worker, **output)
-        return
-    if reason == messages.CANCELLED and retries:  # for the sake of another call
-        outcomes.requeue(state, call)
-        return
-    grown = reason == messages.MEMORY and outcomes.may_grow(state, call)
-    stuck = reason == messages.MEMORY and call.open_task.task.escalate_memory > 1 and not grown
-    if reason in (messages.CRASH, messages.MEMORY) and call.attempt <= retries and not stuck:
-        outcomes.retry(state, call, out_of_memory=grown)
-        return
-    error = outcomes.why_crashed(run, index, message)
-    error.step = message.step
-    outcomes.settle(state, call, error=error, exitcode=exitcode, **output)
+    index, exitcode = message.index, message.exitcode
+    before = replace(run.span, start=run.done, stop=index)
+    verdict = judge(Fault.UNANSWERED, outcomes.facts_of(state, before))
+    lost = partial(outcomes.why_unanswered, run, before, message)
+    outcomes.follow(state, run, before, verdict, lost, exitcode=exitcode)
+    call = replace(run.span, start=index, stop=index + 1)
+    verdict = judge(_ENDED[message.reason], outcomes.facts_of(state, call))
+    died = partial(outcomes.why_crashed, run, message)
+    out, err = map(bytes, buffers)
+    outcomes.follow(state, run, call, verdict, died, exitcode=exitcode, stdout=out, stderr=err)
 
 
 def returned(
@@ -292,6 +269,18 @@ _OUTCOMES = {
     messages.RETRYABLE: "it raised an exception after which calls are retried",
     messages.OUT_OF_MEMORY: "it ran out of memory",
     messages.INTERRUPTED: "it stopped, since its worker was to leave",
+}
+
+_RAISED = {
+    messages.RAISED: Fault.RAISED,
+    messages.RETRYABLE: Fault.RETRY_ON,
+    messages.OUT_OF_MEMORY: Fault.MEMORY_ERROR,
+}
+_ENDED = {
+    messages.CRASH: Fault.CRASHED,
+    messages.TIMEOUT: Fault.OVER_TIME,
+    messages.MEMORY: Fault.OUT_OF_MEMORY,
+    messages.CANCELLED: Fault.ENDED,
 }
 
 HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {

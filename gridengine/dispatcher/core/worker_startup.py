@@ -12,6 +12,7 @@ import math
 import signal
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -30,6 +31,7 @@ from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_mov
 from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.verdicts import Fault, judge
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
@@ -410,12 +412,11 @@ def _leave_out(state: CoreState, run: Run, span: Span) -> None:
     """Run calls again, where allowed, whose results the worker says it has sent and the core does
     not have.
     """
-    if span.open_task.task.retries or not span.calls:
-        requeue(state, span)
-        return
-    outcomes.record_attempt(state, run, span.start, LEFT_OUT)
-    error = outcomes.why_lost(run.worker, span, f"comes back, but {LEFT_OUT}", None)
-    outcomes.settle_failed(state, span, error, -signal.SIGKILL)
+    verdict = judge(Fault.LEFT_OUT, outcomes.facts_of(state, span))
+    if span.calls and not verdict.again:
+        outcomes.record_attempt(state, run, span.start, LEFT_OUT)
+    why = partial(outcomes.why_lost, state, run, span, f"comes back, but {LEFT_OUT}")
+    outcomes.follow(state, run, span, verdict, why)
 
 
 def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:

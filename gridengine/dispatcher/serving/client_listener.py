@@ -35,6 +35,7 @@ from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
     DETACHED,
     JOURNALED,
+    WATCHER,
     Beat,
     ClientCancel,
     ClientHello,
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gridengine")
 
-WATCHER = 0
-"""The number that all watchers share. No task has this client number."""
 MOST_WATCHERS = 32
 OF_AGENTS = NestedHello, NestedEnded
 """Messages that only workers' agents send, about their runners; clients must not."""

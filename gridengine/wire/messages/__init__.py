@@ -68,6 +68,7 @@ from gridengine.wire.messages.client import (
     Waits as Waits,
     Want as Want,
     WantAnswer as WantAnswer,
+    WATCHER as WATCHER,
 )
 from gridengine.wire.messages.worker import (
     Allocate as Allocate,

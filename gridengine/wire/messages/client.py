@@ -23,6 +23,9 @@ from gridengine.wire.messages.common import (
     Reference,
 )
 
+WATCHER = 0
+"""The number that all watchers share. No task has this client number."""
+
 
 class ClientHello(MessageBase, frozen=True):
     """A client's first message: the process `pid` of `host`, whose script has the name `script`.

@@ -54,6 +54,8 @@ WANTED = {
     "docs/joblib.md": "joblib",
     "docs/neighbours.md": "emcee",
     "docs/pool.md": "scipy.optimize",
+    "docs/random.md": "numpy",
+    "docs/scientific-libraries.md": "sklearn",
     "docs/sharing.md": "numpy",
 }
 

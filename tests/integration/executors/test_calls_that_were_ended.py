@@ -19,13 +19,15 @@ from tests.support.waiting import wait_until
 def test_a_call_that_a_close_has_ended_is_cancelled_as_the_standard_library_has_it() -> None:
     scheduler = gridengine.ProcessScheduler(1)
     executor = gridengine.Executor(scheduler=scheduler)
-    future = executor.submit(time.sleep, 600)
-    wait_until(future.running)
+    futures = [executor.submit(time.sleep, 600) for _ in range(3)]
+    futures.append(executor.submit(str, futures[-1]))
+    wait_until(futures[0].running)
     scheduler.close()
-    with pytest.raises(concurrent.futures.CancelledError):
-        future.result(60)
-    assert future.cancelled()
-    assert isinstance(future.exception(), gridengine.Cancelled)
+    for future in futures:  # those that ran, and those that waited
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(60)
+        assert future.cancelled()
+        assert isinstance(future.exception(), gridengine.Cancelled)
 
 
 @pytest.mark.promise

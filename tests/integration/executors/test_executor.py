@@ -212,3 +212,15 @@ def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessSche
         futures = [executor.submit(never_ends, x) for x in range(6)]
         raise KeyboardInterrupt
     assert all(isinstance(future.exception(SECONDS), Cancelled) for future in futures)
+
+
+@pytest.mark.parametrize("make", [gridengine.Executor, gridengine.Pool])
+def test_what_is_closed_leaves_no_descriptor(make: type) -> None:
+    def numbers() -> set[str]:
+        with make(1) as pool:
+            assert list(pool.map(square, [2])) == [4]
+        return {one.name for one in Path("/proc/self/fd").iterdir()}
+
+    numbers()
+    before, _, after = numbers(), numbers(), numbers()
+    assert len(after) <= len(before)

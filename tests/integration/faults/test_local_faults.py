@@ -9,7 +9,9 @@ import ctypes
 import gc
 import os
 import resource
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec._core
 import psutil
 import pytest
 
@@ -336,6 +339,40 @@ def test_c_code_that_aborts_under_its_limit_ran_out_of_memory(scheduler: Process
         resources=Memory(0.75),
         escalate_memory=2,
     ) == [None]
+
+
+def library_of(size: int, folder: Path) -> Path:
+    """Make a library whose variables have this many bytes, from another library (elf(5))."""
+    content = bytearray(Path(str(msgspec._core.__file__)).read_bytes())
+    (table,), (entry, count) = (
+        struct.unpack_from("<Q", content, 32),
+        struct.unpack_from("<HH", content, 54),
+    )
+    for at in range(table, table + entry * count, entry):
+        kind, flags = struct.unpack_from("<II", content, at)
+        if kind == 1 and flags & 2:  # it is loaded, and writable
+            struct.pack_into("<Q", content, at + 40, size)
+    library = folder / "large.so"
+    library.write_bytes(content)
+    return library
+
+
+def test_a_library_that_cannot_be_loaded_under_the_limit_ran_out_of_memory(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    library, other = str(library_of(300 * MEGABYTE, tmp_path)), str(tmp_path / "other.so")
+    shutil.copy(library, other)
+
+    def call(x: int) -> int:
+        ctypes.CDLL(library)  # the limit lets it in; only the next one is too much
+        ctypes.CDLL(other)
+        return x
+
+    error = error_of(call, scheduler=scheduler, resources=Memory(0.25))
+    assert isinstance(error, OutOfMemory)
+    assert "failed to map segment" in str(error.__cause__)
+    options: dict[str, Any] = {"scheduler": scheduler, "escalate_memory": 4}
+    assert gridengine.map(call, [1], resources=Memory(0.25), **options) == [1]
 
 
 @pytest.mark.promise

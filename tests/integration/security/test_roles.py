@@ -10,6 +10,7 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
+import gridengine
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.run_directory import CLIENT, SERVER, WATCHER, WORKER, StoredIdentity
 from gridengine.errors import ConfigurationError
@@ -67,6 +68,11 @@ def test_a_watcher_only_looks(home: Path) -> None:
         assert watcher.control("describe")["workers"] >= 0
         with pytest.raises(ConfigurationError, match="a watcher may not stop"):
             watcher.control("stop")
+
+
+def test_who_has_a_watcher_s_keys_alone_is_no_client_and_told_so_at_once(home: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has the keys of a watcher"):
+        gridengine.Client(home / WATCHER)
 
 
 def test_keys_and_ports_are_kept_over_restarts(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ import pytest
 
 import gridengine
 import gridengine.joblib_backend
-from gridengine.worker.process_resources import GRANTED, THREADS, threads_of_call
+from gridengine.worker.process_resources import (
+    GRANTED,
+    NOT_OF_OPENMP,
+    THREADS,
+    threads_of_call,
+)
 
 Told = dict[str, str | None]
 
@@ -40,10 +45,11 @@ def test_what_the_script_says_of_threads_holds(
     monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
 ) -> None:
     monkeypatch.setenv(name, "77")
-    left = others and str(len(os.sched_getaffinity(0)))
+    cores = str(len(os.sched_getaffinity(0)))
     with gridengine.ProcessScheduler(1) as scheduler:
         [found] = gridengine.map(told, [0], scheduler=scheduler)
-    assert found == {**dict.fromkeys(THREADS, left), name: "77"}
+    left = {**dict.fromkeys(THREADS, others and cores), **dict.fromkeys(NOT_OF_OPENMP, cores)}
+    assert found == {**left, name: "77"}
 
 
 def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:

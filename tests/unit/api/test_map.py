@@ -424,3 +424,37 @@ def test_other_keywords_are_refused_with_how_to_give_each_call_one(
     with pytest.raises(TypeError, match="progress must be True, False, None, or a bar, not 'no'"):
         act(square, calls, scheduler=scheduler, progress="no")
     assert scheduler.dispatcher.entries == []
+
+
+prepared: list[int] = []
+
+
+def prepare(number: int) -> None:
+    prepared.append(number)
+
+
+def prepared_by(_: Any) -> list[int]:
+    return prepared.copy()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [gridengine.map, gridengine.imap, gridengine.imap_unordered],
+    ids=lambda call: call.__name__,
+)
+def test_an_initializer_runs_once_in_a_process_before_the_calls_of_a_map(
+    call: Callable[..., Any], scheduler: FakeScheduler
+) -> None:
+    for number in range(2):
+        prepared.clear()
+        how: Any = {"initializer": prepare, "initargs": (number,), "scheduler": scheduler}
+        assert [*call(prepared_by, range(3), **how)] == [[number]] * 3
+    prepared.clear()
+    assert gridengine.starmap(prepared_by, [(1,)], **how) == [[1]]
+
+
+def test_an_initializer_that_cannot_be_called_is_refused(scheduler: FakeScheduler) -> None:
+    with pytest.raises(TypeError, match="initializer must be a callable"):
+        gridengine.map(square, [1], initializer=3, scheduler=scheduler)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="initargs must be a tuple"):
+        gridengine.map(square, [1], initializer=prepare, initargs=3, scheduler=scheduler)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import functools
 import gc
 import math
 import os
+import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
+from gridengine.serialize.shared_memory import LARGE, StoredPayload
 from tests.support.fake_dispatcher import FakeScheduler
 
 
@@ -42,8 +44,8 @@ def called(cache: FunctionCache[Function], f: Callable[..., Any], *args: Any) ->
     return pickling.load_function(cache.find(f).payload)[0](*args)
 
 
-def pickled(f: Callable[..., Any], _: Function | None) -> tuple[Function, int]:
-    function = make_function(f)
+def pickled(f: Callable[..., Any], before: Function | None) -> tuple[Function, int]:
+    function = make_function(f, before=before)
     return function, size_of(function.payload)
 
 
@@ -102,11 +104,17 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(
         ("def g(): return 1\ndef f(): return g()", "def g(): return 2"),
         ("def f(x=1): return x", "f.__defaults__ = (2,)"),
         ("def f(*, x=1): return x", "f.__kwdefaults__['x'] = 2"),
+        ("def f(*, x=1): return x", "f.__kwdefaults__ = {'x': 2}"),
+        ("def f(): return f.n\nf.n = 1", "f.__dict__ = {'n': 2}"),
         ("def f(): return 1", "def g(): return 2\nf.__code__ = g.__code__"),
         ("numbers = [1]\ndef f(): return len(numbers)", "numbers.append(2)"),
         ("numbers = {'a': 1}\ndef f(): return numbers['a']", "numbers['a'] = 2"),
         ("class C:\n  def m(self): return 1\ndef f(): return C().m()", "C.m = lambda self: 2"),
         ("class B:\n  n = 1\nclass C(B): pass\ndef f(): return C.n", "B.n = 2"),
+        (
+            "class A: n = 1\nclass B: n = 2\nclass C(A): pass\ndef f(): return C.n",
+            "C.__bases__ = (B,)",
+        ),
         ("class C: n = 1\none = C()\ndef f(): return one.n", "one.n = 2"),
         (
             "import functools\n@functools.lru_cache\ndef g(): return number\ndef f(): return g()",
@@ -118,6 +126,16 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(
             "put(2)",
         ),
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
+        ("def f(): return eval('1 * number')", "number = 2"),
+        ("TEXT = '1 * number'\ndef f(): return eval(TEXT)", "number = 2"),
+        ("TEXT = '1 + 0'\ndef f(): return eval(TEXT)", "TEXT = '1 + number'"),
+        ("def g(): return 1\ndef f(): return eval('g()')", "def g(): return 2"),
+        ("numbers = [1]\ndef f(): return eval('len(numbers)')", "numbers.append(2)"),
+        ("def f(): return globals().get('extra', 1)", "extra = 2"),
+        (
+            "class C:\n  def m(self): return eval('1 * number')\ndef f(): return C().m()",
+            "number = 2",
+        ),
     ],
 )
 def test_what_has_changed_is_pickled_anew(
@@ -127,6 +145,17 @@ def test_what_has_changed_is_pickled_anew(
     f = defined(source, space)
     assert called(cache, f) == 1
     exec(change, space)
+    assert called(cache, f) == 2
+
+
+def test_what_only_a_text_names_and_is_large_is_not_looked_into(
+    cache: FunctionCache[Function],
+) -> None:
+    space = local(large=[b"0" * 1_000_001], number=1)
+    f = defined("def f(): return eval('len(large)') if 'large' in globals() else number", space)
+    assert called(cache, f) == 1
+    assert cache.find(f) is cache.find(f)
+    space["large"] = "ab"
     assert called(cache, f) == 2
 
 
@@ -180,10 +209,50 @@ def test_calls_that_threads_submit_while_another_sees_the_environment_change_hav
     assert [b"A=after" in variables for variables in seen] == [True, True]
 
 
-def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache[Function]) -> None:
-    numpy = pytest.importorskip("numpy")
-    f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
-    assert cache.find(f) is cache.find(f)
+class Array:
+    """A buffer that travels out of band, as a NumPy array."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Array, (pickle.PickleBuffer(self.data),)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "first.data[7] = 1",
+        "second.data[7] = 1",
+        "first = Array(bytearray(LARGE + 1))",
+        "second = None",
+        "number = 1",
+        "def g(): return 1",
+    ],
+)
+def test_a_change_beside_large_data_or_in_it_is_seen(
+    cache: FunctionCache[Function], change: str
+) -> None:
+    space = local(Array=Array, LARGE=LARGE, number=0)
+    f = defined(
+        "first, second = Array(bytearray(LARGE)), Array(bytearray(LARGE))\ndef g(): return 0\n"
+        "def f(): return [one and bytes(one.data) for one in (first, second)], number, g()",
+        space,
+    )
+    before = called(cache, f)
+    assert before == f()
+    exec(change, space)
+    assert called(cache, f) == f() != before
+
+
+def test_large_data_that_is_the_same_is_compared_and_not_copied() -> None:
+    f = defined("def f(): return data, numbers", local(data=Array(bytearray(LARGE)), numbers=[1]))
+    before = make_function(f)
+    after = make_function(f, before=before)
+    assert after.digest == before.digest
+    assert isinstance(before.payload, StoredPayload)
+    assert isinstance(after.payload, StoredPayload)
+    assert after.payload.block is before.payload.block
 
 
 def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function]) -> None:

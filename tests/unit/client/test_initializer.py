@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
-from gridengine.client.initializer import Initializer, initializer_of
+from gridengine.client.functions import make_function
+from gridengine.client.initializer import Initializer, Prepared, initializer_of
+from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.worker.call_context import GVAR
 
@@ -79,3 +82,21 @@ def test_arguments_that_are_none_are_named() -> None:
         TypeError, match=r"initargs must be a tuple of arguments, such as \(x,\), not 5"
     ):
         initializer_of(print, 5, most=None)  # type: ignore[arg-type]
+
+
+def test_an_argument_that_cannot_be_pickled_is_named_as_the_initializers() -> None:
+    lock = multiprocessing.get_context("fork").RLock()
+    prepared = Prepared(abs, Initializer(print, (1, lock), None))
+    with pytest.raises(PicklingError, match=r"argument 2 of the initializer print .*RLock\)"):
+        make_function(prepared)
+
+
+def test_the_remedy_for_tqdms_lock_names_tqdm() -> None:
+    class TqdmDefaultWriteLock:
+        def __init__(self) -> None:
+            self.locks = [multiprocessing.get_context("fork").RLock()]
+
+    TqdmDefaultWriteLock.__qualname__ = "TqdmDefaultWriteLock"
+    prepared = Prepared(abs, Initializer(print, (TqdmDefaultWriteLock(),), None))
+    with pytest.raises(PicklingError, match=r"call tqdm.set_lock\(.*'spawn'"):
+        make_function(prepared)

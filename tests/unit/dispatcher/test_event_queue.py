@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import select
+
+import pytest
 
 from gridengine.dispatcher.core.events import Closing, Rebalance, Tick
 from gridengine.dispatcher.thread_queues import EventQueue
@@ -57,3 +60,28 @@ def test_a_barrier_is_set_by_the_thread_alone() -> None:
     assert not done.is_set()
     queue.barriers.popleft()()
     assert done.is_set()
+
+
+def is_open(fd: int) -> bool:
+    return os.path.exists(f"/proc/self/fd/{fd}")  # noqa: PTH110
+
+
+def test_a_closed_queue_has_no_descriptor_and_wakes_nobody() -> None:
+    queue = EventQueue[Tick]()
+    queue.close()
+    assert not is_open(queue.fd)
+    queue.sleeping = True
+    queue.post(Tick())
+    queue.close()
+
+
+def test_a_descriptor_that_a_thread_writes_to_is_closed_with_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queues = [EventQueue[Tick]()]
+    fd = queues[0].fd
+    monkeypatch.setattr(os, "eventfd_write", lambda fd, number: queues[0].close())
+    queues[0].wake()
+    assert is_open(fd)
+    queues.clear()
+    assert not is_open(fd)

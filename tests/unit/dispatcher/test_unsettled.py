@@ -38,6 +38,14 @@ def test_what_is_left_is_failed_once() -> None:
     assert {one.exitcode for one in listener.events} == {1}
 
 
+def test_calls_that_were_settled_in_any_order_are_not_failed_again() -> None:
+    tasks, listener = UnsettledTasks(), Listening()
+    tasks.add([Task(1, [], 6)], listener)
+    tasks.settle(CallsFinished(1, 4, 5, []))
+    tasks.settle(CallsFinished(1, 1, 2, []))
+    assert tasks.left(1) == [(0, 1), (2, 4), (5, 6)]
+
+
 def test_an_outcome_of_a_task_that_is_not_there_is_dropped() -> None:
     tasks = UnsettledTasks()
     tasks.settle(CallsFinished(7, 0, 1, []))

@@ -12,6 +12,8 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from random import gauss
+from random import random as random_number
 from typing import Any
 
 import numpy as np
@@ -144,6 +146,27 @@ def test_what_a_function_refers_to_is_part_of_it() -> None:
     assert [*changed_parts(keys[0].parts, keys[2].parts)] == ["SCALE"]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x): return eval('x + SCALE')",
+        "def f(frame): return frame.query('y > @SCALE')",
+        "TEXT = 'y > @SCALE'\ndef f(frame): return frame.query(TEXT)",
+        "def f(frame): return globals()['SCALE']",
+    ],
+)
+def test_variables_that_only_a_text_names_are_part_of_a_function(source: str) -> None:
+    one, same, other = (CallKeys().of_function(defined(source, SCALE=n)) for n in (1, 1, 2))
+    assert one == same
+    assert [*changed_parts(one.parts, other.parts)] == ["SCALE"]
+
+
+def test_a_variable_that_stays_behind_is_no_part_of_a_function() -> None:
+    source = "def f(x): return eval('x + SCALE')"
+    one, other = (digest(defined(source, SCALE=bytes(1_000_000 + n))) for n in (1, 2))
+    assert one == other
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Write the user's own module `own_package.part`, which this process has not loaded then."""
@@ -174,6 +197,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         "def f(x):\n    from own_package import part\n    return part.g(x)",
         "def f(x):\n    from own_top import g\n    return g(x)",
         "import own_top\ndef f(x): return own_top.g(x)",
+        "import own_top\ndef f(x): return eval('own_top.g(x)')",
     ],
 )
 def test_what_a_function_uses_of_modules_is_part_of_it(
@@ -352,6 +376,20 @@ def test_a_file_that_was_edited_is_read_again(folder: Path) -> None:
     assert "two" in constants()
 
 
+def test_an_edited_module_that_the_script_imports_for_its_effect_changes_the_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_keys, "imports_for_effect", lambda *_: (("mya",), ("mya",)))
+    write(folder, {"mya": "import myb", "myb": "x = 1"})
+    before = CallKeys().of_function(len)
+    assert CallKeys().of_function(len) == before
+    write(folder, {"myb": "x = 2"})
+    os.utime(folder / "myb.py", ns=(1, 1))
+    after = CallKeys().of_function(len)
+    assert changed_parts(before.parts, after.parts) == ["import myb"]
+    assert before.digest != after.digest
+
+
 def test_a_finder_of_the_users_that_fails_is_passed_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,3 +401,9 @@ def test_a_finder_of_the_users_that_fails_is_passed_over(
     write(folder, {"mya": ""})
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     assert found("import mya") == ["mya"]
+
+
+def test_a_hidden_generator_counts_by_its_name_and_not_by_its_state() -> None:
+    before = CallKeys().of_function(lambda x: random_number() + gauss(0, 1))
+    random_number()
+    assert CallKeys().of_function(lambda x: random_number() + gauss(0, 1)).digest == before.digest

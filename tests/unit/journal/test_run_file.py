@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import JournalError
-from gridengine.journal import run_file
+from gridengine.journal import run_file, writer
+from gridengine.journal.lock_file import is_locked
 from gridengine.journal.run_file import (
     VERSION,
     RunFile,
@@ -21,6 +22,11 @@ from gridengine.journal.run_file import (
     payload_of,
     release,
 )
+from gridengine.settings import files
+
+
+def somebody_elses(facts: os.stat_result) -> str:
+    return "it belongs to another user"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\0", "a\nb"])
@@ -65,8 +71,8 @@ def test_a_file_that_is_refused_is_let_go_of(
 ) -> None:
     path = tmp_path / "a.sqlite"
     run_file.connect(path).close()
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(JournalError, match="belongs to somebody else"):
+    monkeypatch.setattr(writer, "why_open", somebody_elses)
+    with pytest.raises(JournalError, match="it belongs to another user"):
         RunFile("a", path)
     monkeypatch.undo()
     RunFile("a", path).close()
@@ -137,8 +143,53 @@ def test_another_database_is_left_alone(path: Path) -> None:
 
 def test_the_file_of_somebody_else_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(path).close()
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(JournalError, match="belongs to somebody else"):
+    monkeypatch.setattr(writer, "why_open", somebody_elses)
+    with pytest.raises(JournalError, match="it belongs to another user"):
+        open_to_read("a", path)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_a_folder_in_which_others_may_leave_files_beside_it_is_refused_by_every_opener(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(files, "_is_own_group", lambda facts: False)
+    connect(path).close()
+    path.parent.chmod(mode)
+    for opener in (
+        lambda: open_to_read("a", path),
+        lambda: RunFile("a", path),
+        lambda: RunFile("b", path.with_name("new.sqlite")),
+        lambda: connect(path),
+    ):
+        with pytest.raises(JournalError, match="others may write to it") as caught:
+            opener()
+        assert str(path.parent) in caught.value.message
+    assert not is_locked(path.with_name(f"{path.name}.lock"))
+    assert not path.with_name("new.sqlite").exists()
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_a_file_that_others_may_write_is_refused_before_sqlite_opens_anything(
+    path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(path).close()
+    one = path.with_name(f"{path.name}{end}")
+    one.touch()
+    one.chmod(0o622)
+    monkeypatch.setattr(run_file.sqlite3, "connect", pytest.fail)
+    with pytest.raises(JournalError, match="others may write to it") as caught:
+        open_to_read("a", path)
+    assert str(one) in caught.value.message
+
+
+def test_a_link_is_looked_at_where_it_leads(path: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    connect(shared / "a.sqlite").close()
+    shared.chmod(0o1777)
+    path.unlink(missing_ok=True)
+    path.symlink_to(shared / "a.sqlite")
+    with pytest.raises(JournalError, match="shared is not this user's alone"):
         open_to_read("a", path)
 
 

@@ -51,7 +51,17 @@ def test_this_machine_may_be_called_by_its_names_at_the_port_of_a_tunnel(host: s
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "evil.example:8787", "127.0.0.1.evil.example"]
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8787",
+        "127.0.0.1.evil.example",
+        "[",
+        "[::1",
+        "[x]",
+        "\u00e9",
+    ],
 )
 def test_who_was_led_here_by_another_name_is_refused_even_with_the_token(host: str) -> None:
     access = Access(8787)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
 import socket
@@ -10,14 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from msgspec.structs import replace
+from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
 
 from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.task_views import graph_of
 from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
 from gridengine.errors import ClusterError
-from gridengine.page.access import Access
-from gridengine.page.web_server import AccessCheck, Page, address, tunnel
+from gridengine.page.access import HEADERS, Access
+from gridengine.page.web_server import (
+    MOST_CONNECTIONS,
+    AccessCheck,
+    BoundedConnection,
+    Page,
+    address,
+    tunnel,
+)
 from tests.support.asgi import Answered, request
 from tests.support.core_play import Play
 
@@ -170,3 +181,91 @@ def test_a_tunnel_leads_to_the_same_port_and_has_no_token(
     monkeypatch.setattr(getpass, "getuser", lambda: "me")
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     assert tunnel(8787) == "ssh -N -L 8787:127.0.0.1:8787 me@login1"
+
+
+class Transport(asyncio.Transport):
+    """One end of a connection; keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.closed = b"", False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+class Timers:
+    """An event loop whose time stands still."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, asyncio.TimerHandle]] = []
+
+    def call_later(self, seconds: float, act: Any) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(seconds, act, (), self)  # type: ignore[arg-type]
+        self.due.append((seconds, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: object) -> None: ...
+
+    def get_debug(self) -> bool:
+        return False
+
+    def run_out(self) -> None:
+        for _, handle in self.due:
+            if not handle.cancelled():
+                handle._run()
+
+
+def connected(state: ServerState, loop: Timers) -> tuple[BoundedConnection, Transport]:
+    config = uvicorn.Config(PlainTextResponse("yes"), log_config=None)
+    connection, transport = BoundedConnection(config, state, {}, loop), Transport()  # type: ignore[arg-type]
+    connection.connection_made(transport)
+    return connection, transport
+
+
+@pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_connection_whose_request_does_not_come_to_its_head_s_end_is_closed(sent: bytes) -> None:
+    loop = Timers()
+    connection, transport = connected(ServerState(), loop)
+    connection.data_received(sent)
+    connection.data_received(b"1")
+    assert not transport.closed
+    loop.run_out()
+    assert transport.closed
+
+
+def test_a_request_has_all_the_time_for_its_answer() -> None:
+    loop = Timers()
+    connection, transport = connected(ServerState(), loop)
+    loop.create_task = lambda coroutine, **_: coroutine.close() or asyncio.Future(loop=loop)  # type: ignore[attr-defined, assignment]
+    connection.data_received(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    loop.run_out()
+    assert not transport.closed
+
+
+def test_more_connections_than_may_be_open_are_closed_at_once() -> None:
+    state, loop = ServerState(), Timers()
+    transports = [connected(state, loop)[1] for _ in range(MOST_CONNECTIONS + 2)]
+    assert [one.closed for one in transports] == [False] * MOST_CONNECTIONS + [True] * 2
+
+
+def test_what_is_no_http_gets_an_answer_with_all_headers() -> None:
+    connection, transport = connected(ServerState(), Timers())
+    connection.data_received(b"\x16\x03\x01 no http\r\n\r\n")
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    for name, value in HEADERS.items():
+        assert f"{name}: {value}\r\n".encode() in transport.written
+    assert transport.closed
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a b", ""])
+def test_a_host_that_is_none_is_refused_with_all_headers(host: str) -> None:
+    answered = Site().ask("/", host=host)
+    assert answered.status == 403
+    assert answered.headers["x-content-type-options"] == "nosniff"

@@ -272,14 +272,29 @@ def test_a_task_is_placed_at_one_holder_before_all_that_wait_if_there_is_room() 
     assert places(made) == [("three", "b")]
 
 
-def test_a_restricted_holder_is_given_to_tasks_that_are_deeper_alone() -> None:
-    made = packer(a=Cores(1))
-    made.restrict("a", above=0)
-    add(made, one=Cores(1))
+def test_a_holder_that_refuses_a_task_is_tried_again_once_it_is_reconsidered() -> None:
+    refused = {("one", "a")}
+    made: Packer[str, str] = Packer([Cores(1)], admits=lambda *pair: pair not in refused)
+    made.open("a", Cores(1), 0.0)
+    made.add("one", Cores(1), 0.0)
     assert places(made) == []
-    made.add("deeper", Cores(1), 0.0, order=9, depth=1)
-    assert places(made) == [("deeper", "a")]
-    made.remove("deeper")
-    assert places(made) == []
-    made.restrict("a", above=-1)
+    made.add("other", Cores(1), 0.0, kind="of another queue")
+    assert places(made) == [("other", "a")]
+    made.remove("other")
+    refused.clear()
     assert places(made) == [("one", "a")]
+
+
+def test_a_holder_that_no_longer_admits_a_task_does_not_drain_for_it() -> None:
+    refused: set[tuple[str, str]] = set()
+    made: Packer[str, str] = Packer(None, admits=lambda *pair: pair not in refused)
+    made.open("a", Cores(4), 0.0)
+    add(made, small=Cores(1))
+    places(made)
+    add(made, large=Cores(4), other=Cores(1))
+    assert places(made) == [("other", "a")]
+    add(made, 61.0, late=Cores(1))
+    assert places(made, 61.0) == []
+    refused.add(("large", "a"))
+    made.reconsider("a")
+    assert places(made, 62.0) == [("late", "a")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import io
 import sys
+import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -51,6 +53,7 @@ def test_the_standard_streams_are_those_of_the_receiver(monkeypatch: pytest.Monk
         "lazy_imports.make",
         "mapped_files.open_again",
         "named_objects.find_offered",
+        "namespaces.find",
         "pickling.RetriedFunction",
         "sentinels.find",
         "shared_objects.find",
@@ -67,3 +70,62 @@ def test_what_stored_pickles_name_is_found_where_it_was(name: str) -> None:
     module, _, function = name.partition(".")
     stored = f"cgridengine.serialize.{module}\n{function}\n.".encode()  # GLOBAL, STOP
     assert pickling.load([stored]).__qualname__ == function
+
+
+def global_names_of(text: str, **variables: Any) -> set[str]:
+    """Return which of these global variables a function of a script takes along for a text."""
+    space: dict[str, Any] = {"__name__": "__main__", **variables}
+    exec(f"def f(): return eval({text!r})", space)
+    return through(space["f"]).__globals__.keys() & variables.keys()
+
+
+def test_a_function_has_the_global_variables_that_its_texts_name() -> None:
+    assert global_names_of("one + two(3)", one=1, two=lambda x: x, three=3) == {"one", "two"}
+
+
+class Sized:
+    """Like an array or a frame, which would be copied when it is pickled."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __reduce__(self) -> Any:
+        pytest.fail("it is pickled")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"0" * 1_000_001,
+        [b"0" * 600_000] * 2 + [bytes(600_000)],
+        Sized(nbytes=1_000_001),
+        Sized(estimated_size=lambda: 1_000_001),
+        threading.Lock(),
+        Future(),
+    ],
+    ids=["large", "large parts", "an array", "a frame", "a lock", "a future"],
+)
+def test_what_only_a_text_names_stays_behind_if_it_is_large_or_cannot_travel(value: Any) -> None:
+    assert global_names_of("one + value", one=1, value=value) == {"one"}
+
+
+def test_functions_whose_texts_name_each_other_travel() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    source = "def even(n): return n == 0 or eval('odd(n - 1)')\n"
+    source += "def odd(n): return n != 0 and eval('even(n - 1)')"
+    exec(source, space)
+    assert through(space["even"])(4) is True
+
+
+def test_submodules_that_a_text_reaches_are_imported() -> None:
+    import xml.dom
+
+    space: dict[str, Any] = {"__name__": "__main__", "xml": xml}
+    exec("def f(): return eval('xml.dom.Node')", space)
+    payload = pickling.dump(space["f"])
+    dom = sys.modules.pop("xml.dom")
+    try:
+        pickling.load(payload)
+        assert "xml.dom" in sys.modules
+    finally:
+        sys.modules["xml.dom"] = xml.dom = dom

@@ -196,6 +196,11 @@ def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
         assert error.__notes__ == ["mine"]
 
 
+def test_what_of_a_group_cannot_travel_arrives_as_a_copy() -> None:
+    arrived = back(ExceptionGroup("two", [ValueError(Held.lock), KeyError("k")]))
+    assert [type(one) for one in arrived.exceptions] == [ValueError, KeyError]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slotted(Exception):
     count: int
@@ -221,3 +226,35 @@ def test_an_exception_that_shows_none_of_its_attributes_is_named() -> None:
     error = back(Awkward())
     assert isinstance(error, PicklingError)
     assert "Awkward" in str(error)
+
+
+class Pointed(Exception):
+    """Like the errors of formulas: its text needs an attribute that cannot be pickled."""
+
+    def __init__(self, origin: Any) -> None:
+        super().__init__("no column x")
+        self.origin = origin
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} at {self.origin.place()}"
+
+
+class Origin(Held):
+    def __getstate__(self) -> Any:
+        raise NotImplementedError
+
+    def place(self) -> str:
+        return "y ~ x"
+
+
+def test_an_exception_whose_text_is_lost_on_the_way_has_it_as_a_note() -> None:
+    error = pickling.load_exception(pickling.dump_exception(Pointed(Origin())))
+    assert type(error) is Pointed
+    assert "its text in the call: no column x at y ~ x" in error.__notes__  # type: ignore[attr-defined]
+
+
+def test_a_text_that_arrives_is_not_repeated() -> None:
+    error = ValueError("no column x")
+    error.origin = Origin()  # type: ignore[attr-defined]
+    [note] = pickling.load_exception(pickling.dump_exception(error)).__notes__  # type: ignore[attr-defined]
+    assert note == "(could not be pickled, and is shown by its repr: origin)"

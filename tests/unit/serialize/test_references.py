@@ -8,7 +8,7 @@ import pytest
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, references, shared_objects
-from gridengine.serialize.references import Reference, awaited_in
+from gridengine.serialize.references import MOST_BESIDE, Reference, awaited_in, can_go_on
 
 
 class Later:
@@ -101,3 +101,13 @@ def test_numbers_are_told_once_each_in_order() -> None:
     one, other = Reference(), Reference()
     assert references.numbers([other, one, other]) == (other.number, one.number)
     assert int.from_bytes(one.name, "big") == one.number
+
+
+@pytest.mark.parametrize(
+    ("size", "values", "goes_on"),
+    [(MOST_BESIDE + 1, 1, True), (MOST_BESIDE, 2, True), (MOST_BESIDE + 1, 2, False)],
+)
+def test_a_value_goes_on_unchanged_alone_or_with_few_bytes_beside_it(
+    size: int, values: int, goes_on: bool
+) -> None:
+    assert can_go_on([b"", bytes(size)], values) is goes_on

@@ -9,6 +9,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,6 +127,26 @@ def test_what_cannot_be_shared_is_named() -> None:
 def test_functions_of_this_file_and_arrays_of_objects_can_be_shared() -> None:
     function, _, array = gridengine.share([lambda: 42, memoryview, np.array([{}, None])]).get()
     assert (function(), array.tolist()) == (42, [{}, None])
+
+
+@pytest.mark.parametrize("length", [1, 100, 100_000])
+def test_nobody_can_write_to_the_memory_of_a_small_array(length: int) -> None:
+    array, text, empty = gridengine.share(
+        [np.arange(length), np.array(["text"]), np.array([], int)]
+    ).get()
+    assert (array.tolist(), text.tolist(), empty.tolist()) == ([*range(length)], ["text"], [])
+    for one in (array, text):
+        assert permissions(one.ctypes.data) == "r--p"
+
+
+def permissions(address: int) -> str:
+    """Return what this process may do at an address (proc(5), /proc/pid/maps)."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, allowed, *_ = line.split()
+        start, end = (int(one, 16) for one in bounds.split("-"))
+        if start <= address < end:
+            return allowed
+    raise LookupError(address)
 
 
 # ------------------------------------------------------------------ names

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import itertools
 import multiprocessing
 import os
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -22,6 +25,8 @@ from gridengine.serialize.users_modules import (
     enter_function,
     forget_function,
     is_own,
+    note_sending,
+    share_with_main,
 )
 
 
@@ -102,6 +107,19 @@ def test_names_of_a_forgotten_function_are_gone(main: CallersMain) -> None:
     assert not hasattr(main, "helper")
 
 
+def test_an_assignment_to_it_is_one_to_the_global_variables_of_its_functions(
+    main: CallersMain,
+) -> None:
+    variables = {"__name__": "__main__", "__file__": "script.py", "FACTOR": 3}
+    share_with_main(variables)
+    assert main.FACTOR == 3
+    main.FACTOR = 4
+    assert variables["FACTOR"] == 4
+    variables["FACTOR"] = 5
+    assert main.FACTOR == 5
+    assert not hasattr(main, "__file__")
+
+
 def test_names_of_other_modules_are_not_added(main: CallersMain) -> None:
     def local() -> None: ...
 
@@ -110,18 +128,55 @@ def test_names_of_other_modules_are_not_added(main: CallersMain) -> None:
     assert not hasattr(main, "SimpleNamespace")
 
 
-def test_names_are_hidden_from_children_that_are_no_forks(
-    main: CallersMain, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def send(main: CallersMain, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], bytes]:
+    """Return a function that pickles as a runner's `multiprocessing` does for its children."""
+
+    class ForkingPickler(pickle.Pickler):
+        pass
+
+    note_sending(types.SimpleNamespace(ForkingPickler=ForkingPickler))
+
+    def send(obj: object) -> bytes:
+        file = io.BytesIO()
+        ForkingPickler(file).dump(obj)
+        return file.getvalue()
+
+    return send
+
+
+@pytest.mark.parametrize(
+    ("methods", "are_sent"),
+    [
+        ([], True),
+        (["fork"], True),
+        (["fork", "loky"], True),
+        (["spawn"], False),
+        (["loky", "forkserver"], False),
+    ],
+)
+def test_names_are_hidden_from_children_that_know_none(
+    send: Callable[[object], bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    methods: list[str],
+    are_sent: bool,
 ) -> None:
-    load(helper)
-    monkeypatch.setattr(
-        multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="fork")]
-    )
-    assert hasattr(main, "helper")
-    monkeypatch.setattr(
-        multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="spawn")]
-    )
-    assert not hasattr(main, "helper")
+    children = [types.SimpleNamespace(_start_method=one) for one in methods]
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: children)
+    mine = load(helper)
+    with contextlib.nullcontext() if are_sent else pytest.raises(pickle.PicklingError):
+        assert b"helper" in send(mine)
+
+
+def test_what_is_pickled_for_others_finds_the_names_beside_spawned_children(
+    send: Callable[[object], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = types.SimpleNamespace(_start_method="spawn")
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
+    mine = load(helper)
+    with pytest.raises(pickle.PicklingError):
+        send(mine)
+    assert pickle.loads(pickle.dumps(mine)) is mine
 
 
 def test_outside_of_a_runner_nothing_is_added() -> None:

@@ -51,7 +51,12 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
 
 
 def test_names_of_the_users_are_text() -> None:
-    assert "<h1>&lt;b&gt;.py" in page(answer([]))
+    found = answer([])
+    [function] = found.status.functions
+    functions = [replace(function, name="<lambda>")]
+    text = page(replace(found, status=replace(found.status, functions=functions)))
+    assert "<h1>&lt;b&gt;.py" in text
+    assert "<td>&lt;lambda&gt;</td>" in text
 
 
 def test_what_is_known_of_a_run_is_in_its_page() -> None:

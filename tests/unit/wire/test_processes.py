@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +15,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire import processes
 from gridengine.wire.processes import (
     FILES_PER_RUNNER,
+    ForkHooks,
     allow_one_more_runner,
     allow_open_files,
     check_threads,
@@ -148,3 +152,87 @@ def test_too_few_threads_are_said_and_those_that_were_started_end(
         check_threads(4)
     assert len(started) == 3
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_a_fork_waits_until_a_thread_at_work_rests_and_the_thread_rests_while_it_forks() -> None:
+    hooks = ForkHooks()
+    hold, began, seen = hooks.new_hold(), threading.Event(), list[str]()
+
+    def work() -> None:
+        with hold:
+            began.set()
+            while hold.locks[0].acquire(blocking=False):  # until the fork stands in line
+                hold.locks[0].release()
+            seen.append("worked")
+        with hold:
+            seen.append("worked again")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began.wait()
+    hooks.take()
+    seen.append("forked")
+    hooks.give_back()
+    thread.join()
+    assert seen == ["worked", "forked", "worked again"]
+
+
+def test_a_thread_at_work_may_itself_fork() -> None:
+    hooks = ForkHooks()
+    with hooks.new_hold(), hooks.importing:
+        hooks.take()
+        hooks.give_back()
+
+
+def test_a_fork_waits_for_a_thread_that_waits_for_it_only_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "FORK_SECONDS", 0.01)
+    hooks = ForkHooks()
+    hold, forked = hooks.new_hold(), threading.Event()
+    began = threading.Event()
+
+    def work() -> None:
+        with hold:
+            began.set()
+            forked.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began.wait()
+    hooks.take()
+    hooks.give_back()
+    forked.set()
+    thread.join()
+    with hold:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("work/fit.py", "work/fit.py"),
+        ("/work/package/__main__.py", "/work/package"),
+        ("__main__.py", str(Path.cwd())),
+        ("-c", "-c"),
+    ],
+)
+def test_a_package_that_runs_is_called_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, argument: str, found: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argument, "more"])
+    assert processes.program() == found
+    monkeypatch.setattr(sys, "argv", [])
+    assert processes.program() == ""
+
+
+def test_a_process_that_gevent_has_patched_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patched: list[str] = []
+    monkey = SimpleNamespace(is_module_patched=patched.__contains__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)  # type: ignore[arg-type]
+    check_threads(1)
+    patched.extend(["select", "ssl"])
+    with pytest.raises(ConfigurationError, match=r"gevent's .* select in this"):
+        check_threads(1)

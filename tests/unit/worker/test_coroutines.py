@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import pickle
+import types
 import xmlrpc.client
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.worker.coroutines import Synchronous, finished, synchronous
+from gridengine.worker.coroutines import (
+    ASYNCIO,
+    TRIO,
+    Synchronous,
+    finished,
+    library_of,
+    synchronous,
+)
 
 
 async def double(x: int, *, more: int = 0) -> int:
@@ -104,3 +112,15 @@ def test_it_has_the_names_of_the_function_and_travels() -> None:
 def test_what_is_no_coroutine_is_finished() -> None:
     assert finished(3) == 3
     assert finished(double(3)) == 6
+
+
+@pytest.mark.parametrize(
+    ("home", "library"),
+    [("trio", TRIO), ("trio.lowlevel", TRIO), ("triolet", ASYNCIO), ("asyncio.tasks", ASYNCIO)],
+)
+def test_the_library_of_a_coroutine_is_that_of_a_module_of_it_that_the_code_names(
+    home: str, library: str
+) -> None:
+    names: dict[str, Any] = {"part": types.ModuleType(home)}
+    exec("async def f():\n    await part.checkpoint()", names)
+    assert library_of(names["f"]) == library

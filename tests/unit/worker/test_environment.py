@@ -178,3 +178,16 @@ def test_changes_can_be_made_again() -> None:
     set_variables(changes)
     assert os.environ["A"] == "3"
     assert "B" not in os.environ
+
+
+def test_numbas_number_of_threads_stays_once_numba_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", sys)
+    os.environ["NUMBA_NUM_THREADS"] = "2"
+    set_variables({b"NUMBA_NUM_THREADS": None, b"A": b"1"})
+    set_variables({b"NUMBA_NUM_THREADS": b"1"})
+    assert (os.environ["NUMBA_NUM_THREADS"], os.environ["A"]) == ("2", "1")
+    monkeypatch.undo()
+    set_variables({b"NUMBA_NUM_THREADS": None})
+    assert "NUMBA_NUM_THREADS" not in os.environ

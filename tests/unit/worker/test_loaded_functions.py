@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from gridengine.client.initializer import Initializer, Prepared, seeded
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.messages import Assignment, Define
-from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text
+from gridengine.worker.checkpoints import Resumed
+from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, resumed
+from gridengine.worker.random_streams import Seed, Seeded
 
 
 def words_of(call: Any, form: int, *, watched: bool = False) -> str:
@@ -36,6 +39,29 @@ def words_of(call: Any, form: int, *, watched: bool = False) -> str:
 )
 def test_a_call_is_told_by_its_arguments(call: Any, form: int, text: str) -> None:
     assert words_of(call, form) == text
+
+
+def test_a_call_with_a_seed_is_told_without_its_number() -> None:
+    assignment = Assignment(run=1, task=1, function=b"", start=0, stop=1, attempt=1, form=STAR)
+    assert arguments_text((-1.5, 7), assignment, Seeded(abs, Seed(1))) == "argument -1.5"
+
+
+class Stoppable:
+    def __call__(self, x: int) -> int:
+        return x
+
+    def checkpoint(self, x: int) -> Any:
+        return self
+
+
+def test_an_object_makes_its_next_attempt_also_with_a_seed_and_an_initializer() -> None:
+    initializer = Initializer(None, (), None)
+    for one in (resumed(seeded(Stoppable(), Seed(1))), resumed(Prepared(Stoppable(), initializer))):
+        assert type(one._function) is Resumed
+    both = resumed(seeded(Prepared(Stoppable(), initializer), Seed(1)))
+    assert type(both._function._function) is Resumed
+    assert both(5, 0) == 5
+    assert resumed(abs) is abs
 
 
 def test_a_job_that_was_pickled_as_a_whole_is_no_argument() -> None:

@@ -15,10 +15,12 @@ import pytest
 from gridengine.wire.messages import Allocate
 from gridengine.worker import process_resources
 from gridengine.worker.process_resources import (
+    THREADS,
     KillCounter,
     MemoryLimit,
     Processors,
     bind_process,
+    default_threads,
     killed_for_memory,
     processors_for,
 )
@@ -98,6 +100,13 @@ def test_libraries_are_told_how_many_threads_a_process_may_have(
 ) -> None:
     monkeypatch.setattr(process_resources.os, "sched_setaffinity", lambda pid, processors: None)
     assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
+
+
+def test_what_openmp_is_told_does_not_hold_for_libraries_that_do_not_look_at_it() -> None:
+    assert default_threads(2, {}) == dict.fromkeys(map(os.fsencode, THREADS), b"2")
+    told = default_threads(2, {b"OMP_NUM_THREADS": b"8", b"POLARS_MAX_THREADS": b"4"})
+    assert told == {b"NUMBA_NUM_THREADS": b"2", b"RAYON_NUM_THREADS": b"2"}
+    assert default_threads(0, {}) == {}
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:
@@ -228,6 +237,11 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(
     assert (limits[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
 
 
+def raised_after(error: Exception, reason: Exception) -> Exception:
+    error.__context__ = reason
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "unlimited", "limited"),
     [
@@ -235,6 +249,12 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(
         (OSError(errno.ENOMEM, "Cannot allocate memory"), False, True),
         (OSError(errno.ENOENT, "No such file or directory"), False, False),
         (ValueError(), False, False),
+        (ImportError("libtorch.so: failed to map segment from shared object"), False, True),
+        (OSError("libm.so: cannot map zero-fill pages"), False, True),
+        (ImportError("a.so: cannot allocate memory in static TLS block"), False, False),
+        (ModuleNotFoundError("No module named 'torch'"), False, False),
+        (raised_after(ImportError("torch is needed"), MemoryError()), False, True),
+        (raised_after(ImportError("torch is needed"), KeyError()), False, False),
     ],
 )
 def test_a_system_call_without_memory_met_the_limit_where_there_is_one(

@@ -19,6 +19,7 @@ from gridengine.worker.process_setup import (
     exit_forked,
     exit_process,
     flush_output,
+    seed_by_chance,
     set_path_and_directory,
     with_controller,
 )
@@ -136,3 +137,16 @@ def test_a_directory_that_is_not_here_is_said_with_the_machine(tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="cannot be entered on ") as raised:
         set_path_and_directory(sys.path, str(tmp_path / "none"))
     assert "No such file" in str(raised.value)
+
+
+def test_a_forked_process_does_not_draw_the_numbers_of_its_fork_server() -> None:
+    numpy = pytest.importorskip("numpy")
+    before = numpy.random.get_state()
+    try:
+        numpy.random.seed(0)
+        expected = numpy.random.random()
+        numpy.random.seed(0)
+        seed_by_chance()
+        assert numpy.random.random() != expected
+    finally:
+        numpy.random.set_state(before)

@@ -36,6 +36,7 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Returned,
+    Saved,
     Shortened,
     Started,
     Stop,
@@ -126,7 +127,7 @@ def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [answer(4), Crashed(4, -1, -15, CANCELLED, 0), Stop()],
+    [answer(4), Crashed(4, -1, -15, CANCELLED, 0), Saved(4, 0, 0), Stop()],
     ids=lambda one: type(one).__name__,
 )
 def test_who_sends_what_no_runner_would_is_killed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
+from gridengine.wire.messages import (
+    TIMEOUT,
+    Assign,
+    Beat,
+    ClientCancel,
+    Recall,
+    Release,
+    Returned,
+    Stop,
+)
 from tests.support.core_play import CUBE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -293,6 +303,28 @@ def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_lo
     assert play.assigned() == []
     play.here(b"v", pid=8)
     assert len(play.assigned(b"v")) == 1
+
+
+@pytest.mark.parametrize("how", ["shared", "alike"])
+def test_a_call_that_does_not_fit_a_workers_time_leaves_it_to_other_calls(how: str) -> None:
+    """The long one may begin once only, and earlier calls took a minute; 40 s are left."""
+    shared = {"resources": Cores(2) & Memory(4)} if how == "shared" else {}
+    play = Play(max_workers=1, walltime=100.0, **shared)
+    play.hello(slots=2)
+    play.submit(1, retries=0)
+    [first] = play.assigned()
+    play.later(50.0, beats=[b"w"])
+    play.done(first, seconds=60.0)
+    [long] = play.submit(1, retries=0)
+    assert play.assigned() == []
+    if how == "shared":
+        [short] = play.submit(1, retries=2, demand=Demand(Memory(1)))
+        assert [one.task for one in play.assigned()] == [short.id]
+        return
+    play.play(ClientCancel(0, [long.id], signal.SIGTERM))
+    [short] = play.submit(1, retries=2)
+    play.later(1.0, beats=[b"w"])
+    assert [one.task for one in play.assigned()] == [short.id]
 
 
 def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:

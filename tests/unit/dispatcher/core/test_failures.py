@@ -6,6 +6,7 @@ import pytest
 
 from gridengine.dispatcher.core import outcomes
 from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.serialize.shared_objects import SharedObject
 from tests.support.core_play import Play, chunk, exhausted, lost_for_good
 
 
@@ -59,6 +60,15 @@ def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: 
     [settled] = play.seen(CallsFinished)
     assert settled.error is not None
     assert remedy in (settled.error.hint or "")
+
+
+def test_the_remedy_of_a_crash_by_memory_names_shared_objects_if_the_call_has_any() -> None:
+    for needs, named in (((), False), ((SharedObject(b"name of an array", (b"data",)),), True)):
+        play = Play()
+        play.crash(play.running(needs=needs, retries=0), 0, exitcode=-11)
+        [settled] = play.seen(CallsFinished)
+        assert settled.error is not None
+        assert ("an array of share()" in (settled.error.hint or "")) == named
 
 
 @pytest.mark.parametrize(

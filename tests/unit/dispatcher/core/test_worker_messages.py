@@ -250,6 +250,15 @@ def test_a_call_that_may_run_only_once_is_not_run_again_for_the_sake_of_another(
     assert (settled.start, settled.stop, type(settled.error)) == (1, 2, Cancelled)
 
 
+def test_the_error_of_a_crash_names_the_step_of_calls_that_were_fused_into_one() -> None:
+    play = Play()
+    one = play.running(retries=0)
+    play.say(Crashed(one.run, 0, -11, CRASH, 1, step=2), b"", b"")
+    [settled] = play.seen(CallsFinished)
+    assert isinstance(settled.error, WorkerCrashed)
+    assert settled.error.step == 2
+
+
 def test_going_over_the_time_is_never_retried() -> None:
     play = Play()
     play.crash(play.running(timeout=2.5), 0, TIMEOUT, exitcode=-15)
