@@ -227,18 +227,23 @@ def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:
 
 
 def load_classes(connection: sqlite3.Connection) -> None:
-    """Load the classes that came with the functions of a run, so that results can refer to them by
-    name. Functions of another version of Python are skipped.
+    """Load the classes that came with the functions and arguments of a run, so that results can
+    refer to them by name. Those of another version of Python are skipped.
     """
-    for python, blob in connection.execute(
-        "SELECT python, payload FROM functions WHERE payload IS NOT NULL"
+    for python, function, arguments in connection.execute(
+        "SELECT python, payload, NULL FROM functions WHERE payload IS NOT NULL UNION ALL "
+        "SELECT python, NULL, arguments FROM blocks JOIN functions ON functions.id = function "
+        "WHERE keys IS NOT NULL AND arguments IS NOT NULL"
     ):
         if minor_version(python) != PYTHON:
             continue
         try:
-            pickling.load_function(payload_of(blob))
+            if function is None:
+                pickling.load(payload_of(arguments))
+            else:
+                pickling.load_function(payload_of(function))
         except Exception as error:  # such as a module that this machine does not have
-            log.debug("a function of the run cannot be rebuilt: %s", error)
+            log.debug("a function or arguments of the run cannot be rebuilt: %s", error)
 
 
 def arguments(

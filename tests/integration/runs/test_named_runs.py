@@ -217,11 +217,12 @@ main()
 """
 
 
-def test_a_result_of_a_class_that_came_in_an_argument_is_taken(run: Runner) -> None:
+def test_a_result_of_a_class_that_came_in_an_argument_is_taken_and_read(run: Runner) -> None:
     run(LOCAL_CLASS)
     output, log = run(LOCAL_CLASS)
     assert (output, run.made) == ("[1]\n", [])
     assert "1 result taken from the journal, 0 new" in log
+    assert run("print(gridengine.run_named('local').results()[0].x)")[0] == "1\n"
 
 
 def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
