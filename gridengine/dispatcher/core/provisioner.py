@@ -327,14 +327,18 @@ class Provisioner(Struct, eq=False):
         host = one.bad_host
         if host in self.left_out and host not in one.left_out:
             return None
+        return self._count_failure(one, is_enough=none_connected and bool(self.unanswered))
+
+    def _count_failure(self, one: LaunchedWorker, *, is_enough: bool) -> GridEngineError | None:
+        """Count a failed start; return the error if it is enough, or there were too many."""
+        host, report = one.bad_host, one.report
         self.failures += 1
         error = report.error if report is not None else None
         error = error or self._start_error(one, self.failures)
         if host:
             self.failed_hosts[host], self.start_error = f"on {host}: {_how(one)}", error
-        alone = none_connected and bool(self.unanswered)
         too_often = self.failures >= self.policy.failed_starts
-        if not (too_often or alone or len(self.failed_hosts) >= MOST_FAILED_HOSTS):
+        if not (too_often or is_enough or len(self.failed_hosts) >= MOST_FAILED_HOSTS):
             return None
         if len(self.failed_hosts) > 1:
             error.attempts = (*self.failed_hosts.values(),)
