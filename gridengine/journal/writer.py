@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import sqlite3
 import threading
@@ -262,7 +263,8 @@ def check_private(path: Path) -> None:
     Raises:
         JournalError: somebody else may write.
     """
-    real = path.resolve()  # SQLite follows links, and has side files where they lead
+    # SQLite follows links, and has side files where they lead.
+    real = Path(os.path.realpath(path))  # `resolve` would raise at links in a circle
     for one in (path.parent, real.parent, real, *(Path(f"{real}{end}") for end in SIDE_FILES)):
         try:
             facts = one.stat()

@@ -239,7 +239,7 @@ class ForkHooks:
                     taken.append(lock)
 
     def give_back(self) -> None:
-        for lock in reversed(self._taken.pop(threading.get_ident())):
+        for lock in reversed(self._taken.pop(threading.get_ident(), [])):
             lock.release()
 
     def _be_child(self) -> None:
