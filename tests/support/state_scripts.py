@@ -307,6 +307,14 @@ OWN_STATE = {
     ),
 }
 
+LISTED = {
+    "a large list that calls append to",
+    "an array that a call changes",
+    "a cached helper",
+    "a default that is a list",
+}
+"""State that belongs to one function alone, as docs/differences.md says."""
+
 OWN_LINES = """
 import concurrent.futures, json, multiprocessing, sys
 {setup}

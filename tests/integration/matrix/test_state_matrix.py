@@ -14,6 +14,7 @@ from tests.support.script_driver import MakeScript
 from tests.support.state_scripts import (
     CONTENTS,
     HOLDERS,
+    LISTED,
     OWN_STATE,
     PLACES,
     own_state_script,
@@ -48,7 +49,9 @@ def test_calls_see_the_state_that_the_builtin_map_sees(
 def test_a_process_keeps_the_state_that_a_spawned_one_keeps(
     what: str, script: MakeScript, tmp_path: Path
 ) -> None:
+    """Where it does not, docs/differences.md says so."""
     (tmp_path / "beside.py").write_text("n = 0\n")
     lines = list(told(script(own_state_script(what)).run()))
-    assert [line for line in lines if line[1] != line[2]] == []
     assert len(lines) == 6
+    others = [line for line in lines if line[1] != line[2]]
+    assert others == ([] if what not in LISTED else lines)
