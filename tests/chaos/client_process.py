@@ -16,6 +16,7 @@ from typing import Any
 
 import graphs
 import maps
+import nested
 import singles
 from call_log import RETRIES, Tally
 
@@ -50,9 +51,8 @@ def main() -> None:
         if kind == "named":
             make_named(client, calls, tally, name)
         else:
-            {"graphs": graphs, "maps": maps, "singles": singles}[kind].make_calls(
-                client, calls, tally, int(seed)
-            )
+            modules = {"graphs": graphs, "maps": maps, "nested": nested, "singles": singles}
+            modules[kind].make_calls(client, calls, tally, int(seed))
     print(
         json.dumps(
             {

@@ -36,7 +36,9 @@ from msgspec.structs import replace
 from places import AGENTS, HERE, TASKS
 from singles import ONCE
 
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, WORKER, StoredIdentity
+from gridengine.errors import GridEngineError
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 
@@ -44,12 +46,13 @@ MODULES = Path(__file__).parent
 NAME = "chaos"
 CLIENTS = 4
 """How many clients there are at a time."""
-KINDS = "maps", "singles", "named", "graphs"
+KINDS = "maps", "singles", "named", "graphs", "nested"
 END_SECONDS = 60.0
 LOST_SECONDS = 1500.0
 """What has not ended by then never will."""
 CLIENTS_AND_DISPATCHER = {
     "dispatcher killed": 2,
+    "dispatcher drained": 2,
     "dispatcher stopped for a while": 2,
     "client killed": 1,
     "client stopped for a while": 2,
@@ -77,6 +80,7 @@ class Dispatcher:
         self._clients_port = self.clients_proxy.open_to(lambda: self._kept().clients.port)
         self.client_file = runs / CLIENT
         self.starts = 0
+        self.drains = False
         self._start_at = 0.0
         self.keep()
 
@@ -97,7 +101,10 @@ class Dispatcher:
         Raises:
             AssertionError: it has ended by itself.
         """
-        if self.starts and (status := self.process.poll()) != -signal.SIGKILL:
+        status = self.process.poll() if self.starts else -signal.SIGKILL
+        if self.drains and status == 0:
+            self.drains, status = False, -signal.SIGKILL
+        if status != -signal.SIGKILL:
             assert status is None, f"it ended by itself: {status}\n{self.log.read_text()[-2000:]}"
         elif time.monotonic() >= self._start_at:
             self.starts += 1
@@ -112,6 +119,21 @@ class Dispatcher:
             address = f"tcp://127.0.0.1:{self._clients_port}"
             replace_private(self.client_file, to_json(replace(found, addresses=(address,))))
         return self.client_file.exists()
+
+    def drain(self) -> bool:
+        """Have it end once its calls have, to be started again; return whether it has heard so."""
+        try:
+            remote = RemoteDispatcher(self.folder / CLIENT, python="")
+        except (GridEngineError, OSError):
+            return False
+        try:
+            remote.control("stop", {"now": False, "again": True})
+        except GridEngineError:
+            return False
+        finally:
+            remote.close(detach=True)
+        self.drains = True
+        return True
 
     def kill(self, pause: float) -> None:
         """Kill it, and have it started again after so many seconds."""
@@ -248,6 +270,9 @@ class DispatcherInjector(Injector):
         self.dispatcher.kill(self._random.uniform(0, 3))
         return True
 
+    def _drain_dispatcher(self, others: list[Worker]) -> bool:
+        return not self.dispatcher.drains and self.dispatcher.drain()
+
     def _stop_dispatcher(self, others: list[Worker]) -> bool:
         return self._suspend(self.dispatcher.process)
 
@@ -289,6 +314,7 @@ class DispatcherInjector(Injector):
 
 MORE: dict[str, Callable[[DispatcherInjector, list[Worker]], bool]] = {
     "dispatcher killed": DispatcherInjector._kill_dispatcher,
+    "dispatcher drained": DispatcherInjector._drain_dispatcher,
     "dispatcher stopped for a while": DispatcherInjector._stop_dispatcher,
     "client killed": DispatcherInjector._kill_client,
     "client stopped for a while": DispatcherInjector._stop_client,
@@ -299,7 +325,8 @@ MORE: dict[str, Callable[[DispatcherInjector, list[Worker]], bool]] = {
 
 def begun_twice(folder: Path, clients: Clients, struck: dict[str, float]) -> Counter[str]:
     """Return what the calls' logs say: among it how many ran again though they may run only once,
-    and how many for no fault. Those of maps with a name may where their client was killed.
+    and how many for no fault. Those of maps with a name may where their client was killed; nested
+    ones where the worker of the call was struck that has made them.
     """
     counts = Counter[str]()
     killed = {one.number for one in clients.done if one.kind == "named" and one.tries > 1}
@@ -310,6 +337,8 @@ def begun_twice(folder: Path, clients: Clients, struck: dict[str, float]) -> Cou
             counts["once, begun twice"] += int(judged["retried"])
         if path.name in {f"named-{number}.calls" for number in killed}:
             counts["made again by a client that was killed"] += int(judged["retried"])
+        elif path.name.startswith("nested-"):
+            counts["nested and made again"] += int(judged["retried"])
         else:
             counts["run again for no fault"] += int(judged["run again for no fault"])
         counts["retried"] += int(judged["retried"])
