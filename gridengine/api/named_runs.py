@@ -23,6 +23,8 @@ from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from gridengine.api.progress import ProgressSpec
 
 
@@ -73,6 +75,18 @@ LEAST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.2, 1.0
 """How often the file is checked while results are awaited: at first, and later."""
 
 
+class CallOfRun(NamedTuple):
+    """A call of a named run: its `number` in the order of the calls, its `arguments` by the names
+    of the parameters, and its `result`, as in `NamedRun.results`. Arguments are None if they are
+    not stored (see `docs/runs.md`) or cannot be rebuilt here. If the names are not known, they are
+    `argument1`, `argument2`, ...
+    """
+
+    number: int
+    arguments: dict[str, Any] | None
+    result: Any
+
+
 class NamedRun:
     """A run with a name, as it was when this object was made by `run_named` or `runs`.
 
@@ -115,19 +129,33 @@ class NamedRun:
             the script's.
             VersionMismatch: it cannot be rebuilt because another version of Python has stored it.
         """
+        self._wait(timeout)
+        with stored_runs.reading(self.name, self.path) as connection:
+            return [one for call, values in _outcomes(connection) for one in _results(call, values)]
+
+    @trimmed
+    def calls(self, timeout: float | None = None) -> list[CallOfRun]:
+        """Return the calls in their order, with their arguments and results. For missing results,
+        and errors, see `results`.
+        """
+        from gridengine.api.stored_arguments import StoredArguments  # few ask
+
+        self._wait(timeout)
+        made: list[CallOfRun] = []
+        with stored_runs.reading(self.name, self.path) as connection:
+            stored = StoredArguments(connection)
+            for call, values in _outcomes(connection):
+                for one in zip(stored.of(call), _results(call, values), strict=True):
+                    made.append(CallOfRun(len(made), *one))
+        return made
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for missing results that may come, up to `timeout` seconds."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         pause = LEAST_LOOK_SECONDS
         while self._more_may_come() and time.monotonic() < end:
             time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
             pause = min(2 * pause, MOST_LOOK_SECONDS)
-        missing = Pending("the call has no result yet")
-        made: list[Any] = []
-        for call, values in self._outcomes():
-            if isinstance(values, list):
-                made += values
-            else:
-                made += [missing if values is None else values] * (call.stop - call.start)
-        return made
 
     def _more_may_come(self) -> bool:
         under_way = stored_runs.is_under_way(self.name, self.path)
@@ -142,32 +170,13 @@ class NamedRun:
         """
         found: dict[int, BaseException] = {}
         number = 0
-        for call, values in self._outcomes(only_failures=True):
-            stop = number + call.stop - call.start
-            if isinstance(values, BaseException):
-                found.update(dict.fromkeys(range(number, stop), values))
-            number = stop
-        return found
-
-    def _outcomes(
-        self, *, only_failures: bool = False
-    ) -> Iterator[tuple[StoredCalls, list[Any] | BaseException | None]]:
-        known_classes().finds_by_name = True
         with stored_runs.reading(self.name, self.path) as connection:
-            known = False
-            for call in stored_runs.calls(connection):
-                if not call.row or (only_failures and call.state == RETURNED):
-                    yield call, None
-                    continue
-                try:
-                    yield call, stored_runs.outcome(connection, call)
-                except (PicklingError, VersionMismatch):
-                    stored_runs.check_python(connection, call)
-                    if known:
-                        raise
-                    known = True  # from here on, classes that came with the functions are known
-                    stored_runs.load_classes(connection)
-                    yield call, stored_runs.outcome(connection, call)
+            for call, values in _outcomes(connection, only_failures=True):
+                stop = number + call.stop - call.start
+                if isinstance(values, BaseException):
+                    found.update(dict.fromkeys(range(number, stop), values))
+                number = stop
+        return found
 
     @takes(CallKeywords)
     @trimmed
@@ -208,6 +217,34 @@ class NamedRun:
             how = scheduler, reraise, chunksize, checked, named
             results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
         return results
+
+
+def _outcomes(
+    connection: sqlite3.Connection, *, only_failures: bool = False
+) -> Iterator[tuple[StoredCalls, list[Any] | BaseException | None]]:
+    known_classes().finds_by_name = True
+    known = False
+    for call in stored_runs.calls(connection):
+        if not call.row or (only_failures and call.state == RETURNED):
+            yield call, None
+            continue
+        try:
+            yield call, stored_runs.outcome(connection, call)
+        except (PicklingError, VersionMismatch):
+            stored_runs.check_python(connection, call)
+            if known:
+                raise
+            known = True  # from here on, classes that came with the functions are known
+            stored_runs.load_classes(connection)
+            yield call, stored_runs.outcome(connection, call)
+
+
+def _results(call: StoredCalls, values: list[Any] | BaseException | None) -> list[Any]:
+    """Return a result for each of these calls: what it returned, or the exception in its place."""
+    if isinstance(values, list):
+        return values
+    missing = Pending("the call has no result yet") if values is None else values
+    return [missing] * (call.stop - call.start)
 
 
 def runs() -> list[NamedRun]:

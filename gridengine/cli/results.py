@@ -8,13 +8,13 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gridengine.api.named_runs import NamedRun, run_named
+from gridengine.api.named_runs import CallOfRun, NamedRun, run_named
 from gridengine.cli.completion import run_names
 from gridengine.cli.console import command, write_file
 from gridengine.client.outliving_calls import how_left_go_on, who_has
@@ -28,7 +28,7 @@ from gridengine.serialize.by_value import Pickler
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["pickle", "jsonl", "csv"]),
+    type=click.Choice(["pickle", "jsonl", "csv", "parquet"]),
     help="Default: by the ending of --output, else jsonl.",
 )
 @click.option(
@@ -56,11 +56,16 @@ def results_command(
     While a script has the run, or a stand-alone dispatcher has its calls, the command waits for the
     calls that have not ended.
 
-    jsonl: a line of JSON for each call: {"result": ...}, or {"error": "..."} for a call that failed
-        or has no result yet; NaN and infinity are null. csv: a row for each result, which is a
-        record (a dict, a dataclass, a named tuple, a tuple, or one value). pickle: a list, with an
-        exception in the place of each missing result; if a script's classes are in it, gridengine
-        must be installed where it is loaded.
+    jsonl: a line of JSON for each call: {"call": 0, "arguments": {"x": 1}, "result": ...}, or
+        "error" in place of "result" for a call that failed or has no result yet; NaN and infinity
+        are null. csv and parquet: a row for each call, with its number, arguments, result and
+        error. A result that is a record (a dict, a dataclass, a named tuple, a tuple) has a column
+        for each field. pickle: a list of results, with an exception in the place of each missing
+        one; if a script's classes are in it, gridengine must be installed where it is loaded.
+
+    Arguments have the names of the function's parameters; "argument1" is the first where the
+    function cannot be loaded here. In csv and parquet an argument whose name is that of a column
+    (call, result, error) is called "argument.NAME", and a field whose name is taken "result.NAME".
 
     The exit status is 1 when there is no such run, or the format cannot hold its results. It is 0
     also when calls have no result; standard error tells how many.
@@ -71,22 +76,30 @@ def results_command(
       gridengine results sweep --format csv -o sweep.csv
     """
     ending = "" if output is None else output.suffix
-    form = form or {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv"}.get(ending, "jsonl")
+    form = form or FORMATS.get(ending, "jsonl")
     run = run_named(name, journal=journal)
+    sys.path.append(str(Path(run.script).parent))  # the script's modules name the parameters
     seconds = 0.0 if now else timeout
     if seconds != 0 and (who := who_has(run.name, run.path)):
-        calls = plural(run.left, "call")
+        left = plural(run.left, "call")
         click.echo(
-            f"waiting for {calls} that {who} has; --now takes the results that are there", err=True
+            f"waiting for {left} that {who} has; --now takes the results that are there", err=True
         )
-    results = run.results(seconds)
-    content = WRITERS[form](results)
+    calls = [] if form == "pickle" else run.calls(seconds)
+    results = run.results(seconds) if form == "pickle" else [one.result for one in calls]
+    content = _pickle(results) if form == "pickle" else WRITERS[form](calls)
     if output is None:
         sys.stdout.buffer.write(content)
     else:
         write_file(output, content)
     if words := _missing(run, results):
         click.echo(words, err=True)
+    if unknown := sum(one.arguments is None for one in calls):
+        click.echo(
+            f"the arguments of {plural(unknown, 'call')} are not told: they are not stored, "
+            "because of their size or because they refer to other calls, or cannot be rebuilt here",
+            err=True,
+        )
 
 
 def _missing(run: NamedRun, results: Sequence[Any]) -> str:
@@ -106,18 +119,47 @@ def _missing(run: NamedRun, results: Sequence[Any]) -> str:
     return f"{failed + left:,} of {total} {have} no result: {', '.join(parts)}" if parts else ""
 
 
-def _json(result: Any) -> str:
+def _json(call: CallOfRun) -> str:
     try:
-        failed = isinstance(result, BaseException)
-        line = {"error": f"{type(result).__name__}: {result}"} if failed else {"result": result}
+        arguments = call.arguments and {name: _told(one) for name, one in call.arguments.items()}
+        failed = isinstance(call.result, BaseException)
+        outcome = {"error": _error(call.result)} if failed else {"result": call.result}
+        line = {"call": call.number, "arguments": arguments, **outcome}
         text = json.dumps(line, default=_plain)
     except ConfigurationError:
         raise
     except (TypeError, ValueError):  # a key that is no text, an unsortable set, a circle
-        raise _nothing_for(result) from None
+        raise _nothing_for(call.result) from None
     if "NaN" in text or "Infinity" in text:  # Python's json writes them, but they are no JSON
         text = json.dumps(json.loads(text, parse_constant=lambda name: None))
     return text
+
+
+def _error(result: BaseException) -> str:
+    return f"{type(result).__name__}: {result}"
+
+
+def _told(argument: Any) -> Any:
+    """Return an argument for JSON: what JSON has no form for is told as text."""
+    try:
+        text = json.dumps(argument, default=_plain_or_text)
+        return json.loads(text, parse_constant=lambda name: None)
+    except (TypeError, ValueError, RecursionError):
+        return short_repr(argument)
+
+
+def _plain_or_text(value: Any) -> Any:
+    try:
+        return _plain(value)
+    except (ConfigurationError, TypeError):
+        return _text(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # the user's own
+        return short_repr(value)
 
 
 def _plain(value: Any) -> Any:
@@ -141,14 +183,49 @@ def _nothing_for(value: Any) -> ConfigurationError:
     )
 
 
-def _csv(results: Sequence[Any]) -> bytes:
-    records = [_record(one) for one in results if not isinstance(one, BaseException)]
-    columns = list(dict.fromkeys(name for record in records for name in record))
+def _csv(calls: Sequence[CallOfRun]) -> bytes:
+    columns = _columns(calls)
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue().encode(errors="backslashreplace")
+
+
+def _columns(calls: Sequence[CallOfRun]) -> dict[str, list[Any]]:
+    """Return the columns of a table with a row for each call; None is in the empty places.
+
+    Raises:
+        ConfigurationError: a result is not a flat record.
+    """
+    given = [call.arguments or {} for call in calls]
+    failed = [isinstance(call.result, BaseException) for call in calls]
+    records = [{} if bad else _record(call.result) for bad, call in zip(failed, calls, strict=True)]
+    columns: dict[str, list[Any]] = {"call": [call.number for call in calls]}
+    for name in dict.fromkeys(name for one in given for name in one):
+        title = _title("argument", name, {*columns, "result", "error"})
+        columns[title] = [_cell(one[name]) if name in one else None for one in given]
+    for name in dict.fromkeys(name for record in records for name in record) or ("result",):
+        title = _title("result", name, {*columns, "error"})
+        columns[title] = [record.get(name) for record in records]
+    errors = zip(failed, calls, strict=True)
+    columns["error"] = [_error(call.result) if bad else None for bad, call in errors]
+    return columns
+
+
+def _title(kind: str, name: Any, taken: Container[str]) -> str:
+    title = str(name)
+    while title in taken:
+        title = f"{kind}.{title}"
+    return title
+
+
+def _cell(argument: Any) -> Any:
+    """Return an argument as a single value: JSON for what has several, text for objects."""
+    if argument is None or isinstance(argument, str | int | float):
+        return argument
+    told = _told(argument)
+    return json.dumps(told) if isinstance(told, dict | list) else told
 
 
 def _record(result: Any) -> dict[str, Any]:
@@ -178,8 +255,33 @@ def _pickle(results: Sequence[Any]) -> bytes:
     return file.getvalue()
 
 
-WRITERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
-    "jsonl": lambda results: "".join(f"{_json(one)}\n" for one in results).encode(),
+def _parquet(calls: Sequence[CallOfRun]) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"parquet needs {error.name}, which is not installed",
+            hint="pip install pyarrow; or --format csv",
+        ) from error
+    file = io.BytesIO()
+    columns: dict[str, Any] = {}
+    for name, values in _columns(calls).items():
+        try:
+            columns[name] = pyarrow.array(values)
+        except (pyarrow.ArrowException, OverflowError, ValueError) as error:  # texts among numbers
+            raise ConfigurationError(
+                f"parquet has no form for the column {name!r}: {error}",
+                hint="--format csv, jsonl or pickle",
+            ) from None
+    parquet.write_table(pyarrow.table(columns), file)
+    return file.getvalue()
+
+
+WRITERS: dict[str, Callable[[Sequence[CallOfRun]], bytes]] = {
+    "jsonl": lambda calls: "".join(f"{_json(one)}\n" for one in calls).encode(),
     "csv": _csv,
-    "pickle": _pickle,
+    "parquet": _parquet,
 }
+FORMATS = {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv", ".parquet": "parquet"}
+"""The formats by the endings of files."""

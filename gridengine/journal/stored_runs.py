@@ -38,8 +38,9 @@ from gridengine.journal.run_file import (
 )
 from gridengine.journal.writer import SIDE_FILES
 from gridengine.serialize import pickling
-from gridengine.serialize.byte_code import PYTHON, minor_version
+from gridengine.serialize.byte_code import PYTHON, check_unmarked, minor_version
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import Buffer
 
 log = logging.getLogger("gridengine")
 
@@ -257,11 +258,27 @@ def arguments(
     """
     for call in chosen:
         check_python(connection, call)
-        [[function, form, blob]] = connection.execute(
-            "SELECT function, form, arguments FROM blocks WHERE id = ?", (call.block,)
-        )
-        given = None if blob is None else pickling.load(payload_of(blob))[call.start : call.stop]
+        function, form, payload = block_of(connection, call.block)
+        given = pickling.load(payload)[call.start : call.stop] if payload else None
         yield function, form, call, given
+
+
+def block_of(connection: sqlite3.Connection, block: int) -> tuple[int, int, list[Buffer]]:
+    """Return the number of a block's function, the form of its calls, and the payload of their
+    arguments (empty when these were not stored).
+
+    Raises:
+        VersionMismatch: see `run_file.read_result`.
+    """
+    [[function, form, python, blob]] = connection.execute(
+        "SELECT function, form, python, arguments FROM blocks JOIN functions "
+        "ON functions.id = function WHERE blocks.id = ?",
+        (block,),
+    )
+    payload = [] if blob is None else payload_of(blob)
+    if payload:
+        check_unmarked(payload[0], python)
+    return function, form, payload
 
 
 def function_of(connection: sqlite3.Connection, number: int) -> tuple[str, Any]:

@@ -204,6 +204,13 @@ def test_another_script_reads_what_is_kept_and_makes_calls_again(run: Runner) ->
     assert "4 results taken from the journal, 0 new" in log
 
 
+IN_A_MODULE = """
+import sys
+open("steps.py", "w").write("def step(rate, depth): return rate * depth")
+sys.path.append(".")
+import steps
+gridengine.starmap(steps.step, [(2, 3)], name="steps", scheduler=place)
+"""
 LOCAL_CLASS = """
 def main():
     class Point:
@@ -239,15 +246,29 @@ def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_line_writes_results(run: Runner) -> None:
     run(POINTS)
     lines = [json.loads(one) for one in command(run, "results", "points").stdout.splitlines()]
-    assert lines[0] == {"result": {"x": 0, "y": 0.5}}
-    assert lines[2] == {"error": "ValueError: two"}
+    assert lines[0] == {"call": 0, "arguments": {"x": 0}, "result": {"x": 0, "y": 0.5}}
+    assert lines[2] == {"call": 2, "arguments": {"x": 2}, "error": "ValueError: two"}
     table = command(run, "results", "points", "--format", "csv").stdout
-    assert table.splitlines() == ["x,y", "0,0.5", "1,0.5", "3,0.5"]
+    assert table.splitlines() == [
+        "call,x,result.x,y,error",
+        "0,0,0,0.5,",
+        "1,1,1,0.5,",
+        "2,2,,,ValueError: two",
+        "3,3,3,0.5,",
+    ]
     file = run.folder / "points.pickle"
     done = command(run, "results", "points", "-o", str(file))
     assert "1 of 4 calls has no result: 1 failed" in done.stderr
     results = pickle.loads(file.read_bytes())
     assert [getattr(one, "x", None) for one in results] == [0, 1, None, 3]
+
+
+def test_the_command_line_knows_the_parameters_of_a_function_of_the_script_s_module(
+    run: Runner,
+) -> None:
+    run(IN_A_MODULE)
+    table = command(run, "results", "steps", "--format", "csv")
+    assert (table.stdout, table.stderr) == ("call,rate,depth,result,error\n0,2,3,6,\n", "")
 
 
 GRAPH = """

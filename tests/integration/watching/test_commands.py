@@ -168,7 +168,7 @@ def test_failed_calls_of_a_run_with_a_name_are_run_again(tmp_path: Path) -> None
     mended.touch()
     assert "night: 1 call done, 0 failed" in gridengine(*words)
     assert "nothing has failed" in gridengine(*words)
-    assert '{"result": 2}' in gridengine("results", "night")
+    assert '"result": 2}' in gridengine("results", "night")
 
 
 def test_a_frame_and_its_json_are_printed_once(process: subprocess.Popen[str]) -> None:

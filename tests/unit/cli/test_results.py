@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import io
+import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from gridengine.api.named_runs import CallOfRun
 from gridengine.cli import results as module
 from gridengine.cli.main import main
 from gridengine.cli.results import WRITERS
@@ -21,13 +26,22 @@ CIRCLE.append(CIRCLE)
 @pytest.mark.parametrize("value", [{(1, 2): 3}, {1, "a"}, b"x", CIRCLE])
 def test_json_is_said_to_have_nothing_for_a_value(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"JSON has no form for [\s\S]*--format pickle"):
-        WRITERS["jsonl"]([value])
+        WRITERS["jsonl"](calls(value))
+
+
+def calls(*results: Any) -> list[CallOfRun]:
+    """Calls with these results, each of `f(x)` with its number."""
+    return [CallOfRun(number, {"x": number}, one) for number, one in enumerate(results)]
+
+
+def rows(*given: CallOfRun) -> list[str]:
+    return WRITERS["csv"](given).decode().split("\r\n")[:-1]
 
 
 class Run:
     """A run with these results, of which somebody has what is missing."""
 
-    name, path, left = "sweep", Path("/r/sweep.sqlite"), 2
+    name, path, left, script = "sweep", Path("/r/sweep.sqlite"), 2, "/r/sweep.py"
 
     def __init__(self, *results: Any) -> None:
         self.given = list(results)
@@ -37,8 +51,12 @@ class Run:
         self.waited.append(timeout)
         return self.given
 
+    def calls(self, timeout: float | None) -> list[CallOfRun]:
+        return calls(*self.results(timeout))
+
 
 def results(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str) -> Result:
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(module, "run_named", lambda name, journal: run)
     monkeypatch.setattr(module, "who_has", lambda name, path: "process 7 on login1")
     monkeypatch.setattr(module, "how_left_go_on", lambda name, path: "run the script again")
@@ -70,9 +88,96 @@ def test_calls_that_failed_and_calls_that_are_left_are_told_apart(
 
 def test_numbers_that_json_does_not_have_are_null() -> None:
     value = {"a": [math.nan, 1.5], "b": (-math.inf,), "c": "NaN"}
-    [line] = WRITERS["jsonl"]([value]).splitlines()
-    assert line == b'{"result": {"a": [null, 1.5], "b": [null], "c": "NaN"}}'
+    [line] = WRITERS["jsonl"](calls(value)).splitlines()
+    assert json.loads(line)["result"] == {"a": [None, 1.5], "b": [None], "c": "NaN"}
 
 
 def test_text_that_is_no_unicode_is_escaped_in_csv() -> None:
-    assert WRITERS["csv"](["\ud800"]) == b"result\r\n\\ud800\r\n"
+    assert rows(*calls("\ud800")) == ["call,x,result,error", "0,0,\\ud800,"]
+
+
+def test_each_call_has_a_row_with_its_number_arguments_and_result_or_error() -> None:
+    given = calls(0, ValueError("odd"), Pending("it has none"))
+    assert rows(*given) == [
+        "call,x,result,error",
+        "0,0,0,",
+        "1,1,,ValueError: odd",
+        "2,2,,Pending: it has none",
+    ]
+    assert [json.loads(one) for one in WRITERS["jsonl"](given).splitlines()] == [
+        {"call": 0, "arguments": {"x": 0}, "result": 0},
+        {"call": 1, "arguments": {"x": 1}, "error": "ValueError: odd"},
+        {"call": 2, "arguments": {"x": 2}, "error": "Pending: it has none"},
+    ]
+
+
+def test_a_table_has_the_same_columns_if_all_calls_failed() -> None:
+    assert rows(*calls(ValueError("no"))) == ["call,x,result,error", "0,0,,ValueError: no"]
+
+
+def test_no_column_hides_another_of_the_same_name() -> None:
+    given = CallOfRun(0, {"x": 1, "call": 2, "error": 3}, {"x": 4, "error": 5, 6: 7, "6": 8})
+    assert rows(given) == [
+        "call,x,argument.call,argument.error,result.x,result.error,6,result.6,error",
+        "0,1,2,3,4,5,7,8,",
+    ]
+
+
+class NoText:
+    """An object that cannot be told as text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    def __repr__(self) -> str:
+        return "NoText()"
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        (None, ""),
+        ("a", "a"),
+        (Path("a/b"), "a/b"),
+        (datetime.date(2026, 11, 29), "2026-11-29"),
+        ([1, Path("a"), math.nan], '"[1, ""a"", null]"'),
+        ({(1, 2): 3}, '"{(1, 2): 3}"'),
+        (CIRCLE, "[[[...]]]"),
+        (NoText(), "NoText()"),
+    ],
+)
+def test_an_argument_of_any_kind_is_told_in_one_place(argument: Any, told: str) -> None:
+    assert rows(CallOfRun(0, {"x": argument}, 1))[1] == f"0,{told},1,"
+
+
+def test_calls_whose_arguments_are_not_known_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(1)
+    monkeypatch.setattr(run, "calls", lambda timeout: [CallOfRun(0, None, 1)])
+    told = results(monkeypatch, run, "--now", "--format", "csv")
+    assert told.stdout == "call,result,error\n0,1,\n"
+    assert "the arguments of 1 call are not told: they are not stored" in told.stderr
+    assert '"arguments": null' in results(monkeypatch, run, "--now").stdout
+
+
+def test_parquet_has_the_columns_of_csv_with_their_types() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    content = WRITERS["parquet"](calls(1.5, ValueError("odd")))
+    assert parquet.ParquetFile(io.BytesIO(content)).read().to_pydict() == {
+        "call": [0, 1],
+        "x": [0, 1],
+        "result": [1.5, None],
+        "error": [None, "ValueError: odd"],
+    }
+    with pytest.raises(ConfigurationError, match=r"no form for the column 'result'[\s\S]*csv"):
+        WRITERS["parquet"](calls(1, "a"))
+
+
+def test_the_ending_of_the_file_asks_for_parquet_whose_library_is_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = results(monkeypatch, Run(1), "--now", "-o", str(tmp_path / "a.parquet"))
+    assert told.exit_code == 1
+    assert "parquet needs pyarrow, which is not installed" in told.output
+    assert "pip install pyarrow" in told.output
+    assert not (tmp_path / "a.parquet").exists()
