@@ -35,7 +35,7 @@ SHORT = ["--pace", "0.15", "--without", "frozen for longer than the lease"]
 SETTINGS = {
     "GRIDENGINE_BEAT_SECONDS": "0.5",
     "GRIDENGINE_POLL_SECONDS": "0.5",
-    "GRIDENGINE_CLIENT_GRACE": "3",
+    "GRIDENGINE_CLIENT_GRACE": "10",  # longer than a client is stopped or cut off
 }
 SECONDS = 3000
 
