@@ -38,7 +38,13 @@ from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.dispatcher.worker_links import Link, LocalWorkers
-from gridengine.errors import Cancelled, ConfigurationError, safe_repr
+from gridengine.errors import (
+    Cancelled,
+    ClusterError,
+    ConfigurationError,
+    GridEngineError,
+    safe_repr,
+)
 from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
@@ -450,10 +456,19 @@ class DispatcherThread:
         try:
             self._loop.run()
             broken = False
+        except (ClusterError, ConfigurationError) as error:  # its own text has cause and remedy
+            log.critical("all calls are ended: %s", error.message)
+            self.failure = error.with_traceback(None)
+            self._fail_all(error)
         except BaseException as error:
             log.critical("the dispatcher's thread failed; all calls are ended", exc_info=True)
             self.failure = error
-            self._fail_all(error)
+            self._fail_all(
+                Cancelled(
+                    f"the dispatcher's thread failed: {safe_repr(error)}",
+                    hint="report this as a fault of gridengine",
+                )
+            )
         finally:
             try:
                 with self._loop.hold:
@@ -465,18 +480,13 @@ class DispatcherThread:
                 self._queue.close()
                 self._when_ended()
 
-    def _fail_all(self, cause: BaseException) -> None:
+    def _fail_all(self, error: GridEngineError) -> None:
         """Settle all calls with an error when the I/O thread has failed: nobody may wait for
         ever.
         """
         with self._closing:
             self._closed = True
-        for failure in self._unsettled.fail(
-            Cancelled(
-                f"the dispatcher's thread failed: {safe_repr(cause)}",
-                hint="report this as a fault of gridengine",
-            )
-        ):
+        for failure in self._unsettled.fail(error):
             log.critical("a listener failed when it was told of that", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:

@@ -175,6 +175,7 @@ class LauncherThread:
 
         def start() -> Event:
             try:
+                self._check_directory()
                 launcher = self._opened()
                 launcher.label, launcher.left_out = effect.label, effect.left_out
                 self._save()  # a kill may follow the submission: the record's facts find the jobs
@@ -195,6 +196,19 @@ class LauncherThread:
                 )
 
         self._ask(start)
+
+    def _check_directory(self) -> None:
+        """Check that workers would find the run directory.
+
+        Raises:
+            ClusterError: they would not.
+        """
+        if not self._run.directory.is_dir():
+            raise ClusterError(
+                f"somebody has removed the run directory {self._run.directory}, in which workers "
+                "find this script",
+                hint="leave run directories alone while their scripts run",
+            )
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop workers."""

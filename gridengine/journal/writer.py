@@ -55,6 +55,9 @@ class JournalWriter:
         self._what = what
         self._delay_seconds = delay_seconds
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """The device and inode of the file that was opened first; no other one is written."""
+        self._path = Path()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting: list[Change] = []
@@ -139,9 +142,20 @@ class JournalWriter:
             return changes
 
     def _open(self) -> sqlite3.Connection:
+        """Return the connection. SQLite would write to a file that has been removed, and a new file
+        would lack all earlier rows.
+
+        Raises:
+            DatabaseError, OSError: the file cannot be opened, or somebody has removed it.
+        """
+        if self._file is not None and _identity(self._path) != self._file:
+            raise OSError("somebody has removed it")
         if self._connection is None:
             self._connection = self._connect()
             self._connection.isolation_level = None
+            _, _, path = self._connection.execute("PRAGMA database_list").fetchone()
+            self._path = Path(path)
+            self._file = _identity(self._path)
         return self._connection
 
     def _commit(self, changes: Sequence[Change]) -> None:
@@ -215,6 +229,15 @@ class JournalWriter:
             with contextlib.suppress(sqlite3.Error):  # the failed commit is known already
                 self._connection.close()
             self._connection = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it is missing."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def is_of_the_file(error: Exception) -> bool:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
@@ -80,7 +80,7 @@ class FileServer(SessionServer):
             if _WORKER.fullmatch(sender):
                 return bytes.fromhex(sender), frames
         if self._socket.is_gone:
-            raise GridEngineError(
+            raise ClusterError(
                 f"somebody has removed {self._exchange}, through which workers exchange messages",
                 hint="leave run directories alone while their scripts run",
             )

@@ -101,6 +101,8 @@ def serve(
         dispatcher.when_ended(stopped.set)
         while not stopped.wait(SIGNAL_SECONDS):
             pass
+        if isinstance(dispatcher.failure, GridEngineError):
+            raise dispatcher.failure
         if dispatcher.failure is not None:  # an error, so that the supervisor starts it again
             raise GridEngineError(f"its thread failed: {safe_repr(dispatcher.failure)}")
     finally:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.settings.values import settings
 from tests.support.agent_driver import ROOT
@@ -200,7 +200,7 @@ def test_who_removes_the_folder_of_a_run_gets_an_error(
         coming = executor.submit(wait_for, str(tmp_path / "never"))
         [exchange] = runs.glob("*/exchange")
         shutil.rmtree(exchange)
-        with pytest.raises(GridEngineError, match="somebody has removed"):
+        with pytest.raises(ClusterError, match="somebody has removed"):
             coming.result()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
-from gridengine.errors import ConfigurationError
+from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 
 
 def test_who_starts_no_workers_cannot_have_more_of_them() -> None:
@@ -32,3 +34,37 @@ def test_bounds_that_are_none_are_refused_to_who_asks(bounds: tuple[Any, Any]) -
     assert posted == []
     assert DispatcherThread.scale(thread, 2, None) == (2, 4)
     assert posted == [Scaled(2, None)]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "traceback", "hint"),
+    [
+        (ClusterError("a folder is gone", hint="leave it"), ClusterError, False, "leave it"),
+        (ZeroDivisionError("own"), Cancelled, True, "report this as a fault of gridengine"),
+    ],
+)
+def test_an_error_with_a_remedy_ends_all_calls_as_itself_and_is_one_line_of_the_log(
+    error: Exception,
+    kind: type[Exception],
+    traceback: bool,
+    hint: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run() -> None:
+        raise error
+
+    told: list[GridEngineError] = []
+    thread: Any = SimpleNamespace(
+        _loop=SimpleNamespace(run=run, hold=contextlib.nullcontext()),
+        _fail_all=told.append,
+        _tear_down=lambda *, broken: None,
+        _at_exit=run,
+        _queue=SimpleNamespace(close=lambda: None),
+        _when_ended=lambda: None,
+    )
+    with caplog.at_level(logging.WARNING, "gridengine"):
+        DispatcherThread._work(thread)
+    [one], [record] = told, caplog.records
+    assert (type(one), one.hint, thread.failure) == (kind, hint, error)
+    assert (record.exc_info is not None) is traceback
+    assert traceback or "\n" not in record.getMessage()

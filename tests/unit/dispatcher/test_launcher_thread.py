@@ -94,6 +94,20 @@ def test_why_nothing_was_launched_is_told(
     assert failed.for_now is for_now
 
 
+def test_no_worker_is_launched_that_would_not_find_the_run_directory(tmp_path: Path) -> None:
+    LAUNCHERS.clear()
+    events: list[object] = []
+    run = CONTEXT._replace(directory=tmp_path / "removed")
+    launcher = LauncherThread(make, run, events.append)  # type: ignore[arg-type]
+    launcher.launch(Launch(2))
+    launcher.close()
+    [failed] = events
+    assert isinstance(failed, LaunchFailed)
+    assert type(failed.error) is ClusterError
+    assert f"somebody has removed the run directory {run.directory}" in str(failed.error)
+    assert LAUNCHERS == []
+
+
 def test_a_batch_system_that_does_not_answer_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,6 +98,21 @@ def test_what_cannot_be_written_is_kept_and_told_of_once(
     assert made.close()
 
 
+def test_a_file_that_was_removed_is_neither_written_nor_made_anew(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = JournalWriter(connector(path), "the file")
+    insert(made, 1)
+    assert made.flush()
+    path.unlink()
+    insert(made, 2)
+    assert not made.flush()
+    assert not made.close()
+    assert "the file cannot be written: somebody has removed it" in caplog.text
+    assert "1 change could not be written: somebody has removed it; these are lost" in caplog.text
+    assert not path.exists()
+
+
 def test_who_closes_is_told_what_could_not_be_written(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
