@@ -211,10 +211,12 @@ def reconsider(state: CoreState, worker: Worker) -> None:
 
 
 def note_suspended(worker: Worker) -> None:
-    """Note whether all batches of a worker wait for nested calls."""
-    suspended, share = worker.provisioner.suspended, worker.provisioner.policy.jobs_per_worker
+    """Note whether all batches of a worker wait for nested calls, and whether no nested call may
+    begin there: then others have to take them.
+    """
+    suspended = worker.provisioner.suspended
     if 0 < worker.waiting == worker.batches:
-        suspended[worker.id] = share is not None and worker.taken >= share
+        suspended[worker.id] = worker.draining or worker.is_spent
     else:
         suspended.pop(worker.id, None)
 

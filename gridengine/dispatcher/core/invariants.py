@@ -212,8 +212,12 @@ class _Check:
             self.same("a provisioner's demand", one.demand, demand)
             its = workers.pop(one, [])
             idle = {worker.id for worker in its if worker.phase is READY and not worker.batches}
-            suspended = {worker.id for worker in its if 0 < worker.waiting == worker.batches}
-            kept = one.workers, one.idle, set(one.suspended)
+            suspended = {
+                worker.id: worker.draining or worker.is_spent
+                for worker in its
+                if 0 < worker.waiting == worker.batches
+            }
+            kept = one.workers, one.idle, one.suspended
             self.same("the workers of a provisioner", kept, (len(its), idle, suspended))
             for key, launch in one.launched.items():
                 alone = launch.worker is None

@@ -213,8 +213,13 @@ class Worker:
             return "draining"
         if self.withheld:
             return "withheld"
+        return "spent" if self.is_spent else ""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has been given as many calls as a worker may have (`jobs_per_worker`)."""
         share = self.provisioner.policy.jobs_per_worker
-        return "spent" if share is not None and self.taken >= share else ""
+        return share is not None and self.taken >= share
 
     def waiting_depths(self) -> list[int]:
         """Return how deep its waiting calls are nested, the deepest first."""

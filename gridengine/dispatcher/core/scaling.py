@@ -10,7 +10,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, clients, events, worker_lifecycle, worker_startup
+from gridengine.dispatcher.core import (
+    allocator,
+    books,
+    clients,
+    events,
+    worker_lifecycle,
+    worker_startup,
+)
 from gridengine.dispatcher.core.events import Launch, Scaled
 from gridengine.dispatcher.core.model import READY, Phase, Worker
 from gridengine.dispatcher.core.outcomes import give_up
@@ -163,6 +170,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
 def _retain(state: CoreState, worker: Worker) -> None:
     """Let a worker stay that was about to leave."""
     worker.draining = False
+    books.note_suspended(worker)
     del state.retiring[worker.id]
     if worker.phase is READY:
         allocator.resume_worker(state, worker)

@@ -209,6 +209,7 @@ def interrupted(state: CoreState, run: Run, span: Span, payload: Payload) -> Non
 def drain_worker(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker.draining = True
+    books.note_suspended(worker)
     _unlist(worker)
     if worker.phase is READY and not worker.batches:
         stop(state, worker)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Drained, Draining, Launch, Launched
+from gridengine.dispatcher.core.events import Drained, DrainHosts, Draining, Launch, Launched
 from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import Demand
@@ -108,3 +108,18 @@ def test_a_worker_is_requested_for_nested_calls_that_no_worker_holds_and_for_no_
         play.later(1.0, beats=[b"w"])
         asked += play.seen(Launch)
     assert [one.demand for one in asked] == [Demand(Cores(2))]
+
+
+def test_nested_calls_get_a_worker_beside_a_drained_one_whose_calls_wait_for_them() -> None:
+    play = Play(max_workers=1)
+    play.hello()
+    play.submit(1)
+    [parent] = play.assigned()
+    play.play(DrainHosts({"node-w"}))
+    nested(play, parent.run)
+    play.say(Waits(3, parent.run))
+    asked = play.seen(Launch)
+    for _ in range(3):
+        play.later(1.0, beats=[b"w"])
+        asked += play.seen(Launch)
+    assert [one.count for one in asked] == [1]
