@@ -100,7 +100,7 @@ def _parameters_of(connection: sqlite3.Connection, calls: StoredCalls, number: i
         why = f"{name} is not stored" if f is None else ""
     except sqlite3.Error:
         raise
-    except Exception as error:  # such as a module that this machine does not have
+    except (Exception, SystemExit) as error:  # whatever its module raises
         f, why = None, f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
             why += "; add the folder of the module to PYTHONPATH"

@@ -136,7 +136,7 @@ def _json(call: CallOfRun) -> str:
 
 
 def _error(result: BaseException) -> str:
-    return f"{type(result).__name__}: {result}"
+    return f"{type(result).__name__}: {_text(result)}"
 
 
 def _told(argument: Any) -> Any:
@@ -151,7 +151,7 @@ def _told(argument: Any) -> Any:
 def _plain_or_text(value: Any) -> Any:
     try:
         return _plain(value)
-    except (ConfigurationError, TypeError):
+    except Exception:  # such as of an array that is on no CPU
         return _text(value)
 
 
@@ -222,7 +222,7 @@ def _title(kind: str, name: Any, taken: Container[str]) -> str:
 
 def _cell(argument: Any) -> Any:
     """Return an argument as a single value: JSON for what has several, text for objects."""
-    if argument is None or isinstance(argument, str | int | float):
+    if isinstance(argument, str | float):
         return argument
     told = _told(argument)
     return json.dumps(told) if isinstance(told, dict | list) else told
@@ -267,8 +267,9 @@ def _parquet(calls: Sequence[CallOfRun]) -> bytes:
     file = io.BytesIO()
     columns: dict[str, Any] = {}
     for name, values in _columns(calls).items():
+        kind = pyarrow.string() if name == "error" else None  # also where all are empty
         try:
-            columns[name] = pyarrow.array(values)
+            columns[name] = pyarrow.array(values, kind)
         except (pyarrow.ArrowException, OverflowError, ValueError) as error:  # texts among numbers
             raise ConfigurationError(
                 f"parquet has no form for the column {name!r}: {error}",

@@ -102,10 +102,12 @@ def test_a_call_with_too_many_arguments_has_them_by_their_places(notes: Notes) -
     ]
 
 
-@pytest.mark.parametrize("error", [VersionMismatch("Python 2"), ImportError("No module")])
+@pytest.mark.parametrize(
+    "error", [VersionMismatch("Python 2"), ImportError("No module"), SystemExit("over")]
+)
 def test_where_the_function_cannot_be_loaded_a_warning_says_why_arguments_are_numbered(
     notes: Notes,
-    error: Exception,
+    error: BaseException,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

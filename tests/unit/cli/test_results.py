@@ -139,6 +139,7 @@ class NoText:
         (None, ""),
         ("a", "a"),
         (Path("a/b"), "a/b"),
+        (True, "True"),
         (datetime.date(2026, 11, 29), "2026-11-29"),
         ([1, Path("a"), math.nan], '"[1, ""a"", null]"'),
         ({(1, 2): 3}, '"{(1, 2): 3}"'),
@@ -148,6 +149,17 @@ class NoText:
 )
 def test_an_argument_of_any_kind_is_told_in_one_place(argument: Any, told: str) -> None:
     assert rows(CallOfRun(0, {"x": argument}, 1))[1] == f"0,{told},1,"
+
+
+def test_an_argument_that_python_writes_in_no_digits_has_a_row() -> None:
+    assert rows(CallOfRun(0, {"x": 10**5000}, 1))[1] == "0,a number of 16610 bits,1,"
+
+
+def test_an_error_without_words_has_a_row() -> None:
+    class Silent(Exception):
+        __str__ = NoText.__str__
+
+    assert rows(*calls(Silent()))[1] == "0,0,,Silent: Silent()"
 
 
 def test_calls_whose_arguments_are_not_known_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
