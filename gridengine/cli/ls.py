@@ -12,7 +12,7 @@ from msgspec import Struct
 from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.watching.connections import answers, process_of, sockets
+from gridengine.watching.connections import answers, process_of, sockets, why_blocked
 from gridengine.watching.names import short_id
 from gridengine.watching.phrases import seconds
 from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
@@ -55,6 +55,8 @@ def ls_command(as_json: bool) -> None:
       gridengine ls
       gridengine ls --json | jq '.dispatchers[].status.done'
     """
+    if reason := why_blocked():
+        click.echo(f"runs on this machine cannot be watched: {reason}", err=True)
     found, silent = answers()
     if DispatcherFolder.all():
         from gridengine.watching import remote_connections as remote  # imports ZeroMQ

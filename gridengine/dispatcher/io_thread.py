@@ -69,9 +69,9 @@ log = logging.getLogger("gridengine")
 
 LOCAL_POLL_SECONDS = 0.5
 CLOSE_SECONDS = 15.0
-LOCAL_THREADS, THREADS = 2, 5
-"""The number of threads: the I/O thread and the launcher's; with workers elsewhere also two of
-ZeroMQ's, and one that checks keys.
+LOCAL_THREADS, THREADS = 4, 7
+"""The number of threads: the I/O thread, the launcher's and one for each standard stream; with
+workers elsewhere also two of ZeroMQ's, and one that checks keys.
 """
 
 

@@ -362,7 +362,8 @@ def open_watch_server(
         path = folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}"
         return WatchServer(path, answer, forget, record)
     except OSError as error:
-        # A warning, because a setting asked for that folder.
-        level = logging.DEBUG if given == Path() else logging.WARNING
+        # A warning, if a setting asked for that folder, or something is there in its place.
+        told = given != Path() or isinstance(error, FileExistsError)
+        level = logging.WARNING if told else logging.DEBUG
         log.log(level, "this run cannot be watched from other processes: %s", error)
         return None

@@ -20,7 +20,12 @@ from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.status.rows import FileFault
-from gridengine.wire.connection_file import SOCKET, is_private, runtime_folders
+from gridengine.wire.connection_file import (
+    SOCKET,
+    blocked_runtime_folder,
+    is_private,
+    runtime_folders,
+)
 
 ANSWER_SECONDS = 5.0
 """How long a dispatcher has for an answer. A suspended one never answers."""
@@ -161,6 +166,13 @@ def runtime_files(end: str) -> list[Path]:
             with contextlib.suppress(OSError):  # the folder has just been removed
                 found += [one for one in folder.iterdir() if one.name.endswith(end)]
     return found
+
+
+def why_blocked() -> str:
+    """Return what keeps dispatchers on this machine from making the folder of their sockets; empty
+    if nothing does.
+    """
+    return blocked_runtime_folder(os.environ, settings().watch_directory)
 
 
 def ask_all(

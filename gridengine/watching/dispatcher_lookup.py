@@ -27,6 +27,7 @@ from gridengine.watching.connections import (
     is_watched_elsewhere,
     process_of,
     standalone_folders,
+    why_blocked,
 )
 from gridengine.watching.names import (
     Known,
@@ -303,7 +304,7 @@ def _the_only_one() -> Known[Place]:
     candidates = here or [one for one in known if one.thing.is_elsewhere]
     found = only(Word(""), candidates, "dispatcher")
     if found is None:
-        raise NotKnown("no dispatcher of yours runs on this machine", hint=LISTS)
+        raise NotKnown("no dispatcher of yours runs on this machine", hint=why_blocked() or LISTS)
     return found
 
 

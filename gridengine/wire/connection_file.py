@@ -332,6 +332,7 @@ def make_runtime_folder(environment: Mapping[str, str], given: Path) -> Path:
     """Return the folder; make it if it is missing.
 
     Raises:
+        FileExistsError: something else has the name of the last place.
         OSError: no private folder exists, and none can be made.
     """
     for folder in runtime_folders(environment, given):
@@ -343,5 +344,22 @@ def make_runtime_folder(environment: Mapping[str, str], given: Path) -> Path:
             continue
         if is_private(folder):
             return folder
+    if os.path.lexists(folder):
+        raise FileExistsError(_blocked(folder))
     whose = "nor any other" if given == Path() else "and the setting watch_directory names it"
     raise OSError(f"{folder} cannot be a folder of this user's alone (mode 0700), {whose}")
+
+
+def blocked_runtime_folder(environment: Mapping[str, str], given: Path) -> str:
+    """Return what blocks the folder, in words; empty if the folder is there or can be made."""
+    folders = list(runtime_folders(environment, given))
+    if any(map(is_private, folders)) or not os.path.lexists(folders[-1]):
+        return ""
+    return _blocked(folders[-1])
+
+
+def _blocked(folder: Path) -> str:
+    return (
+        f"{folder} is there, and is not a folder of this user's alone (mode 0700): remove it, or "
+        "name another folder by the setting watch_directory (GRIDENGINE_WATCH_DIRECTORY)"
+    )

@@ -151,8 +151,9 @@ def check_threads(count: int) -> None:
     except RuntimeError as error:
         raise ConfigurationError(
             f"this process may not start {count} more threads: this user's processes and threads "
-            f"may be {_limit(resource.RLIMIT_NPROC)}",
-            hint="raise the limit (`ulimit -u`), or end other processes of yours on this machine",
+            f"may be {_limit(resource.RLIMIT_NPROC)} (`ulimit -u`), and the bytes of this "
+            f"process's addresses {_limit(resource.RLIMIT_AS)} (`ulimit -v`)",
+            hint="raise the limit that is met, or end other processes of yours on this machine",
         ) from error
     finally:
         go_on.set()

@@ -40,6 +40,20 @@ def test_the_error_of_too_few_processes_has_the_limit() -> None:
     load = "with ProcessScheduler(max_workers=1) as scheduler: map(abs, [-1], scheduler=scheduler)"
     become = "os.setresgid(64123, 64123, 64123); os.setresuid(64123, 64123, 64123)"
     words = said(f"{load}\nresource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); {become}")
-    assert "ConfigurationError this process may not start 2 more threads" in words
+    assert "ConfigurationError this process may not start 4 more threads" in words
     assert "no more than 1" in words
     assert "ulimit -u" in words
+
+
+def test_the_error_of_too_few_addresses_for_threads_has_the_limit() -> None:
+    # Each thread reserves addresses for its stack: there is room for three more.
+    full = (
+        "import re, threading; import gridengine.api.map, gridengine.dispatcher.io_thread\n"
+        "threading.stack_size(1 << 30)\n"
+        "size = 1024 * int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "limit = size + (7 << 29)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))"
+    )
+    words = said(full)
+    assert "ConfigurationError this process may not start 4 more threads" in words
+    assert "`ulimit -v`" in words

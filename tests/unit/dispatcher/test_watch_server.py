@@ -19,6 +19,7 @@ from gridengine.dispatcher.watch_server import (
     Watcher,
     WatchServer,
 )
+from gridengine.wire import connection_file
 from gridengine.wire.connection_file import runtime_folders
 
 
@@ -195,6 +196,19 @@ def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
     assert server is None
     assert f"{given} cannot be a folder of this user's alone (mode 0700)" in caplog.text
     assert "watch_directory" in caplog.text
+
+
+def test_that_the_folder_is_blocked_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "gridengine"
+    blocked.touch()
+    monkeypatch.setattr(connection_file, "runtime_folders", lambda *places: iter([blocked]))
+    server = watch_server.open_watch_server(Path(), lambda *asked: b"", lambda watcher: None)
+    assert server is None
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"cannot be watched from other processes: {blocked} is there" in record.getMessage()
 
 
 def test_whoever_finds_a_socket_finds_one_that_listens(

@@ -20,6 +20,7 @@ from gridengine.wire import connection_file
 from gridengine.wire.connection_file import (
     ClientConnection,
     Connection,
+    blocked_runtime_folder,
     is_private,
     make_private_folder,
     make_runtime_folder,
@@ -226,6 +227,33 @@ def test_where_others_may_enter_the_first_the_next_is_taken(run_user: Path, tmp_
     last.chmod(0o777)
     with pytest.raises(OSError, match="of this user's alone"):
         make_runtime_folder({}, NOT_GIVEN)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "open"])
+def test_what_blocks_the_last_folder_is_named_with_the_remedy(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "mine"
+    assert blocked_runtime_folder({}, folder) == ""
+    if kind == "link":
+        folder.symlink_to("nowhere")
+    elif kind == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o755)
+    words = blocked_runtime_folder({}, folder)
+    assert words.startswith(f"{folder} is there, and is not a folder of this user's alone")
+    assert "remove it, or name another folder by the setting watch_directory" in words
+    with pytest.raises(FileExistsError, match="remove it"):
+        make_runtime_folder({}, folder)
+
+
+def test_a_blocked_folder_is_no_matter_where_there_is_another(
+    run_user: Path, tmp_path: Path
+) -> None:
+    (tmp_path / f"tmp/gridengine-{os.getuid()}").touch()
+    assert f"gridengine-{os.getuid()} is there" in blocked_runtime_folder({}, NOT_GIVEN)
+    make_runtime_folder({}, NOT_GIVEN)
+    assert blocked_runtime_folder({}, NOT_GIVEN) == ""
 
 
 def test_a_given_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -130,7 +130,11 @@ def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("limit", "words"), [(64, "no more than 64"), (NONE, "no more than the machine allows")]
+    ("limit", "words"),
+    [
+        (64, r"no more than 64 \(`ulimit -u`\), .* no more than 64 \(`ulimit -v`\)"),
+        (NONE, r"no more than the machine allows \(`ulimit -u`\)"),
+    ],
 )
 def test_too_few_threads_are_said_and_those_that_were_started_end(
     monkeypatch: pytest.MonkeyPatch, limit: int, words: str
