@@ -395,6 +395,8 @@ class RunFunction:
 
     def _difference(self) -> str:
         """Return how the calls differ from as many that the run has."""
+        if self._known.has_no_results:
+            return "the run has as many calls, and no result of any"
         found = ""
         if self._known.is_other:
             found = "the arguments of the partial, or the object that is called, differ"

@@ -203,12 +203,16 @@ class LauncherThread:
         Raises:
             ClusterError: they would not.
         """
-        if not self._run.directory.is_dir():
+        try:
+            self._run.directory.stat()
+        except FileNotFoundError:
             raise ClusterError(
                 f"somebody has removed the run directory {self._run.directory}, in which workers "
                 "find this script",
                 hint="leave run directories alone while their scripts run",
-            )
+            ) from None
+        except OSError as error:  # perhaps for a moment, and not on the workers' machines
+            log.debug("the run directory cannot be looked at: %s", error)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop workers."""

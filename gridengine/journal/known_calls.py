@@ -178,6 +178,11 @@ class KnownCalls:
         for numbers in self._by_digest.values():
             self._put_last(numbers, lambda number: -self._blocks[number].rows.count(0))
 
+    @property
+    def has_no_results(self) -> bool:
+        """Whether the run has calls of the function, and no outcome of any."""
+        return bool(self._blocks) and not self._rows
+
     def difference(self, call: Any, form: int) -> str:
         """Return a text that says how a call differs from the first one of the last session that
         has made some; empty if no argument differs, or none are stored.

@@ -114,7 +114,7 @@ def reads_globals(found: Iterable[Use], variables: Mapping[str, Any]) -> bool:
     """Return whether code may read any global variable of its module by a text."""
     return any(
         use[-1] in ("globals", "eval", "exec") and use[0] not in variables for use in found
-    ) or any(variables.get(use[0]) in (globals, eval, exec) for use in found)
+    ) or any(variables.get(use[0]) is one for use in found for one in (globals, eval, exec))
 
 
 def imports_by_text(code: types.CodeType, variables: Mapping[str, Any]) -> Imports:

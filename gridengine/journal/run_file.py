@@ -327,7 +327,14 @@ def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, wha
     except Exception as error:
         if is_of_the_file(error):
             raise
-        log.exception("%s: something could not be stored, and its calls will run again", what)
+        if isinstance(error, sqlite3.DataError):  # "string or blob too big"
+            log.error(
+                "%s: a result of over 1 GB cannot be stored, and its calls will run again; have "
+                "them write it to a file, and return the path",
+                what,
+            )
+        else:
+            log.exception("%s: something could not be stored, and its calls will run again", what)
 
 
 def _is_whole(payload: Payload) -> bool:

@@ -55,8 +55,8 @@ class JournalWriter:
         self._what = what
         self._delay_seconds = delay_seconds
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
-        """The device and inode of the file that was opened first; no other one is written."""
+        self._file: int | None = None
+        """The inode of the file that was opened first; no other one is written."""
         self._path = Path()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -148,14 +148,14 @@ class JournalWriter:
         Raises:
             DatabaseError, OSError: the file cannot be opened, or somebody has removed it.
         """
-        if self._file is not None and _identity(self._path) != self._file:
+        if self._file is not None and _inode(self._path) != self._file:
             raise OSError("somebody has removed it")
         if self._connection is None:
             self._connection = self._connect()
             self._connection.isolation_level = None
             _, _, path = self._connection.execute("PRAGMA database_list").fetchone()
             self._path = Path(path)
-            self._file = _identity(self._path)
+            self._file = _inode(self._path)
         return self._connection
 
     def _commit(self, changes: Sequence[Change]) -> None:
@@ -231,13 +231,12 @@ class JournalWriter:
             self._connection = None
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file; None if it is missing."""
+def _inode(path: Path) -> int | None:
+    """Return the inode of a file; None if it is missing."""
     try:
-        facts = path.stat()
+        return path.stat().st_ino
     except FileNotFoundError:
         return None
-    return facts.st_dev, facts.st_ino
 
 
 def is_of_the_file(error: Exception) -> bool:

@@ -17,7 +17,9 @@ from collections.abc import Iterator
 LARGE = 200_000
 """How many elements a large value has: pickled, over a megabyte for most kinds."""
 FEW_FACES = ("map", "executor.submit", "pool.map")
-"""The ways in that are tried with large values, and over TCP."""
+"""The ways in that are tried with large values, over TCP, and with a name."""
+NAMED_KINDS = ("number", "list", "array", "object")
+"""What is kept by scripts whose calls have a name: each call opens a file."""
 
 CONTENTS = {
     # kind: (a new value of `n` with `size` elements, a change in place, what a call returns of it)
@@ -180,8 +182,9 @@ def state_script(holder: str, place: str) -> str:
     parts = [SHARED_LINES, faces]
     for kind, (make, change, read) in CONTENTS.items():
         parts.append(CONTENT_LINES.format(kind=kind, make=make, change=change or "...", read=read))
-    few = place == "tcp"
-    parts += itertools.chain.from_iterable(_of_kind(holder, kind, few=few) for kind in CONTENTS)
+    few = place != "local"
+    kinds = NAMED_KINDS if place == "named" else CONTENTS
+    parts += itertools.chain.from_iterable(_of_kind(holder, kind, few=few) for kind in kinds)
     parts.append("executor.shutdown(); pool.close(); pool.join(); scheduler.close()")
     return "\n".join(parts)
 

@@ -42,7 +42,7 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
             queue.relist(group)
             state.deferred[queue] = None
             return
-        if state.stays_for(queue, group.worker):
+        if group.worker.leave_at == math.inf or state.stays_for(queue, group.worker):
             _assign(state, queue, group)
 
 

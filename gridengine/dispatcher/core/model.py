@@ -213,7 +213,8 @@ class Worker:
             return "draining"
         if self.withheld:
             return "withheld"
-        return "spent" if self.is_spent else ""
+        share = self.provisioner.policy.jobs_per_worker  # `is_spent`, inlined to save time
+        return "spent" if share is not None and self.taken >= share else ""
 
     @property
     def is_spent(self) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher import journal_limits
-from gridengine.errors import VersionMismatch
+from gridengine.errors import ConfigurationError, ProtocolError, VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -139,7 +139,7 @@ def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
     the loop that uses it.
 
     Raises:
-        ConfigurationError: see `DispatcherFile`.
+        ConfigurationError: see `DispatcherFile`; or a message in it cannot be read.
         VersionMismatch: the journal has functions of another version of Python.
     """
     file = DispatcherFile(path, clock)
@@ -148,6 +148,12 @@ def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
             message, _ = decode([hello])
             assert isinstance(message, ClientHello)
             _check_python(message.python, path)
+    except ProtocolError as error:
+        file.close()
+        raise ConfigurationError(
+            f"the dispatcher's journal {path} cannot be used: {error}",
+            hint="move it away to begin without its calls",
+        ) from error
     except BaseException:
         file.close()
         raise

@@ -44,8 +44,14 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["newer", "older"])
-def builds(request: pytest.FixtureRequest, other: Path, tmp_path: Path) -> Iterator[Path]:
+def builds(
+    request: pytest.FixtureRequest,
+    other: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
     """Start a dispatcher of one build; the other build is yielded."""
+    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(tmp_path / "watched"))
     theirs, ours = (other, HERE) if request.param == "newer" else (HERE, other)
     dispatcher = Standalone(tmp_path, PYTHONPATH=str(theirs))
     yield ours

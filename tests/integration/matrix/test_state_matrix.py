@@ -15,6 +15,7 @@ from tests.support.state_scripts import (
     CONTENTS,
     HOLDERS,
     LISTED,
+    NAMED_KINDS,
     OWN_STATE,
     PLACES,
     own_state_script,
@@ -30,8 +31,8 @@ def told(done: subprocess.CompletedProcess[str]) -> Iterator[Any]:
 
 
 def test_the_matrix_has_as_many_scripts_as_were_asked_for() -> None:
-    kinds = 2 * len(CONTENTS)
-    assert kinds * len(HOLDERS) * len(PLACES) + len(OWN_STATE) >= LEAST_SCRIPTS
+    kinds = 2 * len(CONTENTS) + 2 * len(CONTENTS) + 2 * len(NAMED_KINDS)
+    assert kinds * len(HOLDERS) + len(OWN_STATE) >= LEAST_SCRIPTS
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -42,7 +43,8 @@ def test_calls_see_the_state_that_the_builtin_map_sees(
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
     lines = list(told(script(state_script(holder, place)).run()))
     assert [line for line in lines if len(line) > 2] == []
-    assert len(lines) == sum(8 if change else 4 for _, change, _ in CONTENTS.values())
+    kinds = NAMED_KINDS if place == "named" else CONTENTS
+    assert len(lines) == sum(8 if CONTENTS[kind][1] else 4 for kind in kinds)
 
 
 @pytest.mark.parametrize("what", OWN_STATE)

@@ -21,7 +21,7 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core import tasks
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
-from gridengine.journal.run_file import files_in_use
+from gridengine.journal.run_file import RunFile, files_in_use
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.pickling import dump_exception
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -75,6 +75,19 @@ def test_a_run_that_takes_nothing_of_as_many_calls_says_what_differs(
     assert "0 results taken from the journal, 3 new: the run has as many calls, and" in text
     assert text.endswith("the argument differs: 4 before, 7 now")
     assert warned([7, 8, 9], resume=False) == []
+
+
+def test_a_run_with_calls_and_no_result_of_any_blames_no_argument(
+    notes: Notes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFile, "add_result", lambda *result, **options: None)
+        squares(notes, [1, 2])
+    squares(notes, [1, 2])
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.partition(": ")[2] for one in told] == [
+        "0 results taken from the journal, 2 new: the run has as many calls, and no result of any"
+    ]
 
 
 def test_results_that_are_too_old_do_not_count_and_stay(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gridengine.journal.call_keys import CallKeys
-from gridengine.journal.module_uses import imports_by_text
+from gridengine.journal.module_uses import imports_by_text, reads_globals
 from gridengine.serialize.users_modules import is_own
 
 HELPER = """
@@ -215,3 +215,11 @@ def test_a_method_with_the_name_of_an_import_function_imports_nothing() -> None:
         return import_module(x)
 
     assert not imports_by_text(f.__code__, {"import_module": import_module}).others
+
+
+def test_a_variable_is_compared_with_nothing() -> None:
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value of an array is ambiguous")
+
+    assert not reads_globals([("data",)], {"data": Array()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 from pathlib import Path
@@ -13,6 +14,7 @@ from gridengine.journal import run_file, writer
 from gridengine.journal.lock_file import is_locked
 from gridengine.journal.run_file import (
     VERSION,
+    Block,
     RunFile,
     connect,
     explained,
@@ -229,3 +231,21 @@ def test_what_is_said_of_a_file_that_may_not_be_opened_is_not_that_it_is_damaged
     with pytest.raises(JournalError) as caught, explained("a", path):
         sqlite3.connect(path / "no_folder")
     assert "may read and write it" in str(caught.value.hint)
+
+
+def test_a_result_that_is_too_large_is_one_line_and_what_came_with_it_is_stored(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = RunFile("a", path)
+    run.begin()
+    block = run.add_block(Block(1, 0, 2, b"", None), [b"arguments"])
+    with mmap.mmap(-1, 1_000_000_001) as large:  # never touched, so it takes no memory
+        run.add_result((block, 0, 1, 0), [large], None, raised=False)
+        run.add_result((block, 1, 2, 0), [b"small"], None, raised=False)
+        run.close()
+    [record] = caplog.records
+    assert "a result of over 1 GB cannot be stored, and its calls will run" in record.getMessage()
+    assert record.exc_info is None
+    connection = open_to_read("a", path)
+    assert connection.execute("SELECT start, payload FROM results").fetchall() == [(1, b"small")]
+    connection.close()

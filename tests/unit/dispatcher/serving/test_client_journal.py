@@ -54,6 +54,24 @@ def test_a_file_of_another_protocol_is_refused_while_it_holds_anything(tmp_path:
     protocol(path, VERSION)  # which it has again
 
 
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [(b"GEp\x07", "speaks protocol 7"), (b"\xff\xff", "not a message of protocol version")],
+)
+def test_a_file_with_a_message_that_cannot_be_read_is_refused_by_its_name(
+    tmp_path: Path, hello: bytes, words: str
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    made = Process(path)
+    hand_in(made, 1)
+    made.file.close()
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE clients SET hello = ?", (hello,))
+    with pytest.raises(ConfigurationError, match=f"journal {path} cannot be used: .*{words}") as at:
+        open_file(path)
+    assert at.value.hint == "move it away to begin without its calls"
+
+
 @pytest.mark.parametrize(("python", "served"), [(PYTHON, True), ("", True), ("2.7", False)])
 def test_a_file_with_calls_of_another_python_is_refused_and_left_alone(
     tmp_path: Path, python: str, served: bool
