@@ -16,7 +16,8 @@ MOST = {"map": 170, "submit": 166}
 calls of each function wait and run. Two came when the state of a call got a class that needs no
 msgspec, which a script then imports later, and the core a function for each of its steps. Two came
 with a lock that forks take, two when one function alone said which workers are given calls, and
-four of a map with seeds, generators and a queue that can be closed. Where calls are long in coming back, as under load, each thread takes a few more.
+four of a map with seeds, generators and a queue that can be closed. Where calls are long in coming
+back, as under load, each thread takes a few more.
 """
 RUNS = 8
 
