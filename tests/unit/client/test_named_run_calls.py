@@ -114,6 +114,36 @@ def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool) -> None:
     assert made(2) == []
 
 
+def set_up(scale: int) -> None:
+    """Prepare a process."""
+
+
+def test_calls_of_another_initializer_or_of_other_initargs_are_made_again(notes: Notes) -> None:
+    def made(initializer: Any, *initargs: Any) -> list[list[int]]:
+        prepared: Any = {"initializer": initializer, "initargs": initargs}
+        squares(notes, [1], **prepared)
+        found = [notes.made()]
+        options: Any = {"scheduler": FakeScheduler(), **prepared, **notes.options}
+        with gridengine.Executor(**options) as executor:
+            for begin in (
+                lambda: executor.submit(square, 2).result(),
+                lambda: [*executor.map(square, [3])],
+                lambda: executor.submit_graph({"four": (square, 4)}, ["four"])[0].result(),
+            ):
+                begin()
+                found.append(notes.made())
+        return found
+
+    new: list[list[int]] = [[1], [2], [3], [4]]
+    known: list[list[int]] = [[], [], [], []]
+    assert made(set_up, 1) == new
+    assert made(set_up, 1) == known
+    assert made(set_up, 2) == new
+    assert made(abs, 1) == new
+    assert made(None) == new
+    assert made(set_up, 1) == made(None) == known
+
+
 def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None:
     for options, told in [
         ({"ignore": "y"}, "ignore= names 'y', which is no parameter of square"),
