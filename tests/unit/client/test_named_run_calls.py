@@ -98,10 +98,11 @@ def test_results_that_are_too_old_do_not_count_and_stay(
     assert notes.made() == []
 
 
+@pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("many", [True, False])
-def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool) -> None:
+def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool, seed: int | None) -> None:
     def made(by: int) -> list[int]:
-        options: Any = {"scheduler": FakeScheduler(), "ignore": "by", **notes.options}
+        options: Any = {"scheduler": FakeScheduler(), "ignore": "by", "seed": seed, **notes.options}
         if many:
             gridengine.starmap(square_and_ignore, [(1, by), (2, by)], **options)
         else:
@@ -147,6 +148,7 @@ def test_calls_of_another_initializer_or_of_other_initargs_are_made_again(notes:
 def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None:
     for options, told in [
         ({"ignore": "y"}, "ignore= names 'y', which is no parameter of square"),
+        ({"ignore": "y", "seed": 1}, "ignore= names 'y', which is no parameter of square"),
         ({"ignore": 3}, "ignore must be a text, not 3"),
         ({"max_age": 0}, "max_age must be above zero"),
         ({"max_age": "1d"}, "max_age must be a number, not '1d'"),
