@@ -82,8 +82,12 @@ class _Row(Struct, frozen=True):
 
 _BEGIN = "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
 """The session in which the run last began anew: no earlier call counts."""
-_LEFT_BEHIND = f"SELECT function FROM blocks GROUP BY function HAVING max(session) < {_BEGIN}"
-"""The functions whose calls are all earlier."""
+_LEFT_BEHIND = (
+    f"SELECT function FROM blocks WHERE {_BEGIN} GROUP BY function HAVING max(session) < {_BEGIN}"
+)
+"""The functions whose calls are all earlier. A run that never began anew has none: `WHERE` saves it
+the sorting.
+"""
 
 
 class KnownCalls:
