@@ -132,7 +132,7 @@ class UndecodedResult:
                 # Without attempts, other calls share the error.
                 if error is not None and event.attempts:
                     call, form = self._call, template.form
-                    if template.options.seed is not None and type(call) is tuple:
+                    if template.options.seed is not None and type(call) in (int, tuple):
                         from gridengine.worker.random_streams import without_number  # few need it
 
                         call, form = without_number(call, form), FULL

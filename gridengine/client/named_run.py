@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gridengine.calls.interface import Dispatcher
+from gridengine.client.initializer import Initializer
 from gridengine.client.options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
@@ -47,15 +48,22 @@ class Place(NamedTuple):
 
 class OpenRun:
     """A map or an executor that uses a named run. `place` is where its calls run: the scheduler
-    that was given or, for a stand-alone dispatcher, one whose calls go on without this process.
+    that was given or, for a stand-alone dispatcher, one whose calls go on without this process. The
+    initializer of its processes counts with each function.
 
     Raises:
         JournalError: another process has the run, or its file cannot be read.
     """
 
-    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        place: SchedulerSpec,
+        initializer: Initializer | None = None,
+    ) -> None:
         self._options = options
         self._depends = [*dependencies(options.depends)]
+        self._prepared_by = [] if initializer is None else [*initializer.parts()]
         self.place = place
         self.left_at = ""
         """The identity of the dispatcher at which calls go on without this process; empty if none
@@ -147,7 +155,9 @@ class OpenRun:
             self._generation = modules.generation
             self._current.clear()
         if function.digest not in self._current:
-            key = CallKeys().of_function(f, self._depends, self._options.ignore)
+            key = CallKeys().of_function(
+                f, self._depends, self._options.ignore, prepared_by=self._prepared_by
+            )
             found = self._functions.get(key.digest)
             if found is None:
                 found = self._functions[key.digest] = RunFunction(self, key, function.payload)
@@ -189,8 +199,13 @@ class _Recorder:
 class RunUser:
     """A user of a named run that submits calls one by one."""
 
-    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        self._run = OpenRun(options, place)
+    def __init__(
+        self,
+        options: RunOptions,
+        place: SchedulerSpec,
+        initializer: Initializer | None = None,
+    ) -> None:
+        self._run = OpenRun(options, place, initializer)
         self.place = self._run.place
         """The scheduler where the calls run."""
         self._numbers = itertools.count(self._run.first)

@@ -20,6 +20,7 @@ from gridengine.client.batcher import Batcher
 from gridengine.client.executor_submissions import TrackedSubmission
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node, key_text
+from gridengine.client.initializer import Initializer
 from gridengine.client.named_run import OpenRun, Place, RunFunction, RunUser
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
@@ -190,7 +191,7 @@ class RunSubmission(Submission):
         """
         assert request.named_run is not None
         check_ignored(request.f, request.named_run.ignore)
-        run = OpenRun(request.named_run, request.scheduler)
+        run = OpenRun(request.named_run, request.scheduler, request.initializer)
         try:
             made = super().of(replace(request, scheduler=run.place))
             made.run_name, made._closes_run = request.named_run.name, True
@@ -307,8 +308,10 @@ class RunFuture(CallFuture):
 class RunCalls(RunUser):
     """Records the single calls of an executor that uses a named run."""
 
-    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        super().__init__(options, place)
+    def __init__(
+        self, options: RunOptions, place: SchedulerSpec, initializer: Initializer | None
+    ) -> None:
+        super().__init__(options, place, initializer)
         self.options = replace(options, resume=options.resume or True)
         """Options for maps that share the run. They resume even with `resume=False`, because the
         run has begun anew already.

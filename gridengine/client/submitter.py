@@ -84,7 +84,7 @@ class Submitter:
         if named_run is not None:
             from gridengine.client.named_run_calls import RunCalls  # few need it
 
-            self._named_run = RunCalls(named_run, place)
+            self._named_run = RunCalls(named_run, place, initializer)
             place = self._named_run.place
         with contextlib.ExitStack() as undo:
             if self._named_run is not None:

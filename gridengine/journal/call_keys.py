@@ -112,11 +112,14 @@ class CallKeys:
         f: Callable[..., Any],
         depends: Sequence[tuple[str, Any]] = (),
         ignore: Sequence[str] = (),
+        *,
+        prepared_by: Iterable[tuple[str, Any]] = (),
     ) -> FunctionKey:
         """Return the key of a function. A part that cannot be pickled counts by its type.
 
         depends: objects that count with the function, by their names.
         ignore: the parameters of the function whose arguments do not count.
+        prepared_by: the initializer of the processes and its arguments, by their names.
 
         Raises:
             ConfigurationError: one of `depends` cannot be pickled.
@@ -130,7 +133,8 @@ class CallKeys:
                     f"{error}",
                     hint="give a file, or plain data that changes when it does",
                 ) from error
-        parts = _Walk(self).parts_of(counted_function(f, ignore) if ignore else f, depends)
+        counted = counted_function(f, ignore) if ignore else f
+        parts = _Walk(self).parts_of(counted, [*depends, *prepared_by])
         main = sys.modules["__main__"]
         _, unused = imports_for_effect(main, len(vars(main)), len(sys.modules))
         for name, code in own_code(unused):  # the function may find what they have registered

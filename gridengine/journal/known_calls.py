@@ -80,6 +80,16 @@ class _Row(Struct, frozen=True):
     state: int
 
 
+_BEGIN = "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
+"""The session in which the run last began anew: no earlier call counts."""
+_LEFT_BEHIND = (
+    f"SELECT function FROM blocks WHERE {_BEGIN} GROUP BY function HAVING max(session) < {_BEGIN}"
+)
+"""The functions whose calls are all earlier. A run that never began anew has none: `WHERE` saves it
+the sorting.
+"""
+
+
 class KnownCalls:
     """The calls of one function that are in a run's file.
 
@@ -134,9 +144,12 @@ class KnownCalls:
         found = reader.execute(
             "SELECT id, digest, parts FROM functions WHERE name = ? ORDER BY id", (function.name,)
         ).fetchall()
+        for id, digest, _ in found:
+            if digest == function.digest:
+                self._run.note_function(digest, id)
+        left = {id for [id] in reader.execute(_LEFT_BEHIND)}
+        found = [one for one in found if one[0] not in left]
         same = [id for id, digest, _ in found if digest == function.digest]
-        for number in same:
-            self._run.note_function(function.digest, number)
         # A partial with other arguments is another function, not an older version of this one.
         given = function.parts.get("itself")
         older = [
@@ -155,10 +168,7 @@ class KnownCalls:
     def _read_blocks(
         self, reader: sqlite3.Connection, same: Sequence[int], older: Sequence[int]
     ) -> None:
-        chosen = (
-            f"function IN ({_listed([*same, *older])}) AND session >= "
-            "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
-        )
+        chosen = f"function IN ({_listed([*same, *older])}) AND session >= {_BEGIN}"
         for id, form, calls, digest, has_keys in reader.execute(
             f"SELECT id, form, calls, digest, keys IS NOT NULL FROM blocks WHERE {chosen} "
             f"ORDER BY function IN ({_listed(same)}) DESC, function DESC, id"

@@ -16,6 +16,8 @@ from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.serialize.payload import FULL, STAR
 from gridengine.serialize.unpicklable import name_of
 from gridengine.serialize.users_modules import is_own_module
+from gridengine.worker.coroutines import Synchronous
+from gridengine.worker.random_streams import Seeded, takes_number
 
 
 def dependencies(depends: Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -69,18 +71,25 @@ class IgnoredArguments:
     def __init__(self, f: Callable[..., Any], names: Iterable[str]) -> None:
         self._names = frozenset(names)
         self._places = _places(f, self._names)
+        self._has_numbers = takes_number(f)
 
     def counted(self, call: Any, form: int) -> Any:
-        """Return what counts of a call."""
+        """Return what counts of a call. The number of a call with a seed always does."""
         if form == FULL:
             positional, named = call
             left = {name: value for name, value in named.items() if name not in self._names}
             return self._positional(positional), left
         if form == STAR:
             return self._positional(call)
-        return None if 0 in self._places else call
+        return None if 0 in self._places and not self._has_numbers else call
 
     def _positional(self, given: Sequence[Any]) -> tuple[Any, ...]:
+        if self._has_numbers:
+            *given, number = given
+            return *self._left(given), number
+        return self._left(given)
+
+    def _left(self, given: Sequence[Any]) -> tuple[Any, ...]:
         left = [None if at in self._places else one for at, one in enumerate(given)]
         while len(left) - 1 in self._places:
             left.pop()
@@ -89,6 +98,8 @@ class IgnoredArguments:
 
 def counted_function(f: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
     """Return a function without the arguments for these parameters that a partial has given it."""
+    if isinstance(f, Seeded):
+        return Seeded(counted_function(f._function, names), f._seed)
     if type(f) is not functools.partial:
         return f
     positional, named = IgnoredArguments(f.func, names).counted((f.args, f.keywords), FULL)
@@ -122,6 +133,8 @@ def check_ignored(f: Callable[..., Any], names: Iterable[str]) -> None:
 def _parameters(f: Callable[..., Any]) -> Sequence[Any] | None:
     import inspect  # few need it
 
+    while isinstance(f, Seeded | Synchronous):
+        f = f._function
     try:
         return [*inspect.signature(f).parameters.values()]
     except (TypeError, ValueError):  # some functions of C code tell none

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import (
-    Cancelled,
-)
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.errors import Cancelled, WorkerLost
+from gridengine.wire.messages.client import Attempt
 from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
+from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import (
     SECONDS,
     HeldDispatcher,
@@ -48,6 +49,27 @@ def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
         future.result(0)
     with pytest.raises(concurrent.futures.TimeoutError):
         future.exception(0)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "note"),
+    [((), {}, "no argument"), ((5,), {}, "argument 5"), ((), {"x": 5}, "argument x=5")],
+)
+def test_the_note_on_a_lost_call_with_a_seed_leaves_out_its_number(
+    args: Any, kwargs: Any, note: str
+) -> None:
+    dispatcher = HeldDispatcher()
+    with gridengine.Executor(scheduler=FakeScheduler(dispatcher), seed=1) as executor:
+        future = executor.submit(give, *args, **kwargs)
+        [entry] = dispatcher.entries
+        attempts = [Attempt("here", "", 0.0, 1.0, "it died")]
+        error = WorkerLost("it died")
+        task = entry.task.id
+        dispatcher.settle(
+            entry, CallsFinished(task, 0, 1, None, error=error, exitcode=1, attempts=attempts)
+        )
+        found: Any = future.exception()
+    assert found.__notes__ == [note]
 
 
 def test_wait_and_as_completed_take_them(

@@ -111,10 +111,11 @@ def test_results_that_are_too_old_do_not_count_and_stay(
     assert notes.made() == []
 
 
+@pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("many", [True, False])
-def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool) -> None:
+def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool, seed: int | None) -> None:
     def made(by: int) -> list[int]:
-        options: Any = {"scheduler": FakeScheduler(), "ignore": "by", **notes.options}
+        options: Any = {"scheduler": FakeScheduler(), "ignore": "by", "seed": seed, **notes.options}
         if many:
             gridengine.starmap(square_and_ignore, [(1, by), (2, by)], **options)
         else:
@@ -127,9 +128,40 @@ def test_an_ignored_argument_changes_nothing(notes: Notes, many: bool) -> None:
     assert made(2) == []
 
 
+def set_up(scale: int) -> None:
+    """Prepare a process."""
+
+
+def test_calls_of_another_initializer_or_of_other_initargs_are_made_again(notes: Notes) -> None:
+    def made(initializer: Any, *initargs: Any) -> list[list[int]]:
+        prepared: Any = {"initializer": initializer, "initargs": initargs}
+        squares(notes, [1], **prepared)
+        found = [notes.made()]
+        options: Any = {"scheduler": FakeScheduler(), **prepared, **notes.options}
+        with gridengine.Executor(**options) as executor:
+            for begin in (
+                lambda: executor.submit(square, 2).result(),
+                lambda: [*executor.map(square, [3])],
+                lambda: executor.submit_graph({"four": (square, 4)}, ["four"])[0].result(),
+            ):
+                begin()
+                found.append(notes.made())
+        return found
+
+    new: list[list[int]] = [[1], [2], [3], [4]]
+    known: list[list[int]] = [[], [], [], []]
+    assert made(set_up, 1) == new
+    assert made(set_up, 1) == known
+    assert made(set_up, 2) == new
+    assert made(abs, 1) == new
+    assert made(None) == new
+    assert made(set_up, 1) == made(None) == known
+
+
 def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None:
     for options, told in [
         ({"ignore": "y"}, "ignore= names 'y', which is no parameter of square"),
+        ({"ignore": "y", "seed": 1}, "ignore= names 'y', which is no parameter of square"),
         ({"ignore": 3}, "ignore must be a text, not 3"),
         ({"max_age": 0}, "max_age must be above zero"),
         ({"max_age": "1d"}, "max_age must be a number, not '1d'"),

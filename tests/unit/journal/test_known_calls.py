@@ -34,10 +34,11 @@ class Kept:
         start: int = 0,
         keyed: bool = False,
         function: FunctionKey = FUNCTION,
+        anew: bool = False,
     ) -> None:
         """Keep calls, with results of those from `start` on."""
         run = RunFile("run", self.path)
-        run.begin()
+        run.begin(anew=anew)
         KnownCalls(run, function, resume=True, retry_failed=True)  # or it counted as new
         arguments = pickle.dumps(list(calls), 5)
         keys = b"".join(CallKeys().of_calls(calls, SINGLE)) if keyed else None
@@ -157,6 +158,17 @@ def test_a_function_with_other_arguments_given_before_is_no_older_code(kept: Kep
     other = FunctionKey("f", b"3" * 16, {"f:": "1", "itself": "other"})
     values, known = kept.look([1], other, resume="anyway")
     assert (values, known.changes) == ([None], ())
+
+
+def test_code_from_before_a_run_began_anew_is_not_what_its_calls_were_last_made_by(
+    kept: Kept,
+) -> None:
+    kept.add([1], [10])
+    kept.add([1], [11], function=CHANGED, anew=True)
+    values, known = kept.look([1])
+    assert (values, known.changes) == ([None], ["SCALE", "f"])
+    values, known = kept.look([1], CHANGED)
+    assert (values, known.changes) == ([11], ())
 
 
 def test_nothing_is_known_to_who_begins_anew(kept: Kept) -> None:

@@ -16,6 +16,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.journal.call_keys import CallKeys
 from gridengine.journal.what_counts import IgnoredArguments, check_ignored, dependencies
 from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.worker.random_streams import Seed, Seeded
 
 
 def train(rate: float, steps: int = 10, *, verbose: bool = False, jobs: int = 1) -> float:
@@ -44,15 +45,39 @@ def test_calls_that_differ_in_ignored_arguments_are_the_same(
     assert key(one, form, "rate") != key(other, form, "rate")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "form"),
+    [
+        (((1, 5, 0), {"verbose": True}), ((1, 0), {}), FULL),
+        ((1, 5, 0), (1, 6, 0), STAR),
+        ((1, 5, 0), (1, 0), STAR),
+    ],
+)
+def test_with_a_seed_the_ignored_do_not_count_and_the_number_does(
+    one: Any, other: Any, form: int
+) -> None:
+    ignored = IgnoredArguments(Seeded(train, Seed(1)), ["steps", "verbose"])
+    assert ignored.counted(one, form) == ignored.counted(other, form)
+    later = ((*one[0][:-1], 1), one[1]) if form == FULL else (*one[:-1], 1)
+    assert ignored.counted(one, form) != ignored.counted(later, form)
+
+
+def test_with_a_seed_the_number_of_a_call_without_arguments_counts() -> None:
+    ignored = IgnoredArguments(Seeded(train, Seed(1)), ["rate"])
+    assert (ignored.counted(7, SINGLE), ignored.counted((7,), STAR)) == (7, (7,))
+
+
 def test_the_other_arguments_count() -> None:
     assert key((1, 5), STAR, "steps") != key((2, 5), STAR, "steps")
     assert key(1, SINGLE, "steps") != key(2, SINGLE, "steps")
     assert key(1, SINGLE, "rate") == key(2, SINGLE, "rate")
 
 
-def test_an_ignored_argument_that_a_partial_gives_does_not_count() -> None:
+@pytest.mark.parametrize("prepare", [lambda f: f, lambda f: Seeded(f, Seed(1))])
+def test_an_ignored_argument_that_a_partial_gives_does_not_count(prepare: Any) -> None:
     def digest(*ignored: str, **given: Any) -> bytes:
-        return CallKeys().of_function(functools.partial(train, **given), (), ignored).digest
+        f = prepare(functools.partial(train, **given))
+        return CallKeys().of_function(f, (), ignored).digest
 
     assert digest("jobs", jobs=1) == digest("jobs", jobs=2)
     assert digest("jobs", steps=1) != digest("jobs", steps=2)
@@ -62,9 +87,17 @@ def test_an_ignored_argument_that_a_partial_gives_does_not_count() -> None:
 def test_the_name_of_no_parameter_is_an_error_that_lists_them() -> None:
     check_ignored(train, ["rate", "jobs"])
     check_ignored(lambda **more: more, ["anything"])
-    with pytest.raises(ConfigurationError, match="'verbos', which is no parameter of train") as it:
-        check_ignored(train, ["verbos"])
-    assert "it has: rate, steps, verbose, jobs" in str(it.value)
+    for f in train, Seeded(train, Seed(1)):
+        with pytest.raises(
+            ConfigurationError, match="'verbos', which is no parameter of train"
+        ) as it:
+            check_ignored(f, ["verbos"])
+        assert "it has: rate, steps, verbose, jobs" in str(it.value)
+
+    async def wait(seconds: float) -> None:
+        """Do nothing."""
+
+    check_ignored(Seeded(wait, Seed(1)), ["seconds"])
     with pytest.raises(ConfigurationError, match="parameters of max cannot be known"):
         check_ignored(max, ["rate"])
 
