@@ -32,11 +32,12 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
-from gridengine.serialize.by_value import is_small
+from gridengine.serialize.by_value import named_in_texts
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import check_imported, is_by_value, is_importable
 from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
 from gridengine.serialize.lazy_imports import LAZY
+from gridengine.serialize.namespaces import Origin
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
     ResultHolder,
@@ -257,12 +258,13 @@ def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
     found: list[Reference] = []
     todo: list[Any] = [f]
     seen: set[int] = set()
+    origins: dict[int, Origin] = {}
     while todo:
         one = todo.pop()
         if type(one) in ATOMS or id(one) in seen:
             continue
         seen.add(id(one))
-        parts = _parts(one)
+        parts = _parts(one, origins)
         if parts is None:
             return None
         for look_up, key, value in parts:
@@ -271,10 +273,10 @@ def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
     return tuple(found)
 
 
-def _parts(one: Any) -> Iterator[Reference] | None:
+def _parts(one: Any, origins: dict[int, Origin]) -> Iterator[Reference] | None:
     """Return the references of an object to others; None if it can change unseen."""
     if isinstance(one, types.FunctionType):
-        return iter(()) if is_importable(one) else _of_function(one)
+        return iter(()) if is_importable(one) else _of_function(one, origins)
     if isinstance(one, type):
         return _of_class(one) if is_by_value(one) else iter(())
     if one is MISSING or isinstance(one, BY_NAME):
@@ -291,7 +293,7 @@ def _parts(one: Any) -> Iterator[Reference] | None:
     return None
 
 
-def _of_function(f: types.FunctionType) -> Iterator[Reference]:
+def _of_function(f: types.FunctionType, origins: dict[int, Origin]) -> Iterator[Reference]:
     for name in ("__code__", "__defaults__"):
         yield functools.partial(getattr, f), name, getattr(f, name)
     yield from _items(lambda: f.__kwdefaults__ or {})
@@ -300,9 +302,10 @@ def _of_function(f: types.FunctionType) -> Iterator[Reference]:
         yield contents_of, cell, contents_of(cell, MISSING)
     for name in global_names(f.__code__):
         yield f.__globals__.get, name, f.__globals__.get(name, MISSING)
+    in_texts = named_in_texts(f, origins)
     for name in names_in_texts(f):
         value = f.__globals__.get(name, MISSING)
-        if value is MISSING or is_small(value):
+        if value is MISSING or name in in_texts:
             yield f.__globals__.get, name, value
         else:  # it stays behind: what happens in it does not matter
             yield _is_still(f.__globals__, name, value), None, True

@@ -380,7 +380,7 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     outside = {**used, **closure}
     texts = set(names_in_texts(f))
     named = {name: by_name(name, value, found, texts) for name, value in used.items()}
-    named.update(named_in_texts(f))
+    named.update((name, one.value) for name, one in named_in_texts(f, {}).items())
     named.update(members(found, outside))
     if reads_globals(found, outside):
         named.update(_by_text(f))

@@ -47,7 +47,7 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
-from gridengine.serialize.namespaces import Origin, Version, find, token_of
+from gridengine.serialize.namespaces import Origin, Version, find, origin_of, token_of
 from gridengine.serialize.payload import ATOMS, Buffer
 from gridengine.serialize.references import Reference, hook
 from gridengine.serialize.shared_memory import LARGE
@@ -116,12 +116,8 @@ class Pickler(pickle.Pickler):
             return NotImplemented
         if self._origins is None:
             self._origins = {}
-        in_texts = self.named_in_texts(function)
+        in_texts = named_in_texts(function, self._origins)
         return functions.reduction(function, self._origins, version_of, in_texts)
-
-    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
-        """Return the global variables that only texts of a function name, and that travel."""
-        return named_in_texts(function)
 
     def reduce_class(self, cls: type) -> Reduction:
         """Return a class's skeleton, and the definitions by which it and its bases are filled
@@ -219,6 +215,10 @@ class Pickler(pickle.Pickler):
         optional = self._pickled_optional(wanted.value)
         return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
 
+    def reduce_in_text(self, found: functions.InText) -> Reduction:
+        """Return the reduction of a value that only texts name."""
+        return functions.load_in_text, (found.pickled,)
+
     def _pickled_optional(self, obj: Any) -> OptionalObject | None:
         """Pickle an object that may be left out, by itself; return None if it cannot be pickled or
         is large.
@@ -243,65 +243,80 @@ MOST_IN_TEXTS = 1_000_000
 """The most bytes of the pickle of a global variable that only a text names."""
 
 
-class _Limit:
-    """A file that only counts. Raises `OverflowError` after this many bytes."""
+class _Limited(io.BytesIO):
+    """A file of at most `MOST_IN_TEXTS` bytes. Raises `OverflowError` after these."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def write(self, data: Any) -> None:
-        """Count the bytes of a part of a pickle."""
-        self._left -= memoryview(data).nbytes
-        if self._left < 0:
+    def write(self, data: Any) -> int:
+        """Write more of a pickle."""
+        if self.tell() + memoryview(data).nbytes > MOST_IN_TEXTS:
             raise OverflowError("too much")
+        return super().write(data)
 
 
 class _Trial(Pickler):
-    """Pickles an object only to find out whether it can travel, and is small. Raises
+    """Pickles an object by itself, to find out whether it can travel, and is small. Raises
     `OverflowError` at the first large part. Objects that need recipes, and futures, are refused.
     """
 
-    def __init__(self, most: int) -> None:
-        super().__init__(_Limit(most), 5)
-        self._most = most
+    has_file = False
+    """Whether the object has an array that is mapped from a file."""
+    is_kept = True
+    """Whether the pickle is used."""
 
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all objects but plain builtin values."""
         if type(obj) not in RECIPES and not isinstance(obj, type):
             # Of an array, or of a frame of polars: some are copied when they are pickled.
             size = getattr(obj, "nbytes", None) or getattr(obj, "estimated_size", int)()
-            if isinstance(size, int) and size > self._most:
+            if isinstance(size, int) and size > MOST_IN_TEXTS:
                 raise OverflowError("too much")
+            self.has_file = self.has_file or type(obj).__name__ == "memmap"
         return super().reducer_override(obj)
 
-    def named_in_texts(self, function: types.FunctionType) -> Mapping[str, Any]:
-        return {}  # two functions may name each other
+    def reduce_in_text(self, found: functions.InText) -> Reduction:
+        return super().reduce_in_text(found) if self.is_kept else (tuple, ())
 
     def name_result(self, future: Any) -> Reduction:
         raise pickle.PicklingError("a result of another call")
 
 
-def named_in_texts(function: types.FunctionType) -> dict[str, Any]:
+def named_in_texts(
+    function: types.FunctionType, origins: dict[int, Origin]
+) -> dict[str, functions.InText]:
     """Return the global variables that only texts of a function name, as far as they can travel and
-    are small: nobody knows whether the function needs them.
+    are small: nobody knows whether the function needs them. `origins` are those of one pickle, or
+    of one look at functions, in which each variable is tried once.
     """
-    names = function.__globals__
-    return {
-        name: names[name]
-        for name in functions.names_in_texts(function)
-        if name in names and is_small(names[name])
-    }
+    variables = function.__globals__
+    origin = origin_of(variables, origins)
+    known = origin.texts
+    names = [name for name in functions.names_in_texts(function) if name in variables]
+    for name in names:
+        if name not in known:
+            known[name] = None  # for functions whose texts name each other
+            origin.tried.add(name)
+            known[name] = _in_text(variables[name], origins)
+            origin.tried.remove(name)
+    return {name: one for name in names if (one := known[name]) is not None}
 
 
-def is_small(value: Any) -> bool:
-    """Return whether a value can travel, and its pickle has at most `MOST_IN_TEXTS` bytes."""
+def _in_text(value: Any, origins: dict[int, Origin]) -> functions.InText | None:
+    """Return a value with its pickle; None if it cannot travel, or is large. Functions and classes
+    by value, and what a pickle has to note, travel within the pickle of the function.
+    """
+    file = _Limited()
+    trial = _Trial(file, 5)
+    trial._origins = origins
+    is_defined = isinstance(value, (type, types.FunctionType)) and not is_importable(value)
+    trial.is_kept = not is_defined
     try:
-        _Trial(MOST_IN_TEXTS).dump(value)
+        trial.dump(value)
     except KeyboardInterrupt:
         raise
     except BaseException:  # the object's own code may do anything
-        return False
-    return True
+        return None
+    is_noted = trial.needs is not None or trial.generators is not None or trial.has_file
+    return functions.InText(value, None if is_defined or is_noted else file.getvalue())
 
 
 class _VersionPickler(Pickler):
@@ -519,6 +534,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.MethodType: Pickler.reduce_method,
         Filled: Pickler.note_filled,
         functions.Wanted: Pickler.reduce_wanted,
+        functions.InText: lambda pickler, one: pickler.reduce_in_text(one),
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,

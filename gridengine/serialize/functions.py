@@ -17,6 +17,7 @@ import functools
 import importlib
 import linecache
 import os
+import pickle
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from gridengine.serialize.byte_code import (
     load_code,
     submodules,
 )
+from gridengine.serialize.imports_for_effect import import_all
 from gridengine.serialize.names_in_texts import looks_up, names_of_code, names_of_text
 from gridengine.serialize.namespaces import (
     MISSING_VERSION,
@@ -67,6 +69,33 @@ class Wanted(NamedTuple):
     """
 
     value: Any
+
+
+class InText(NamedTuple):
+    """The value of a global variable that only texts name, with its pickle. It is left out where
+    that cannot be loaded. The pickle is None for what travels within the pickle of the function.
+    """
+
+    value: Any
+    pickled: bytes | None
+
+
+def load_in_text(pickled: bytes) -> Any:
+    """Return the value of a variable that only texts name; `MISSING` if it cannot be loaded.
+
+    Raises:
+        MemoryError: there is no memory for it.
+    """
+    try:
+        return pickle.loads(pickled)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # the value's own code may do anything
+        import logging
+
+        why = f"{type(error).__name__}: {error}"
+        logging.getLogger("gridengine").info("a variable that a text names is left out: %s", why)
+        return namespaces.MISSING
 
 
 def annotations_of(function: types.FunctionType) -> dict[str, Any]:
@@ -208,7 +237,7 @@ def reduction(
     function: types.FunctionType,
     origins: dict[int, Origin],
     version_of: Callable[[Any], tuple[Version, Mapping[int, Any]]],
-    in_texts: Mapping[str, Any],
+    in_texts: Mapping[str, InText],
 ) -> Any:
     """Return the reduction of a function: its parts, with the global variables that its code names,
     and those that only its texts name.
@@ -222,13 +251,18 @@ def reduction(
     if function in origin.reductions:  # a method, after the version of its class
         return origin.reductions[function]
     named = global_names(code)
-    used = {**{name: names[name] for name in named if name in names}, **in_texts}
+    used = {name: names[name] for name in named if name in names}
+    imports: list[Any] = list(submodules(code, used.values()))
+    if in_texts:
+        values = (*used.values(), *(one.value for one in in_texts.values()))
+        more = submodules(code, values, names_in_texts(function))
+        imports.append(tuple(one for one in more if one not in imports))
+    used |= {name: one.value if one.pickled is None else one for name, one in in_texts.items()}
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
     closure = function.__closure__
     if LAZY:
         parts |= annotations_of(function)
         closure = closure_of(function)
-    imports = list(submodules(code, used.values(), names_in_texts(function) if in_texts else ()))
     state: tuple[Any, ...] = imports, used, parts, function.__dict__, source_of(code)
     if origin.token:
         if any(name not in origin.versions for name in used):
@@ -239,7 +273,8 @@ def reduction(
         state = *state, versions
     arguments = (code, origin if origin.token else origin.names, function.__name__, closure)
     made = make_function, arguments, state, None, None, fill_function
-    origin.reductions[function] = made
+    if not origin.tried or origin.tried.isdisjoint(names_in_texts(function)):
+        origin.reductions[function] = made
     return made
 
 
@@ -297,8 +332,13 @@ def fill_function(
     """
     imports, used, parts, attributes, source, *versions = state
     for name in imports:
-        importlib.import_module(name)
+        import_all(name) if type(name) is tuple else importlib.import_module(name)
     variables = function.__globals__
+    lost = [name for name, value in used.items() if value is namespaces.MISSING]
+    for name in lost:
+        del used[name]
+        if versions:  # the next function assigns it, whatever its version
+            versions[0][name] = None
     if versions and namespaces.fill(variables, versions[0], used):
         share_with_main(variables)
     else:

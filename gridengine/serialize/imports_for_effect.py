@@ -123,8 +123,9 @@ def _imports(code: types.CodeType, package: str) -> list[tuple[str, tuple[str, .
         first, second = (before.argval for before in every[index - 2 : index])
         if one.opname == "COMPARE_OP":
             if {first, second} == {"__name__", "__main__"} and "==" in str(one.argval):
-                jumps = (at.argval for at in every[index:] if "JUMP" in at.opname)
-                end_of_main_block = next(jumps)
+                after = every[index + 1]  # no jump where the comparison is a mere value
+                if "IF_FALSE" in after.opname:
+                    end_of_main_block = after.argval
         elif one.offset >= end_of_main_block:
             name, members = _absolute(one.argval, first, package), second or ("",)
             stores = (at.argval for at in islice(every, index, None) if "STORE_" in at.opname)

@@ -52,6 +52,10 @@ class Origin:
         self.token = token_of(variables)
         self.names = {name: variables[name] for name in NAMES if name in variables}
         self.reductions: dict[types.FunctionType, Any] = {}
+        self.texts: dict[str, Any] = {}
+        """The variables that texts name (see `by_value.named_in_texts`); None: left out."""
+        self.tried: set[str] = set()
+        """Those of them that are being pickled now, to see whether they can travel."""
         self.versions: dict[str, Version] = {}
         self.parts: dict[str, Mapping[int, Any]] = {}
         """For each variable, by `id`, the objects in its value that may change in place."""

@@ -6,6 +6,7 @@ import functools
 import io
 import sys
 import threading
+import types
 from concurrent.futures import Future
 from typing import Any
 
@@ -129,3 +130,66 @@ def test_submodules_that_a_text_reaches_are_imported() -> None:
         assert "xml.dom" in sys.modules
     finally:
         sys.modules["xml.dom"] = xml.dom = dom
+
+
+class Raises:
+    """Cannot be loaded."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        return _raise, (self.error,)
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error
+
+
+def test_what_only_a_text_names_is_left_out_where_it_cannot_be_loaded() -> None:
+    others = {"error": Raises(ValueError), "left": Raises(SystemExit), "one": None}
+    assert global_names_of("error(), left(), one()", **others) == {"one"}
+
+
+def test_a_module_that_only_a_text_names_need_not_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = types.ModuleType("not_at_the_worker")
+    module.part, module.__path__ = types.ModuleType("not_at_the_worker.part"), []  # type: ignore[attr-defined]
+    space: dict[str, Any] = {"__name__": "__main__", "module": module}
+    exec("def f(): return 'see module.part(x)'", space)
+    with monkeypatch.context() as only_here:
+        only_here.setitem(sys.modules, "not_at_the_worker", module)
+        only_here.setitem(sys.modules, "not_at_the_worker.part", module.part)
+        payload = pickling.dump(space["f"])
+    assert pickling.load(payload)() == "see module.part(x)"
+
+
+def test_a_variable_for_which_there_is_no_memory_is_not_left_out() -> None:
+    with pytest.raises(MemoryError):
+        global_names_of("large()", large=Raises(MemoryError))
+
+
+class Counted:
+    """Counts how often it is pickled."""
+
+    count = 0
+
+    def __reduce__(self) -> Any:
+        Counted.count += 1
+        return Counted, ()
+
+
+def test_what_the_texts_of_several_functions_name_is_pickled_once() -> None:
+    space: dict[str, Any] = {"__name__": "__main__", "value": Counted()}
+    exec("def g(): 'value()'.strip(); h()\ndef h(): 'value() or g()'.strip()", space)
+    Counted.count = 0
+    pickling.dump(space["g"])
+    assert Counted.count == 1
+
+
+def test_a_function_that_a_text_names_is_small_whatever_its_own_texts_name() -> None:
+    large = {name: bytes(400_000) for name in ("one", "two", "three")}
+    space: dict[str, Any] = {"__name__": "__main__", **large}
+    exec("def f(): return eval('g()')\ndef g(): return eval('one, two, three')", space)
+    assert through(space["f"])() == tuple(large.values())

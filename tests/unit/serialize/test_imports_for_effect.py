@@ -65,6 +65,11 @@ def run(monkeypatch: pytest.MonkeyPatch, path: Path, text: str, package: str = "
         ("if __name__ == '__main__':\n    import mine, theirs", []),
         ("if __name__ == '__main__':\n    import mine\nimport theirs", ["theirs"]),
         ("if __name__ != '__main__':\n    pass\nimport theirs", ["theirs"]),
+        ("IS_MAIN = __name__ == '__main__'\nimport theirs", ["theirs"]),
+        ("IS_MAIN = __name__ == '__main__'\nimport theirs\nif IS_MAIN:\n    pass", ["theirs"]),
+        ("f = [__name__ == '__main__']\nif f:\n    import theirs\n", ["theirs"]),
+        ("if not __name__ == '__main__':\n    import theirs", ["theirs"]),
+        ("if x and __name__ == '__main__':\n    import mine\nimport theirs", ["theirs"]),
     ],
 )
 def test_a_script_imports_for_effect(

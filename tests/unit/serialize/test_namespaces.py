@@ -251,3 +251,31 @@ def test_only_so_many_executors_variables_are_kept(script: Script, process: Proc
         process.forget(one)
     assert [process.call(one) for one in functions[:2]] == [1, 1]
     assert process.call(functions[-1]) == 2
+
+
+class Fickle:
+    """Can be loaded only if `Fickle.is_there`."""
+
+    is_there = True
+
+    def __reduce__(self) -> Any:
+        return _load_fickle, ()
+
+
+def _load_fickle() -> str:
+    if not Fickle.is_there:
+        raise ImportError("not here")
+    return "loaded"
+
+
+def test_a_variable_that_a_text_names_and_that_cannot_be_loaded_is_no_older_value(
+    script: Script, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.run("def f(): return eval('value') if 'value' in globals() else 'left out'\nvalue = 1")
+    assert process.call(script.dump("f")) == 1
+    vars(script.main)["value"] = Fickle()
+    monkeypatch.setattr(Fickle, "is_there", False)
+    assert process.call(script.dump("f")) == "left out"
+    script.run("def g(): return value")
+    monkeypatch.setattr(Fickle, "is_there", True)
+    assert process.call(script.dump("g")) == "loaded"
