@@ -152,7 +152,10 @@ def test_an_argument_of_any_kind_is_told_in_one_place(argument: Any, told: str) 
 
 
 def test_an_argument_that_python_writes_in_no_digits_has_a_row() -> None:
-    assert rows(CallOfRun(0, {"x": 10**5000}, 1))[1] == "0,a number of 16610 bits,1,"
+    """From Python 3.14 on `reprlib` has words of its own for it."""
+    number, argument, *rest = rows(CallOfRun(0, {"x": 10**5000}, 1))[1].split(",")
+    assert (number, rest) == ("0", ["1", ""])
+    assert argument == "a number of 16610 bits" or argument.startswith("<int instance")
 
 
 def test_an_error_without_words_has_a_row() -> None:
