@@ -399,7 +399,7 @@ def _list_folders_anew() -> None:
     replaces `importlib.invalidate_caches`, which from Python 3.13 on imports `importlib.metadata`,
     30 ms in each runner.
     """
-    external: Any = sys.modules["importlib._bootstrap_external"]
+    external: Any = sys.modules["_frozen_importlib_external"]
     namespaces: Any = getattr(external, "_NamespacePath", None)
     if not hasattr(namespaces, "_epoch") or "importlib.metadata" in sys.modules:
         importlib.invalidate_caches()

@@ -208,3 +208,9 @@ def test_a_module_that_was_written_since_its_folder_was_listed_is_found(
         importlib.import_module(whole)
     loaded_functions._list_folders_anew()
     importlib.import_module(whole)
+
+
+def test_folders_are_listed_anew_where_imports_are_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There `importlib` has not yet named the module of its finders (Python 3.15)."""
+    monkeypatch.delitem(sys.modules, "importlib._bootstrap_external")
+    loaded_functions._list_folders_anew()
