@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.watch_messages import CANCEL
-from gridengine.display import plural
+from gridengine.display import plural, printable
 from gridengine.status.rows import FailureStatus, RunStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
@@ -156,7 +156,7 @@ def cancel_command(name: str, calls: tuple[str, ...], yes: bool) -> None:
             whose = f"{left} of {answer.identity.name}"
             if watched.run:
                 whose = f"calls of {watched.run} at {answer.identity.name}"
-            click.confirm(f"End all {whose}?", abort=True)
+            click.confirm(printable(f"End all {whose}?"), abort=True)
         ended = watched.ask(CANCEL, words=calls).count
     none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
     others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""

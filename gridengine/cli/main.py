@@ -90,9 +90,6 @@ class _Commands(Group):
             if error.filename is None:  # a closed pipe, which click handles; or a fault of ours
                 raise
             raise click.ClickException(printable(f"{error.filename}: {error.strerror}")) from error
-        except click.ClickException as error:
-            error.message = printable(error.message)
-            raise
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

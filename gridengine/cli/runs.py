@@ -14,7 +14,7 @@ import click
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
-from gridengine.display import plural
+from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
@@ -120,7 +120,7 @@ def retry_command(
     if dispatcher and any(given.values()):
         raise click.UsageError("either --dispatcher, or options of a scheduler")
     if not yes:
-        click.confirm(f"Run {plural(count, 'call')} of {name} again?", abort=True)
+        click.confirm(printable(f"Run {plural(count, 'call')} of {name} again?"), abort=True)
     with _scheduler(dispatcher, given) as scheduler:
         results = run.resubmit(failed_only=failed, scheduler=scheduler)
     errors = [one for one in results if isinstance(one, BaseException)]
