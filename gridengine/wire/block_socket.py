@@ -16,12 +16,13 @@ A block is sealed, so its sender cannot change it later. Each packet of the sock
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
 from collections.abc import Iterator
 
-from gridengine.errors import MessageTooLong
+from gridengine.errors import MessageTooLong, memory_limits
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import adopt, disown, sealed_block
 from gridengine.wire.framing import NUMBER
@@ -69,6 +70,9 @@ class BlockSocket:
             with _closed_on_error(self._blocks.pop(number)) as fd:
                 view = adopt(fd, size)
         except (OSError, EOFError, ValueError) as error:
+            if getattr(error, "errno", 0) == errno.ENOMEM:
+                told = f"there is no memory for {size:,} bytes in this process{memory_limits()}"
+                raise MessageTooLong(told, hint="raise that limit") from error
             raise MessageTooLong(f"a block of {size:,} bytes has not arrived: {error!r}") from error
         disown([view])
         self._take_spare()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ import pytest
 from gridengine.errors import MessageTooLong
 from gridengine.serialize import shared_memory
 from gridengine.serialize.shared_memory import adopt, new_block
+from gridengine.wire import block_socket
 from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.framing import NUMBER
@@ -106,6 +108,19 @@ def test_a_block_of_another_size_is_refused(
     ours, theirs = ends
     with pytest.raises(MessageTooLong, match="has not arrived"):
         theirs.take(ours.put(bytes(SIZE)), size)
+
+
+def test_a_block_that_does_not_fit_into_memory_is_refused_with_the_limit(
+    ends: tuple[BlockSocket, BlockSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, size: int) -> memoryview:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(block_socket, "adopt", full)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (5000, -1))
+    ours, theirs = ends
+    with pytest.raises(MessageTooLong, match=r"which may have 5,000 bytes \(`ulimit -v`\)"):
+        theirs.take(ours.put(bytes(SIZE)), SIZE)
 
 
 def test_memory_that_its_sender_could_change_is_refused(
