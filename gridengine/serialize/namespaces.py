@@ -4,7 +4,8 @@ each process that runs them.
 What one function assigns or caches, the next one finds, as in the processes of `multiprocessing`.
 Yet each call finds the variables as its caller had them when it submitted the call. Therefore each
 value travels with its version (see `by_value.version_of`), and a process keeps one value for each
-version of a variable. When it goes from the calls of one function to those of another, it changes
+version of a variable. A variable that gets an earlier value again gets a version of its own: the
+process may have changed the earlier one. When it goes from the calls of one function to those of another, it changes
 only the variables whose versions differ (`Namespaces.enter`). So a value that the caller has not
 changed since stays as this process has made it, and one that the caller has changed is assigned.
 
@@ -35,6 +36,7 @@ NAMES = ("__name__", "__package__", "__file__")
 """The names that a function's global variables have beside those that its code names."""
 MISSING = object()
 MISSING_VERSION = b""
+COUNT_BYTES = 8
 MOST_UNUSED = 4
 """A process keeps at most this many namespaces, and spaces of each, that no function uses: the next
 function may use them.
@@ -50,6 +52,7 @@ class Origin:
 
     def __init__(self, variables: dict[str, Any]) -> None:
         self.token = token_of(variables)
+        self._received = _received().get(id(variables))
         self.names = {name: variables[name] for name in NAMES if name in variables}
         self.reductions: dict[types.FunctionType, Any] = {}
         self.texts: dict[str, Any] = {}
@@ -64,7 +67,7 @@ class Origin:
         """Note the versions of variables that a function names. Variables that have an object in
         common get one version for all: another process has to assign them together.
         """
-        self.versions.update((name, version) for name, (version, _) in found.items())
+        self.versions.update((name, self._dated(name, one)) for name, (one, _) in found.items())
         more = {name: parts for name, (_, parts) in found.items() if parts}
         self.parts.update(more)
         if not more or len(self.parts) == 1:
@@ -83,6 +86,22 @@ class Origin:
         alike = [self.versions[name] for name in sorted(joined)]
         both = None if None in alike else b"".join(filter(None, alike))
         self.versions.update(dict.fromkeys(joined & found.keys(), both))
+
+
+    def _dated(self, name: str, version: Version) -> Version:
+        """Return the version of a variable, with the number of its changes. A call that hands on a
+        variable of its caller's, unchanged, hands on the version too.
+        """
+        if not version:
+            return version
+        given = None if self._received is None else self._received.versions.get(name)
+        if given and version in (given, given[:-COUNT_BYTES]):
+            return given
+        changes = _changes()
+        before, count = changes.get((self.token, name), (version, 0))
+        count += before != version
+        changes[self.token, name] = version, count
+        return version + count.to_bytes(COUNT_BYTES, "big") if count else version
 
 
 def origin_of(variables: dict[str, Any], origins: dict[int, Origin]) -> Origin:
@@ -110,6 +129,14 @@ def token_of(variables: dict[str, Any]) -> bytes:
 
 
 @functools.cache
+def _changes() -> dict[tuple[bytes, str], tuple[bytes, int]]:
+    """Return the last version of each variable that this process has sent, and how often it has
+    changed before.
+    """
+    return {}
+
+
+@functools.cache
 def _token(process: int, name: str) -> bytes:
     """Return the token of a module. A child that this process has forked has other tokens."""
     return os.urandom(16)
@@ -123,7 +150,7 @@ class Namespace:
         self.variables = dict(names)
         self._names = names
         self._space = space
-        self._versions: dict[str, Version] = {}
+        self.versions: dict[str, Version] = {}
         """The present version of each variable."""
         self._kept: dict[tuple[str, bytes], Any] = {}
         """The values of variables in other versions, as this process left them."""
@@ -135,9 +162,9 @@ class Namespace:
         in all spaces.
         """
         others = self._others
-        others[self._space] = dict(self.variables), self._versions, self._kept
+        others[self._space] = dict(self.variables), self.versions, self._kept
         known = others.pop(space, None)
-        variables, self._versions, self._kept = known or (self._names, {}, {})
+        variables, self.versions, self._kept = known or (self._names, {}, {})
         self._space = space
         self.variables.clear()
         self.variables.update(variables)
@@ -146,14 +173,14 @@ class Namespace:
         """Change a variable to a version, unless it has that version. `value` is its value if this
         process has none for that version. Return whether the variable has changed.
         """
-        present = self._versions.get(name, MISSING_VERSION)
+        present = self.versions.get(name, MISSING_VERSION)
         if present == version and version is not None:
             return False
         if present is not None:
             self._kept[name, present] = self.variables.get(name, MISSING)
         if version is not None:
             value = self._kept.pop((name, version), value)
-        self._versions[name] = version
+        self.versions[name] = version
         if value is MISSING:
             self.variables.pop(name, None)
         else:
@@ -167,7 +194,7 @@ class Namespace:
         unused = [space for space in self._others if space not in used]
         for space in unused[:-MOST_UNUSED]:
             del self._others[space]
-        present = self.variables, self._versions, self._kept
+        present = self.variables, self.versions, self._kept
         for space, (variables, versions, kept) in (*self._others.items(), (self._space, present)):
             needed = used.get(space, set())
             for name, version in list(kept):

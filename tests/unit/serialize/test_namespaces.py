@@ -132,6 +132,17 @@ def test_each_call_finds_the_variables_as_they_were_when_it_was_submitted(
         assert [process.call(one) for one in after] == [results[1]] * 2
 
 
+def test_a_variable_that_gets_an_earlier_value_again_is_assigned_again(
+    script: Script, process: Process
+) -> None:
+    script.run("def f():\n  state.append(len(state))\n  return list(state)")
+    found = []
+    for value in (7, 8, 7, 7):
+        script.run(f"if globals().get('state') != [{value}]: state = [{value}]")
+        found.append(process.call(script.dump("f")))
+    assert found == [[7, 1], [8, 1], [7, 1], [7, 1, 2]]
+
+
 def test_what_an_initializer_assigns_is_found_until_the_caller_assigns_another_value(
     script: Script, process: Process
 ) -> None:
