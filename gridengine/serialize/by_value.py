@@ -47,7 +47,7 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
-from gridengine.serialize.namespaces import Origin, Version, find, origin_of, token_of
+from gridengine.serialize.namespaces import Origin, Version, dated, find, origin_of, token_of
 from gridengine.serialize.payload import ATOMS, Buffer
 from gridengine.serialize.references import Reference, hook
 from gridengine.serialize.shared_memory import LARGE
@@ -455,7 +455,7 @@ def define(
     pickler.recipes, pickler._origins = recipes, origins
     pickler.dump(parts)
     digest.update(file.getbuffer())
-    return cls, digest.digest(), *parts
+    return cls, dated(known_classes().token(cls), "", digest.digest()), *parts
 
 
 def _reduce_hidden_type(cls: type) -> Reduction:

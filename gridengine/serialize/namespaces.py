@@ -13,6 +13,8 @@ The version of a variable that the caller does not have is `MISSING_VERSION`: wh
 assigns to such a variable belongs to that version. Large values, and functions with a cache that
 may depend on other variables, have no version (None). They are assigned each time.
 
+The attributes of a class that travels by value are such a variable, all together.
+
 The calls of each executor that has an initializer have a space of their own, with other values:
 several executors may share a process.
 """
@@ -26,7 +28,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -87,21 +89,23 @@ class Origin:
         both = None if None in alike else b"".join(filter(None, alike))
         self.versions.update(dict.fromkeys(joined & found.keys(), both))
 
-
     def _dated(self, name: str, version: Version) -> Version:
         """Return the version of a variable, with the number of its changes. A call that hands on a
         variable of its caller's, unchanged, hands on the version too.
         """
-        if not version:
-            return version
         given = None if self._received is None else self._received.versions.get(name)
         if given and version in (given, given[:-COUNT_BYTES]):
             return given
-        changes = _changes()
-        before, count = changes.get((self.token, name), (version, 0))
-        count += before != version
-        changes[self.token, name] = version, count
-        return version + count.to_bytes(COUNT_BYTES, "big") if count else version
+        return version and dated(self.token, name, version)
+
+
+def dated(token: bytes, name: str, version: bytes) -> bytes:
+    """Return a version with the number of the variable's changes in this process."""
+    changes = _changes()
+    before, count = changes.get((token, name), (version, 0))
+    count += before != version
+    changes[token, name] = version, count
+    return version + count.to_bytes(COUNT_BYTES, "big") if count else version
 
 
 def origin_of(variables: dict[str, Any], origins: dict[int, Origin]) -> Origin:
@@ -143,11 +147,19 @@ def _token(process: int, name: str) -> bytes:
 
 
 class Namespace:
-    """The global variables of one module of a caller, in the present space."""
+    """The global variables of one module of a caller, or the attributes of a class, in the present
+    space.
+    """
 
-    def __init__(self, token: bytes, names: Mapping[str, Any], space: str) -> None:
+    def __init__(
+        self,
+        token: bytes,
+        names: Mapping[str, Any],
+        space: str,
+        variables: MutableMapping[str, Any] | None = None,
+    ) -> None:
         self.token = token
-        self.variables = dict(names)
+        self.variables: Any = dict(names) if variables is None else variables
         self._names = names
         self._space = space
         self.versions: dict[str, Version] = {}
@@ -253,6 +265,16 @@ class Namespaces:
                 self.is_entered = False
             self._recorded[namespace, name] = version, value
 
+    def fill_class(
+        self, token: bytes, attributes: MutableMapping[str, Any], version: bytes, value: Any
+    ) -> None:
+        """Change the attributes of a class to the version that came with a function."""
+        namespace = self._known.pop(token, None) or Namespace(token, {}, self._space, attributes)
+        self._known[token] = namespace
+        if namespace.put("", version, value):
+            self.is_entered = False
+        self._recorded[namespace, ""] = version, value
+
     def enter_space(self, space: str) -> None:
         """Change to the variables of an executor that has its own."""
         self._recorded.space = space
@@ -319,6 +341,19 @@ def fill(variables: dict[str, Any], versions: Mapping[str, Version], used: dict[
     if shared is None or namespace is None:
         return False
     shared.fill(namespace, versions, used)
+    return True
+
+
+def fill_class(
+    token: bytes, attributes: MutableMapping[str, Any], version: bytes, value: Any
+) -> bool:
+    """Give a class its attributes, if it shares them with the functions of other payloads; return
+    whether it does.
+    """
+    shared = SHARED.get()
+    if shared is None or not shared.is_loading:
+        return False
+    shared.fill_class(token, attributes, version, value)
     return True
 
 
