@@ -5,8 +5,8 @@ What one function assigns or caches, the next one finds, as in the processes of 
 Yet each call finds the variables as its caller had them when it submitted the call. Therefore each
 value travels with its version (see `by_value.version_of`), and a process keeps one value for each
 version of a variable. A variable that gets an earlier value again gets a version of its own: the
-process may have changed the earlier one. When it goes from the calls of one function to those of another, it changes
-only the variables whose versions differ (`Namespaces.enter`). So a value that the caller has not
+process may have changed the earlier one. When a process goes from the calls of one function to
+those of another, it changes only the variables whose versions differ (`Namespaces.enter`). So a value that the caller has not
 changed since stays as this process has made it, and one that the caller has changed is assigned.
 
 The version of a variable that the caller does not have is `MISSING_VERSION`: what an initializer
@@ -249,7 +249,8 @@ class Namespaces:
         """Return the global variables of this token."""
         found = self._known.pop(token, None) or Namespace(token, names, self._space)
         self._known[token] = _received()[id(found.variables)] = found
-        return found.variables
+        variables: dict[str, Any] = found.variables
+        return variables
 
     def fill(
         self, namespace: Namespace, versions: Mapping[str, Version], used: Mapping[str, Any]
