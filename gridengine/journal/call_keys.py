@@ -48,7 +48,7 @@ from gridengine.journal.module_uses import (
     uses,
 )
 from gridengine.journal.what_counts import IgnoredArguments, counted_function
-from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
+from gridengine.serialize.by_value import Pickler, named_in_texts
 from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
@@ -56,6 +56,7 @@ from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_text
 from gridengine.serialize.imports_for_effect import imports_for_effect
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.recipes import Reduction
 from gridengine.serialize.references import ResultHolder, hook
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared

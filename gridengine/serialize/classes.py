@@ -391,20 +391,20 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
         register_relatives(cls, relatives)
 
 
-class _Attributes(MutableMapping[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]]):
-    """The attributes of a class, and of the members of an enumeration, as one variable whose name is
-    empty. It cannot be deleted.
-    """
+State: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
+"""The attributes of a class, and those of the members of an enumeration."""
+
+
+class _Attributes(MutableMapping[str, State]):
+    """The state of a class as the one variable of a namespace. It has no name, and stays."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
 
-    def __getitem__(self, name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def __getitem__(self, name: str) -> State:
         return own_attributes(self._cls), member_attributes(self._cls)
 
-    def __setitem__(
-        self, name: str, value: tuple[dict[str, Any], dict[str, dict[str, Any]]]
-    ) -> None:
+    def __setitem__(self, name: str, value: State) -> None:
         cls, (given, members) = self._cls, value
         try:
             for gone in own_attributes(cls).keys() - given.keys():

@@ -6,8 +6,9 @@ Yet each call finds the variables as its caller had them when it submitted the c
 value travels with its version (see `by_value.version_of`), and a process keeps one value for each
 version of a variable. A variable that gets an earlier value again gets a version of its own: the
 process may have changed the earlier one. When a process goes from the calls of one function to
-those of another, it changes only the variables whose versions differ (`Namespaces.enter`). So a value that the caller has not
-changed since stays as this process has made it, and one that the caller has changed is assigned.
+those of another, it changes only the variables whose versions differ (`Namespaces.enter`). So a
+value that the caller has not changed since stays as this process has made it, and one that the
+caller has changed is assigned.
 
 The version of a variable that the caller does not have is `MISSING_VERSION`: what an initializer
 assigns to such a variable belongs to that version. Large values, and functions with a cache that

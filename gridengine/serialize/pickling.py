@@ -16,11 +16,11 @@ from typing import Any
 
 from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback, no_memory
 from gridengine.serialize import itemwise_unpickler, shared_objects
-from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload, PayloadAtWorker
+from gridengine.serialize.recipes import Recipe
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
 from gridengine.serialize.unpicklable import (
