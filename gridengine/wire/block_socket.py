@@ -71,8 +71,9 @@ class BlockSocket:
                 view = adopt(fd, size)
         except (OSError, EOFError, ValueError) as error:
             if getattr(error, "errno", 0) == errno.ENOMEM:
-                told = f"there is no memory for {size:,} bytes in this process{memory_limits()}"
-                raise MessageTooLong(told, hint="raise that limit") from error
+                limits = memory_limits()
+                told = f"there is no memory for {size:,} bytes in this process{limits}"
+                raise MessageTooLong(told, hint="raise that limit" if limits else None) from error
             raise MessageTooLong(f"a block of {size:,} bytes has not arrived: {error!r}") from error
         disown([view])
         self._take_spare()
