@@ -24,13 +24,13 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-def test_what_users_have_named_is_escaped() -> None:
+def test_names_of_users_are_escaped() -> None:
     html = html_table("<f>", [("a & b", "<script>"), ("none", None)], [("x", "y"), ("<1>", 2000)])
     assert "<script>" not in html
     assert words(html) == "&lt;f&gt; a &amp; b &lt;script&gt; x y &lt;1&gt; 2,000"
 
 
-def test_it_has_no_colours_of_its_own() -> None:
+def test_html_has_no_colours_of_its_own() -> None:
     assert "color" not in html_table("f", [("a", 1)], [("x", "y"), (1, 2)])
 
 

@@ -55,7 +55,7 @@ with told(environment=None) as scheduler:
 )
 
 
-def test_what_a_prologue_sets_stays_and_the_site_s_variables_can_be_had(cluster: Cluster) -> None:
+def test_variables_of_a_prologue_stay_and_the_site_s_variables_are_there(cluster: Cluster) -> None:
     done = cluster.run(SITE_S.replace("SCHEDULER", cluster.scheduler))
     first, second = map(json.loads, done.stdout.splitlines())
     assert first[0].startswith("/prologue/bin:")

@@ -178,7 +178,7 @@ def end(scenario: Scenario) -> None:
     ],
     indirect=["cluster"],
 )
-def test_what_a_queued_job_waits_for_is_told(cluster: Cluster, situation: str) -> None:
+def test_the_reason_why_a_job_is_queued_is_told(cluster: Cluster, situation: str) -> None:
     arguments, words, step = QUEUED[situation][cluster.name]
     with SITES.get((situation, cluster.name), contextlib.nullcontext)(cluster) as site:
         scenario = play(site, HOLD.format(count=3, arguments=arguments, more=""))

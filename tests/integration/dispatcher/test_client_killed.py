@@ -154,7 +154,7 @@ BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries
     print("back", flush=True)"""
 
 
-def test_who_has_left_a_run_may_look_at_it_at_once(scripts: Scripts) -> None:
+def test_a_client_that_has_left_its_run_may_read_it_at_once(scripts: Scripts) -> None:
     """No script has the run then: only the dispatcher, for which nobody has to wait."""
     scripts.write(BACK)
     said, errors = scripts.start().communicate()
@@ -168,7 +168,7 @@ LOOK = """with client:
             print(run.results())"""
 
 
-def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
+def test_outcomes_that_a_client_leaves_are_there_for_the_next(scripts: Scripts) -> None:
     scripts.write(SINGLE)
     left = scripts.start("detach")
     _, errors = left.communicate()

@@ -133,7 +133,7 @@ def test_calls_of_a_worker_that_leaves_wait_for_the_next(
     named.close()
 
 
-def test_what_has_not_begun_is_cancelled(
+def test_calls_that_have_not_begun_are_cancelled(
     over_tcp: Standalone, worker: subprocess.Popen[str]
 ) -> None:
     named = NamedClient(over_tcp.path)

@@ -44,7 +44,7 @@ def test_one_that_is_killed_is_started_again_until_it_ends_in_order(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
-def test_what_ends_the_supervisor_is_passed_on_and_waited_for(
+def test_a_signal_to_the_supervisor_is_passed_on_and_the_end_waited_for(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     child = (  # one that comes before `signal.pause()` would be lost

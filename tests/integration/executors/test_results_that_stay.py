@@ -89,7 +89,7 @@ def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
 
-def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
+def test_a_needed_result_stays_and_the_caller_gets_it_on_demand(
     executor: gridengine.Executor,
 ) -> None:
     array = executor.submit(made, 1)
@@ -160,7 +160,7 @@ def test_a_lost_worker_has_what_it_held_made_again(
     assert more.result()[0] == 4
 
 
-def test_what_may_not_run_twice_is_not_left_at_its_worker(
+def test_results_of_calls_that_run_once_do_not_stay_at_the_worker(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -188,7 +188,7 @@ def test_a_worker_that_leaves_hands_over_what_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_what_has_come_and_is_too_much_for_memory_lies_in_files(
+def test_received_results_beyond_the_memory_limit_lie_in_files(
     runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, full: bool
 ) -> None:
     def fail(block: Block, folder: Path) -> None:
@@ -237,15 +237,13 @@ SPILLING = """
 """
 
 
-def test_what_is_too_much_for_memory_lies_in_files(script: MakeScript, runs: Path) -> None:
+def test_results_beyond_the_memory_limit_lie_in_files(script: MakeScript, runs: Path) -> None:
     done = script(SPILLING).run()
     assert (done.stdout, done.stderr) == ("190.0\n190.0\n", "")
     assert list(runs.iterdir()) == []
 
 
-def test_where_the_disk_takes_no_more_the_call_says_so_and_others_go_on(
-    script: MakeScript, runs: Path
-) -> None:
+def test_a_full_disk_fails_its_call_and_others_go_on(script: MakeScript, runs: Path) -> None:
     runs.touch()  # no folder, and so no file can be there
     done = script(
         SPILLING.split("    with ")[0]

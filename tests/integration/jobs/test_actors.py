@@ -83,7 +83,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield made
 
 
-def test_its_methods_are_called_in_their_order_in_one_process(place: Any) -> None:
+def test_methods_of_an_object_are_called_in_order_in_one_process(place: Any) -> None:
     with place.actor(Counter, value=5) as counter:
         futures = [counter.increment(2) for _ in range(1000)]
         assert [future.result() for future in futures] == list(range(7, 2007, 2))

@@ -155,7 +155,7 @@ def print_by_a_library() -> None:
     c.printf(b"C\n")
 
 
-def test_what_libraries_have_buffered_is_written_before_the_result_is_sent(
+def test_buffered_output_of_libraries_is_written_before_the_result_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # C's own output would be, too

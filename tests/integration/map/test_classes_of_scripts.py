@@ -162,7 +162,7 @@ def test_a_method_that_a_class_holds_equals_its_own_method(called: Called) -> No
 
 
 @pytest.mark.promise
-def test_what_a_script_has_registered_with_its_abstract_class_counts_in_calls(
+def test_classes_registered_with_a_script_s_abstract_class_count_in_calls(
     called: Called,
 ) -> None:
     class Shape(abc.ABC):  # noqa: B024

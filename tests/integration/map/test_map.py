@@ -360,7 +360,7 @@ def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> N
     assert "until_seen: 0 of 12 calls done" in printed
 
 
-def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript) -> None:
+def test_output_of_calls_and_log_lines_stand_above_the_bar(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
         logging.basicConfig(level=logging.INFO)

@@ -86,14 +86,14 @@ class Beside:
         return seen
 
 
-def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
+def test_a_single_unit_is_given_to_one_call_at_a_time(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
     assert seen == [["disk"]] * 4
 
 
-def test_what_can_never_be_had_is_an_error_at_once(scheduler: ProcessScheduler) -> None:
+def test_an_impossible_request_is_an_error_at_once(scheduler: ProcessScheduler) -> None:
     resources = Cores(5)
     with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
         gridengine.map(look, [0], scheduler=scheduler, resources=resources)
@@ -196,7 +196,7 @@ class Moody(Resource):
         - {"may_fail", "failure", "__init__"}
     ),
 )
-def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_for_ever(
+def test_an_error_of_a_users_own_kind_fails_no_other_call(
     monkeypatch: pytest.MonkeyPatch, method: str, failure: type[BaseException]
 ) -> None:
     with (

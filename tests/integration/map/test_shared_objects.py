@@ -243,7 +243,7 @@ def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way
         wait_until(lambda: not blocks())
 
 
-def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
+def test_shared_objects_do_not_count_as_a_calls_memory() -> None:
     with (
         gridengine.ProcessScheduler(1) as scheduler,
         gridengine.share(np.ones(50 * ITEMS)) as shared,

@@ -48,7 +48,7 @@ def is_gone(path: Path) -> None:
     wait_until(lambda: not alive(pid))
 
 
-def test_what_a_child_raises_comes_out_of_the_call_that_made_it(
+def test_an_exception_of_a_child_comes_out_of_the_call_that_made_it(
     one: gridengine.ProcessScheduler,
 ) -> None:
     with pytest.raises(OSError, match="no x") as caught:

@@ -66,7 +66,7 @@ print(sum(gridengine.map(square, range({count}), name="squares", scheduler=place
 """
 
 
-def test_what_has_a_result_is_not_run_again_and_new_arguments_are(run: Runner) -> None:
+def test_calls_with_a_result_are_not_run_again_and_new_arguments_are(run: Runner) -> None:
     run(SQUARES.format(count=10))
     assert len(run.made) == 10
     output, log = run(SQUARES.format(count=13))
@@ -116,7 +116,7 @@ print(gridengine.map(slow, range(8), name="killed", scheduler=place, chunksize=1
     assert "5 results taken from the journal, 3 new" in log
 
 
-def test_who_waits_gets_the_run_when_the_other_has_ended(run: Runner) -> None:
+def test_a_waiting_script_gets_the_run_when_the_other_has_ended(run: Runner) -> None:
     source = """
 if len(sys.argv) == 1:
     import subprocess
@@ -293,7 +293,7 @@ with gridengine.Executor(name="graph", scheduler=place) as executor:
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_what_a_graph_computed_is_data_the_next_time(run: Runner, fuse: bool) -> None:
+def test_computed_nodes_of_a_graph_are_data_the_next_time(run: Runner, fuse: bool) -> None:
     def source(keys: list[str], factor: int) -> str:
         return f"KEYS, FACTOR, FUSE = {keys}, {factor}, {fuse}\n{GRAPH}"
 

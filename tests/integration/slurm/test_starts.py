@@ -50,7 +50,7 @@ def idle(slurm: Slurm) -> Slurm:
         ),
     ],
 )
-def test_what_no_worker_can_ever_hold_is_an_error_with_slurm_s_reason(
+def test_an_impossible_request_is_an_error_with_slurm_s_reason(
     slurm: Slurm, given: str, asked: str, words: list[str]
 ) -> None:
     told = play(
@@ -90,7 +90,7 @@ with CLUSTER(max_workers=1) as scheduler:
 # ------------------------------------------------------------------ at once
 
 
-def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
+def test_on_free_nodes_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
     idle: Slurm,
 ) -> None:
     told = run(
@@ -119,7 +119,7 @@ tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher.name)
     wait_until(lambda: not idle.command("squeue", "--noheader", *lives).strip())
 
 
-def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(
+def test_on_full_nodes_all_workers_wait_in_an_array_without_srun(
     slurm: Slurm,
 ) -> None:
     told = run(
@@ -177,7 +177,7 @@ def children_named(name: str, scenario: Scenario) -> list[psutil.Process]:
     return found
 
 
-def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(
+def test_calls_of_a_worker_whose_srun_is_killed_run_again(
     idle: Slurm,
 ) -> None:
     scenario = play(
@@ -281,7 +281,7 @@ def test_a_node_that_starts_no_workers_is_left_out_and_the_others_run_the_calls(
     assert told["nodes"] == ["n2"] * 6
 
 
-def test_where_no_other_node_is_left_the_error_says_so(idle: Slurm) -> None:
+def test_an_error_says_that_no_other_node_is_left(idle: Slurm) -> None:
     script = f"{ON_NODES}tell(**facts_of(lambda: run(prologue={BAD!r}, nodelist='n1')))"
     told = play(idle, script).result()
     assert told["kind"] == "WorkerNotStarted"

@@ -46,7 +46,7 @@ def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
 @pytest.mark.parametrize(
     ("error", "told"), [(SystemExit(3), SystemExit), (KeyboardInterrupt(), CallError)]
 )
-def test_what_would_end_a_script_ends_the_call_alone(
+def test_an_exit_ends_the_call_alone(
     dispatcher: Dispatcher, error: BaseException, told: type[BaseException]
 ) -> None:
     def call(x: int) -> int:
@@ -135,7 +135,7 @@ def test_a_crash_names_the_call_and_loses_no_other(
 
 
 @pytest.mark.promise
-def test_what_ended_well_before_a_crash_has_been_answered(
+def test_calls_that_ended_before_a_crash_are_answered(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
@@ -155,7 +155,7 @@ def test_what_ended_well_before_a_crash_has_been_answered(
 
 @pytest.mark.promise
 @pytest.mark.parametrize("timeout", [None, 60.0])
-def test_of_calls_that_run_once_all_that_ended_before_a_crash_have_been_answered(
+def test_calls_that_run_once_and_ended_before_a_crash_are_all_answered(
     dispatcher: Dispatcher, timeout: float | None
 ) -> None:
     first, second, third = dispatcher.assign(

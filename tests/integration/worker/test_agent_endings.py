@@ -32,7 +32,7 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.promise
-def test_what_a_call_left_behind_ends_with_its_runner(
+def test_leftover_processes_of_a_call_end_with_its_runner(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
@@ -69,7 +69,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
 
 
 @pytest.mark.promise
-def test_what_a_call_left_behind_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> None:
+def test_leftover_processes_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> None:
     def call(x: int) -> None:
         leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
         os._exit(1)
@@ -81,9 +81,7 @@ def test_what_a_call_left_behind_may_tidy_up(patient: Dispatcher, tmp_path: Path
 
 
 @pytest.mark.parametrize("ends", ["its runner", "the agent"])
-def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
-    ends: str, tmp_path: Path
-) -> None:
+def test_leftover_processes_that_ignore_sigterm_are_killed(ends: str, tmp_path: Path) -> None:
     def call(end: bool) -> None:
         leave_a_process(tmp_path, "")
         if end:
@@ -102,7 +100,7 @@ def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(
+def test_leftover_processes_may_tidy_up_when_the_agent_ends(
     patient: Dispatcher, tmp_path: Path
 ) -> None:
     def call(x: int) -> None:
@@ -318,7 +316,7 @@ def test_a_result_that_ends_its_process_when_it_is_pickled_is_a_crash_of_its_cal
     assert dispatcher.messages(Returned) == returned
 
 
-def test_what_it_takes_to_pickle_results_is_not_counted_against_a_memory_limit(
+def test_pickling_of_results_does_not_count_against_a_memory_limit(
     dispatcher: Dispatcher,
 ) -> None:
     _, second = dispatcher.assign(bytes, [[1], [50_000_000]], memory=80_000_000)

@@ -55,7 +55,7 @@ def test_each_job_has_the_environment_in_which_it_was_started(
     assert seen == [*"012", None] * 2
 
 
-def test_what_a_scheduler_adds_to_the_environment_wins_and_all_else_is_the_caller_s(
+def test_a_scheduler_s_environment_wins_over_the_caller_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for value in ("1", "2"):
@@ -77,7 +77,7 @@ def test_what_a_scheduler_adds_to_the_environment_wins_and_all_else_is_the_calle
 
 
 @pytest.mark.parametrize("wrong", [{"a b": "1"}, {"A": 1}, ["A"]])
-def test_what_is_no_environment_is_refused(wrong: Any) -> None:
+def test_a_wrong_environment_is_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, ConfigurationError), match="environment"):
         gridengine.ProcessScheduler(1, environment=wrong)
 
@@ -118,7 +118,7 @@ def test_new_pools_and_executors_on_the_process_s_own_scheduler_have_a_new_one(
 # ---------------------------------------------------------------- of each other
 
 
-def test_what_an_initializer_sets_stays_for_the_calls_of_its_pool(
+def test_variables_set_by_an_initializer_stay_for_the_calls_of_its_pool(
     scheduler: gridengine.ProcessScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with gridengine.Pool(initializer=change, initargs=("set",), scheduler=scheduler) as pool:

@@ -347,7 +347,7 @@ FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("
         "SimpleQueue",
     ],
 )
-def test_what_is_for_forked_processes_is_refused_with_a_remedy(
+def test_objects_for_forked_processes_are_refused_with_a_remedy(
     executor: gridengine.Executor, kind: str
 ) -> None:
     with pytest.raises(
@@ -374,7 +374,7 @@ def test_a_value_with_such_a_lock_is_refused(executor: gridengine.Executor) -> N
         executor.submit(str, FORK.Value("i", 1)).result()
 
 
-def test_what_is_for_started_processes_works(executor: gridengine.Executor) -> None:
+def test_objects_for_started_processes_work(executor: gridengine.Executor) -> None:
     queue, lock, event, value = SPAWN.Queue(), SPAWN.Lock(), SPAWN.Event(), SPAWN.Value("i", 1)
 
     def call(queue: Any, lock: Any, event: Any, value: Any) -> None:

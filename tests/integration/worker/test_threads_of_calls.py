@@ -41,7 +41,7 @@ def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
 @pytest.mark.parametrize(
     ("name", "others"), [("OMP_NUM_THREADS", None), ("MKL_NUM_THREADS", "cores")]
 )
-def test_what_the_script_says_of_threads_holds(
+def test_thread_counts_that_the_script_sets_hold(
     monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
 ) -> None:
     monkeypatch.setenv(name, "77")

@@ -233,7 +233,7 @@ def test_a_job_may_be_started_at_another_dispatcher() -> None:
 # ------------------------------------------------------------------ subclasses
 
 
-def test_what_an_own_run_returns_is_the_result(scheduler: FakeScheduler) -> None:
+def test_the_result_of_an_overridden_run_is_the_job_s_result(scheduler: FakeScheduler) -> None:
     job = ended(Counting(1, scheduler=scheduler))
     assert (job.result(), job.count) == (2, 1)
 

@@ -78,7 +78,7 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     assert "5 running, 0 waiting, 0 done, 3 failed or cancelled; 2 shown" in result.stderr
 
 
-def test_that_a_run_is_over_is_told_beside_what_scripts_read(
+def test_the_end_of_a_run_is_told_on_standard_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "answer_of", lambda name: (Answer(WHO, STATUS), False))

@@ -43,19 +43,17 @@ def test_before_all_are_ended_it_is_asked(watched: FakeWatched, typed: str) -> N
 
 
 @pytest.mark.parametrize(("words", "typed"), [((), "y\n"), (("--yes",), "")])
-def test_who_says_yes_has_all_ended(
-    watched: FakeWatched, words: tuple[str, ...], typed: str
-) -> None:
+def test_yes_ends_all_calls(watched: FakeWatched, words: tuple[str, ...], typed: str) -> None:
     assert cancel("sweep", *words, typed=typed).exit_code == 0
     assert acted(watched) == [[]]
 
 
-def test_of_a_run_that_is_named_it_is_asked_for_its_calls_alone(watched: FakeWatched) -> None:
+def test_the_question_names_the_run_whose_calls_end(watched: FakeWatched) -> None:
     watched.run = "seen"
     assert "End all calls of seen at sweep.py?" in cancel("seen", typed="n\n").output
 
 
-def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> None:
+def test_the_exit_status_says_that_nothing_was_ended(watched: FakeWatched) -> None:
     watched.answer = lambda ask: Answer(WHO, Status())
     result = cancel("sweep", "999")
     assert (result.exit_code, result.output) == (
@@ -64,6 +62,6 @@ def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> Non
     )
 
 
-def test_of_calls_that_are_named_it_is_told_that_some_had_ended(watched: FakeWatched) -> None:
+def test_named_calls_that_had_ended_are_told(watched: FakeWatched) -> None:
     result = cancel("sweep", "15", "190", "191")
     assert result.output == "2 calls ended; the others neither wait nor run\n"

@@ -44,7 +44,7 @@ NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "s
         ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], True),
     ],
 )
-def test_what_is_not_here_is_only_wrong_when_it_was_looked_at_alone(
+def test_a_missing_system_is_wrong_only_when_it_was_asked_for(
     findings: list[Finding], broken: bool
 ) -> None:
     assert is_broken(findings) is broken
@@ -77,7 +77,7 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
         ("slurm", "Slurm", "run on Slurm; GRIDENGINE_SCHEDULER=processes keeps them here"),
     ],
 )
-def test_where_calls_run_without_a_scheduler_is_told_last_unless_one_is_set(
+def test_the_default_scheduler_is_told_last_unless_one_is_set(
     name: str, system: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRIDENGINE_SCHEDULER", raising=False)
@@ -292,7 +292,7 @@ def test_options_that_cannot_be_read_are_told(folder: DispatcherFolder) -> None:
         ("", "", State.BROKEN, "died"),
     ],
 )
-def test_what_a_trivial_job_s_process_said_is_judge(
+def test_output_of_the_trial_job_decides(
     output: str, errors: str, state: State, words: str
 ) -> None:
     finding = judge("grid_engine", output, errors, 1.0)

@@ -41,7 +41,7 @@ def test_one_that_does_not_answer_keeps_no_other_from_it(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("found", [(), (0,)])
-def test_where_there_is_none_the_status_says_so(
+def test_the_exit_status_says_that_there_is_none(
     monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
 ) -> None:
     result = drain(monkeypatch, *map(leaving, found))

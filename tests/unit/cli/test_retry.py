@@ -37,7 +37,7 @@ def retry(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str, typed: str = "
     ("words", "asked", "failed_only"),
     [(("--failed",), "2 calls", True), ((), "5 calls", False)],
 )
-def test_it_is_asked_before_and_told_how_many_have_ended(
+def test_a_retry_asks_before_and_tells_how_many_have_ended(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: str, failed_only: bool
 ) -> None:
     run = Run(2, 3, 1, 2)
@@ -50,7 +50,7 @@ def test_it_is_asked_before_and_told_how_many_have_ended(
     assert refused.made == []
 
 
-def test_what_fails_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_fail_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     result = retry(monkeypatch, Run(2, 0, 1, ValueError("no")), "--yes")
     assert result.exit_code == 1
     assert "1 call done, 1 failed" in result.stdout
@@ -61,14 +61,16 @@ def test_what_fails_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "told"),
     [((), "nothing has failed, and nothing is left"), (("--failed",), "nothing has failed")],
 )
-def test_where_there_is_nothing_to_be_done_nothing_is_asked(
+def test_nothing_is_asked_when_there_is_nothing_to_retry(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
 ) -> None:
     result = retry(monkeypatch, Run(0, 0), *words)
     assert (result.exit_code, result.output) == (0, f"sweep: {told}\n")
 
 
-def test_that_a_dispatcher_makes_calls_too_is_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatcher_that_makes_calls_of_the_run_is_told_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
     monkeypatch.setattr(outliving_calls, "dispatchers_with", lambda name, path: folders)
     refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")

@@ -49,7 +49,7 @@ def test_a_number_is_both_bounds_and_auto_neither(
 
 
 @pytest.mark.parametrize("words", [(), ("5", "--auto"), ("0", "--auto"), ("-1",), ("many",)])
-def test_what_is_not_said_once_is_refused(
+def test_a_number_that_is_not_given_once_is_refused(
     asked: list[dict[str, Any]], words: tuple[str, ...]
 ) -> None:
     assert (scale(*words).exit_code, asked) == (2, [])

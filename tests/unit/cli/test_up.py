@@ -92,7 +92,7 @@ def test_a_worker_that_failed_is_counted_and_its_log_named() -> None:
     assert lines[at + 1] == "  its log: /runs/a.log"
 
 
-def test_what_the_batch_system_does_not_take_now_is_asked_for_again() -> None:
+def test_workers_that_the_batch_system_does_not_take_now_are_asked_for_again() -> None:
     lines: list[str] = []
     launcher = ScriptedLauncher([1, 0, 1], {"7": [RUNNING, RUNNING, ENDED], "8": [ENDED]})
     run_all([(ExtraWorkers(launcher, ANY, lines.append), 2)])
@@ -154,7 +154,7 @@ def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path])
     assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
-def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
+def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(
     runs: list[Path],
 ) -> None:
     later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"

@@ -74,7 +74,7 @@ def test_each_worker_holds_what_is_said_and_there_are_as_many_as_is_said(
         (("--time", "1:00:00"), "No such option"),
     ],
 )
-def test_what_cannot_be_held_is_refused(
+def test_resources_that_cannot_be_held_are_refused(
     words: tuple[str, ...], told: str, started: Any, worker: Any
 ) -> None:
     result = worker(*words)
@@ -91,7 +91,7 @@ def test_what_cannot_be_held_is_refused(
         ("none", [], ("--cores", "1"), 0),
     ],
 )
-def test_where_calls_do_not_share_workers_none_is_started_that_says_what_it_holds(
+def test_without_shared_workers_none_is_started_that_says_what_it_holds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     started: Any,

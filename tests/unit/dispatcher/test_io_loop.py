@@ -142,7 +142,7 @@ def test_the_links_deadline_is_kept(world: World) -> None:
     assert world.waited[1] == 0.125
 
 
-def test_what_was_posted_is_handled_before_messages_and_both_before_time(world: World) -> None:
+def test_posted_events_come_before_messages_and_both_before_time(world: World) -> None:
     def all_at_once() -> None:
         world.submit(1)
         world.say(HELLO)
@@ -151,7 +151,7 @@ def test_what_was_posted_is_handled_before_messages_and_both_before_time(world: 
     assert world.kinds()[:3] == ["Submitted", "Received", "Tick"]
 
 
-def test_of_many_submissions_some_are_handled_before_messages_are(world: World) -> None:
+def test_a_few_of_many_submissions_are_handled_before_messages(world: World) -> None:
     done: list[Any] = []
 
     def all_at_once() -> None:
@@ -184,7 +184,7 @@ def test_the_launcher_is_asked_for_states_now_and_then(world: World) -> None:
     assert world.polled[-1][1] == 1
 
 
-def test_what_is_submitted_when_it_sleeps_is_looked_after_at_once(world: World) -> None:
+def test_a_submission_wakes_the_sleeping_loop(world: World) -> None:
     seen: list[int] = []
 
     def look() -> None:
@@ -200,7 +200,7 @@ def test_what_is_submitted_when_it_sleeps_is_looked_after_at_once(world: World) 
     assert any(isinstance(effect, Launch) for effect in world.performed)
 
 
-def test_it_ends_once_the_workers_have_left(world: World) -> None:
+def test_the_loop_ends_once_the_workers_have_left(world: World) -> None:
     world.run(
         lambda: world.say(HELLO),
         lambda: world.queue.post(Closing()),

@@ -37,7 +37,7 @@ def saved(path: Path) -> LaunchRecord:
     return record
 
 
-def test_it_is_known_again_by_the_demand_and_closed_to_others(path: Path) -> None:
+def test_a_record_is_read_back_with_its_demands_and_closed_to_others(path: Path) -> None:
     saved(path)
     assert path.stat().st_mode & 0o777 == 0o600
     again = LaunchRecord(path)
@@ -48,7 +48,7 @@ def test_it_is_known_again_by_the_demand_and_closed_to_others(path: Path) -> Non
     ]
 
 
-def test_who_has_ended_or_is_stopped_is_forgotten(path: Path) -> None:
+def test_ended_and_stopped_workers_leave_the_record(path: Path) -> None:
     record = saved(path)
     running, ended = Report(WorkerStatus.RUNNING), Report(WorkerStatus.FAILED)
     record.note_reports({FIRST: running, SECOND: ended})
@@ -57,7 +57,7 @@ def test_who_has_ended_or_is_stopped_is_forgotten(path: Path) -> None:
     assert list(LaunchRecord(path).handles) == [FIRST]
 
 
-def test_it_is_written_when_something_has_changed_alone(path: Path) -> None:
+def test_an_unchanged_record_is_not_written(path: Path) -> None:
     record = saved(path)
     path.unlink()
     record.note_reports({FIRST: Report(WorkerStatus.RUNNING)})
@@ -88,7 +88,7 @@ def test_a_launcher_that_could_not_be_told_what_is_on_record_is_told_later(
     assert save(record).kept == [FIRST, THIRD]
 
 
-def test_what_is_no_record_is_said_so(path: Path) -> None:
+def test_a_file_that_is_no_record_is_an_error(path: Path) -> None:
     path.write_text("no")
     path.chmod(0o600)
     with pytest.raises(ConfigurationError):

@@ -45,7 +45,7 @@ def thread(path: Path | None = None) -> tuple[LauncherThread, list[object]]:
     return made, events
 
 
-def test_it_acts_in_the_order_in_which_it_is_asked_and_its_end_comes_last() -> None:
+def test_requests_are_served_in_order_and_the_end_comes_last() -> None:
     launcher, events = thread()
     launcher.launch(Launch(2))
     launcher.poll([SECOND])
@@ -57,7 +57,7 @@ def test_it_acts_in_the_order_in_which_it_is_asked_and_its_end_comes_last() -> N
     assert (made.asked, made.cancelled, made.closed) == ([SECOND], [FIRST], True)
 
 
-def test_who_is_asked_for_nothing_makes_no_launcher() -> None:
+def test_a_thread_that_is_asked_for_nothing_makes_no_launcher() -> None:
     launcher, events = thread()
     launcher.poll([])
     launcher.close()
@@ -124,7 +124,7 @@ def test_a_batch_system_that_does_not_answer_is_asked_again(
     launcher.close()
 
 
-def test_what_a_worker_that_gets_no_answer_says_is_told(
+def test_words_of_a_worker_without_an_answer_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     quiet, loud = Handle("1", str(tmp_path / "1.log")), Handle("2", str(tmp_path / "2.log"))
@@ -172,7 +172,7 @@ def test_a_launcher_that_cannot_go_on_now_does_so_later(
     launcher.close()
 
 
-def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
+def test_launched_workers_are_kept_until_the_end(path: Path) -> None:
     launcher, events = thread(path)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
@@ -183,7 +183,7 @@ def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_is_stopped_is_on_record_no_longer(path: Path) -> None:
+def test_stopped_workers_leave_the_record(path: Path) -> None:
     launcher, _ = thread(path)
     launcher.launch(Launch(2))
     launcher.cancel([FIRST])
@@ -192,7 +192,7 @@ def test_what_is_stopped_is_on_record_no_longer(path: Path) -> None:
     assert LAUNCHERS[0].cancelled == [FIRST]
 
 
-def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
+def test_the_name_of_jobs_is_on_record_before_the_first_submission(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
@@ -212,7 +212,7 @@ def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
     launcher.close()
 
 
-def test_who_has_left_is_asked_for_until_it_has_ended(path: Path) -> None:
+def test_a_worker_that_has_left_is_polled_until_it_has_ended(path: Path) -> None:
     launcher, events = thread(path)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
@@ -224,7 +224,7 @@ def test_who_has_left_is_asked_for_until_it_has_ended(path: Path) -> None:
     launcher.close()
 
 
-def test_what_it_did_is_told_though_it_cannot_be_written_down_and_is_written_later(
+def test_a_failing_record_is_told_and_written_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     launcher, events = thread(path)
@@ -254,7 +254,7 @@ def test_a_launcher_that_was_asked_for_nothing_stops_what_another_has_launched(p
     assert not path.exists()
 
 
-def test_what_another_has_launched_and_cannot_be_stopped_now_stays_on_record(
+def test_workers_of_an_earlier_process_that_cannot_be_stopped_stay_on_record(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def down(*args: object) -> None:

@@ -43,9 +43,7 @@ def test_each_line_is_of_the_form_that_collectors_read() -> None:
         assert line.startswith("# ") or sample.fullmatch(line), line
 
 
-def test_that_it_cannot_be_written_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = MetricsFile(f"{tmp_path}/nosuch/m.prom", "r", "n")
     file.write(STATUS)
     file.write(STATUS)

@@ -79,7 +79,7 @@ def test_each_is_sent_what_is_its_own_and_messages_of_both_come_in(
     assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
 
 
-def test_those_of_this_process_end_with_it_and_are_stopped(
+def test_workers_of_this_process_are_stopped_at_its_end(
     links: tuple[MixedWorkers, Link, Link],
 ) -> None:
     mixed, local, remote = links
@@ -89,7 +89,7 @@ def test_those_of_this_process_end_with_it_and_are_stopped(
     assert remote.asked == []
 
 
-def test_it_is_looked_at_when_the_first_of_both_wants_it(
+def test_the_loop_wakes_for_the_first_of_both_kinds(
     links: tuple[MixedWorkers, Link, Link],
 ) -> None:
     mixed, local, remote = links

@@ -37,7 +37,7 @@ def fill(data: ResultData) -> Callable[[PayloadsAtWorkers, int], Any]:
     return lambda payloads, reference: payloads.fill(ResultFetched(reference, data))
 
 
-def test_it_is_asked_for_once_and_released_when_nobody_has_it() -> None:
+def test_a_payload_is_asked_for_once_and_released_when_nobody_has_it() -> None:
     _, payload, said = kept(fill(ResultData([b"bytes"])))
     assert payload.fetch() == pickling.fetched(payload) == [b"bytes"]
     assert said == [7]
@@ -45,7 +45,7 @@ def test_it_is_asked_for_once_and_released_when_nobody_has_it() -> None:
     assert said == [7, (7,)]
 
 
-def test_what_kept_it_from_being_made_again_is_raised() -> None:
+def test_the_error_of_making_a_payload_again_is_raised() -> None:
     raised = ResultData(pickling.dump_exception(OSError("once")), raised=True)
     _, payload, _ = kept(fill(raised))
     with pytest.raises(OSError, match="once"):
@@ -55,7 +55,7 @@ def test_what_kept_it_from_being_made_again_is_raised() -> None:
         payload.fetch()
 
 
-def test_somebody_may_be_told_when_it_is_here() -> None:
+def test_the_arrival_of_a_payload_can_be_awaited() -> None:
     payloads, payload, said = kept(lambda payloads, reference: None)
     assert payload.when_here is not None
     assert payload.when_here(lambda: said.append("here"))

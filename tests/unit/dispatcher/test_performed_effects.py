@@ -88,7 +88,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
     assert listener.calls == [("began", started), ("noted", message), ("settled", finished)]
 
 
-def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
+def test_a_missing_result_is_told_once() -> None:
     recorder: Any = Recorder()
     wanted = {one: (Want(0, 1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
     clients = no_clients(recorder)
@@ -98,7 +98,7 @@ def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() ->
     assert wanted == {}
 
 
-def test_what_is_told_of_a_settled_task_is_dropped() -> None:
+def test_messages_about_a_settled_task_are_dropped() -> None:
     one, _, listener = performer()
     one.perform([CallsFinished(1, 0, 2, [], last=True)])
     listener.calls.clear()
@@ -157,7 +157,7 @@ def test_a_grant_to_ranks_says_how_many_threads_each_may_have(
     assert (message.cores, message.threads) == (cores, threads)
 
 
-def test_what_a_user_s_kind_raises_travels_in_place_of_the_grant() -> None:
+def test_an_error_of_a_user_s_kind_travels_in_place_of_the_grant() -> None:
     class Broken(Cores):
         def __reduce__(self) -> Any:
             raise ValueError("a fault of mine")

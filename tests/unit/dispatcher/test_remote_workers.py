@@ -50,7 +50,7 @@ def make(home: Home | None = None) -> RemoteWorkers:
     return RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=wake, home=home)
 
 
-def test_what_jobs_print_is_of_this_process_or_of_its_clients(
+def test_output_of_jobs_goes_to_this_process_or_its_clients(
     workers: tuple[RemoteWorkers, Server], tmp_path: Path
 ) -> None:
     link, server = workers
@@ -62,7 +62,7 @@ def test_what_jobs_print_is_of_this_process_or_of_its_clients(
     assert list(make(Home(tmp_path, keys)).receive([FD], 0.0, 1)) == [output]
 
 
-def test_it_is_asked_when_its_descriptor_has_polled_or_something_is_left(
+def test_workers_are_read_when_polled_or_when_something_is_left(
     workers: tuple[RemoteWorkers, Server],
 ) -> None:
     link, server = workers

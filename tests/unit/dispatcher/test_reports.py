@@ -26,19 +26,19 @@ def test_a_report_is_kept_for_its_user_alone_and_none_when_nobody_wants_one(fold
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_of_a_dispatcher_that_was_started_again_the_last_is_kept() -> None:
+def test_the_last_report_of_a_restarted_dispatcher_is_kept() -> None:
     for content in (b"[1]", b"[2]"):
         write_report("20260101-1", content, 5)
     assert [path.read_bytes() for path in report_files()] == [b"[2]"]
 
 
-def test_of_more_than_so_many_the_last_are_kept() -> None:
+def test_only_the_last_reports_are_kept() -> None:
     for number in range(5):
         write_report(f"20260101-{number}", b"{}", 3)
     assert [path.stem for path in report_files()] == ["20260101-4", "20260101-3", "20260101-2"]
 
 
-def test_where_nothing_can_be_written_nothing_is_kept_and_nothing_fails(folder: Path) -> None:
+def test_an_unwritable_folder_keeps_no_report_and_fails_nothing(folder: Path) -> None:
     folder.parent.parent.joinpath("gridengine").write_text("in the way")
     write_report("20260101-1", b"{}", 5)
     assert report_files() == []

@@ -80,7 +80,7 @@ def test_the_workers_of_a_stand_alone_dispatcher_come_back_to_it(
     assert not settings.runs.exists()
 
 
-def test_where_it_cannot_be_written_nothing_is_left(
+def test_an_unwritable_run_directory_leaves_nothing(
     settings: Settings, scheduler: SomeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, content: bytes) -> None:
@@ -149,7 +149,7 @@ def test_logs_in_which_something_stands_are_left_and_success_is_marked(
     assert left == {"worker.1.1.log", *([] if failed else [SUCCEEDED])}
 
 
-def test_of_a_run_without_logs_nothing_is_left(ended: LaunchContext) -> None:
+def test_a_run_without_logs_leaves_nothing(ended: LaunchContext) -> None:
     (ended.directory / LOGS / "worker.1.1.log").write_text("")
     for _ in range(2):
         tidy(ended, failed=False)
@@ -169,7 +169,7 @@ def test_empty_logs_are_removed_and_what_is_no_log_stays(ended: LaunchContext) -
     tidy_logs(logs / "gone")
 
 
-def test_where_people_start_all_workers_none_may_be_asked_for(settings: Settings) -> None:
+def test_no_workers_may_be_asked_for_where_people_start_them(settings: Settings) -> None:
     run = LaunchContext("run", Path(), Path(), adopt_none)
     policy = policy_of(HandStartedScheduler(worker_resources=Memory(4)), settings, run)
     assert (policy.max_workers, policy.pooled) == (0, False)

@@ -100,7 +100,7 @@ def test_a_long_answer_is_written_bit_by_bit(played: Played) -> None:
     assert read == played.size + 1
 
 
-def test_who_does_not_read_his_answers_is_dropped(
+def test_a_watcher_that_does_not_read_is_dropped(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_server, "STUCK_SECONDS", -1.0)
@@ -130,14 +130,14 @@ def follower(played: Played) -> tuple[socket.socket, Watcher]:
     return sock, played.follows
 
 
-def test_who_follows_is_sent_lines_unasked(played: Played) -> None:
+def test_a_follower_is_sent_lines_unasked(played: Played) -> None:
     sock, watcher = follower(played)
     assert watcher.tell(TOLD)
     assert watcher.tell(TOLD)
     assert sock.recv(10_000) == 2 * (TOLD.line + b"\n")
 
 
-def test_who_has_not_read_what_he_was_told_is_told_nothing_more_before_he_has(
+def test_a_follower_that_has_not_read_is_sent_nothing_more(
     played: Played,
 ) -> None:
     sock, watcher = follower(played)
@@ -150,7 +150,7 @@ def test_who_has_not_read_what_he_was_told_is_told_nothing_more_before_he_has(
     assert watcher.tell(TOLD)
 
 
-def test_who_followed_is_forgotten_when_he_leaves_or_is_dropped(played: Played) -> None:
+def test_a_follower_is_forgotten_when_it_leaves_or_is_dropped(played: Played) -> None:
     left, one = follower(played)
     stays, other = follower(played)
     left.close()
@@ -188,7 +188,7 @@ def test_a_folder_that_others_may_enter_is_not_taken(tmp_path: Path) -> None:
     assert tmp_path / "gridengine" not in folders
 
 
-def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
+def test_a_requested_folder_that_is_unusable_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = tmp_path / "no" / "folder"
@@ -198,7 +198,7 @@ def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
     assert "watch_directory" in caplog.text
 
 
-def test_that_the_folder_is_blocked_is_a_warning(
+def test_a_blocked_folder_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "gridengine"
@@ -211,9 +211,7 @@ def test_that_the_folder_is_blocked_is_a_warning(
     assert f"cannot be watched from other processes: {blocked} is there" in record.getMessage()
 
 
-def test_whoever_finds_a_socket_finds_one_that_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_visible_socket_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "1.sock", []
     monkeypatch.setattr(Path, "chmod", lambda self, mode: seen.append(path.exists()))
     server = WatchServer(path, lambda line, watcher: line, lambda watcher: None)

@@ -85,7 +85,7 @@ def test_while_nobody_follows_nothing_is_due_and_nothing_is_taken_in(played: Str
     assert (played.streams.deadline, played.log.events) == (math.inf, None)
 
 
-def test_who_follows_is_told_each_interval_what_has_happened_since(played: Streams) -> None:
+def test_a_follower_is_told_the_news_of_each_interval(played: Streams) -> None:
     one = Played()
     played.follow(one, interval=2.0)
     played.happen("a")
@@ -113,7 +113,7 @@ def test_for_all_who_want_the_same_it_is_made_once_and_encoded_once(played: Stre
     assert other.events() == ["a"]
 
 
-def test_who_comes_later_is_not_told_of_what_was_before(played: Streams) -> None:
+def test_a_late_follower_is_not_told_of_earlier_events(played: Streams) -> None:
     early, late = Played(), Played()
     played.follow(early)
     played.happen("a")
@@ -123,7 +123,7 @@ def test_who_comes_later_is_not_told_of_what_was_before(played: Streams) -> None
     assert (early.events(), late.events()) == (["a", "b"], ["b"])
 
 
-def test_who_has_not_read_is_told_the_next_time_of_all_that_has_happened(played: Streams) -> None:
+def test_a_slow_follower_is_told_everything_the_next_time(played: Streams) -> None:
     slow, quick = Played(takes=False), Played()
     for one in (slow, quick):
         played.follow(one)
@@ -135,7 +135,7 @@ def test_who_has_not_read_is_told_the_next_time_of_all_that_has_happened(played:
     assert (slow.events(), quick.events()) == (["a", "b"], ["b"])
 
 
-def test_who_does_not_read_for_long_is_dropped_and_others_are_told(played: Streams) -> None:
+def test_a_follower_that_does_not_read_for_long_is_dropped(played: Streams) -> None:
     gone, stuck, other = Played(error=BrokenPipeError("gone")), Played(takes=False), Played()
     for one in (gone, stuck, other):
         played.follow(one)
@@ -150,7 +150,7 @@ def test_who_does_not_read_for_long_is_dropped_and_others_are_told(played: Strea
     assert played.log.events is None
 
 
-def test_who_follows_anew_is_told_what_he_now_wants_and_misses_nothing(played: Streams) -> None:
+def test_a_follower_that_asks_anew_misses_nothing(played: Streams) -> None:
     one = Played()
     played.follow(one)
     played.happen("a")
@@ -169,7 +169,7 @@ def test_all_are_told_a_last_time_when_it_ends(played: Streams) -> None:
     assert (played.streams.deadline, played.log.events) == (math.inf, None)
 
 
-def test_so_many_may_follow_at_most_and_not_more_often_than_that(played: Streams) -> None:
+def test_followers_and_their_frequency_are_limited(played: Streams) -> None:
     followers = [Played() for _ in range(MOST_FOLLOWERS)]
     for one in followers:
         played.follow(one, interval=0.001)

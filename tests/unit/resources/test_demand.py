@@ -160,7 +160,7 @@ def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
     ],
     ids=repr,
 )
-def test_what_was_made_of_a_demand_makes_an_equal_one(resources: Resource) -> None:
+def test_a_demand_s_data_makes_an_equal_demand(resources: Resource) -> None:
     demand = Demand(resources, 1.5)
     wire = msgspec.msgpack.encode(encode_demand(demand))
     assert decode_demand(*msgspec.msgpack.decode(wire, type=EncodedDemand)) == demand
@@ -218,6 +218,6 @@ def test_a_kind_of_a_user_s_own_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "parts", [[("Nonesuch", [])], [("Cores", ["x"])], [("WTime", [1])], [("Cores", [1])] * 2]
 )
-def test_what_no_demand_was_made_into_is_refused(parts: list[tuple[str, list[object]]]) -> None:
+def test_data_of_no_demand_is_refused(parts: list[tuple[str, list[object]]]) -> None:
     with pytest.raises((TypeError, ValueError, LookupError)):
         decode_demand(parts, 1.0)

@@ -215,7 +215,7 @@ def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
     assert len(scene.runner.of("look")) == 2
 
 
-def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
+def test_a_lingering_job_is_deleted_once_reported(scene: Scene) -> None:
     scene.launcher.launch(2)
     held = Seen(WorkerStatus.FAILED, "it is held", blameless=True, linger=True)
     reports = scene.poll(RUNS, held)
@@ -225,7 +225,7 @@ def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
     assert scene.runner.of("drop") == [["drop", "1.2"]] * 2
 
 
-def test_what_ran_and_waits_was_started_again_but_where_no_job_is_started_twice(
+def test_a_job_that_ran_and_waits_was_requeued(
     scene: Scene,
 ) -> None:
     scene.launcher.launch(2)
@@ -248,7 +248,7 @@ def test_a_listing_that_is_none_tells_nothing(scene: Scene) -> None:
     assert scene.poll(None) == scene.poll(None) == scene.poll(None) == {}
 
 
-def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> None:
+def test_the_system_may_know_the_end_of_an_unlisted_job(scene: Scene) -> None:
     [one, _] = scene.launcher.launch(2)
     Path(one.log).touch()
     scene.system.known = {"1.1": Seen(WorkerStatus.FAILED, "exit status 3", host="n7")}
@@ -263,14 +263,14 @@ def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> 
     assert ["look", "--ended", "1.1", "1.2"] in scene.runner.ran
 
 
-def test_what_still_lives_though_it_was_not_listed_is_not_reported(scene: Scene) -> None:
+def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
     scene.launcher.launch(1)
     scene.system.known = {"1.1": RUNS}
     assert scene.poll(None) == scene.poll(None) == {}
     assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
 
 
-def test_what_a_system_says_when_it_is_asked_why_may_never_pass(scene: Scene) -> None:
+def test_a_reason_may_never_pass(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     assert scene.poll(WAITS)["1.1"].error is None
     scene.runner.answers_of["look --why"] = "no node is that large"

@@ -38,7 +38,7 @@ def options(resources: Resource, *own: str, **site: str) -> list[str]:
         (Token("big"), ["--requires=big"]),
     ],
 )
-def test_what_calls_request_is_said_in_fluxs_words(resources: Resource, words: list[str]) -> None:
+def test_requests_of_calls_are_said_in_fluxs_words(resources: Resource, words: list[str]) -> None:
     assert options(resources) == words
 
 
@@ -77,7 +77,7 @@ def test_jobs_have_logs_by_their_ids() -> None:
     assert FLUX.log_word(1, "f8HRYN9d") == "f8HRYN9d"
 
 
-def test_of_one_job_no_copies_are_asked_for() -> None:
+def test_one_job_asks_for_no_copies() -> None:
     assert not any(word.startswith("--cc") for word in submitted(1))
     assert FLUX.ids("ƒY4HxPy\n", 1) == ["fY4HxPy"]
     for output, count in (("fY4HxPy\n", 2), ("", 1), ("Usage: flux\n", 1)):
@@ -104,7 +104,7 @@ def test_ids_are_ascii_whatever_the_locale() -> None:
     }
 
 
-def test_of_no_jobs_a_listing_is_empty_and_other_words_are_no_listing() -> None:
+def test_a_listing_of_no_jobs_is_empty_and_other_words_are_no_listing() -> None:
     assert FLUX.parse('{"jobs": []}\n') == {}
     for words in ("", "flux-jobs: ERROR", "[]"):
         with pytest.raises(ValueError, match="flux jobs says"):

@@ -96,7 +96,7 @@ def seen(**attributes: object) -> Seen:
     return HTCONDOR.parse(json.dumps([ad]))["7.0"]
 
 
-def test_of_no_jobs_nothing_is_printed() -> None:
+def test_no_jobs_print_nothing() -> None:
     assert HTCONDOR.parse("") == {}
     with pytest.raises(ValueError, match="Expecting value"):
         HTCONDOR.parse("Failed")
@@ -155,7 +155,7 @@ def test_one_that_a_user_holds_waits_unless_it_ran() -> None:
     assert (ran.state, ran.linger, ran.blameless) == (WorkerStatus.FAILED, True, True)
 
 
-def test_of_those_that_left_the_queue_the_history_is_asked() -> None:
+def test_the_history_is_asked_for_jobs_that_left_the_queue() -> None:
     ended = {"7.0": GONE, "7.1": VANISHED, "7.2": seen(JobStatus=4, ExitCode=3)}
     [command] = HTCONDOR.endings(ended)
     assert command[-2:] == ["7.0", "7.1"]
@@ -185,7 +185,7 @@ slot: 4 8000 2
 """
 
 
-def test_what_no_slot_can_ever_give_is_an_error_and_what_is_in_use_is_not() -> None:
+def test_an_impossible_request_is_an_error_and_a_busy_one_is_not() -> None:
     told = HTCONDOR.because(ANALYSIS.format(matched=0, gpus=5))
     assert "no slot has TARGET.GPUs >= RequestGPUs now" in told
     assert HTCONDOR.never.search(told)

@@ -105,7 +105,7 @@ def seen(state: str, *events: tuple[str, str], **fields: object) -> Seen:
     return OAR.parse(json.dumps({"3": job}))["3"]
 
 
-def test_of_no_jobs_nothing_is_printed() -> None:
+def test_no_jobs_print_nothing() -> None:
     assert OAR.parse("") == {}
 
 
@@ -163,7 +163,7 @@ def test_a_refusal_has_a_remedy(said: str, remedy: str) -> None:
     assert remedy in str(error)
 
 
-def test_that_the_database_is_away_is_no_refusal() -> None:
+def test_a_database_that_is_away_is_no_refusal() -> None:
     for words in ("DB connection error, exiting.", "Cannot connect to database (type=Pg"):
         assert OAR.away.search(words)
     assert OAR.gone.search("Cannot frag 3 ; This job was already killed.")

@@ -80,7 +80,7 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (WTime(60) & Cores(2), ["-l", "walltime=120", "-l", "select=1:ncpus=2"]),
     ],
 )
-def test_what_one_node_gives_is_one_chunk(resources: Resource, words: list[str]) -> None:
+def test_resources_of_one_node_are_one_chunk(resources: Resource, words: list[str]) -> None:
     assert options(resources) == words
 
 
@@ -102,7 +102,7 @@ def test_the_users_own_select_is_completed() -> None:
         (["-lncpus=2,place=free"], r"Cores\(4\) .* -l ncpus=2 of the scheduler both say ncpus"),
     ],
 )
-def test_what_is_said_twice_is_an_error(own: list[str], words: str) -> None:
+def test_an_option_given_twice_is_an_error(own: list[str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         options(Cores(4), *own)
 
@@ -125,7 +125,7 @@ def test_arguments_are_resources_but_for_a_few() -> None:
 
 
 @pytest.mark.parametrize("native", ["-J 1-4", "-o x", "-oe", "-N me", "-I", "-W block=true"])
-def test_some_options_are_ours(native: str) -> None:
+def test_reserved_options_are_refused(native: str) -> None:
     with pytest.raises(ConfigurationError, match="is not for users to set"):
         PBSScheduler(native=native)
 
@@ -234,7 +234,7 @@ def test_a_listing_is_of_one_name_alone_and_globs_nothing() -> None:
     assert 'qselect -N "$1"' in script
 
 
-def test_of_an_array_each_subjob_is_told() -> None:
+def test_each_subjob_of_an_array_is_told() -> None:
     told = seen("array-mix-qstat-tf")
     host = "node1"
     assert set(told) == {f"35[{n}].node1" for n in range(1, 9)}
@@ -253,7 +253,7 @@ def test_a_subjob_whose_status_is_its_arrays_is_left_out() -> None:
     assert seen("qdel-queued-qstat-xf") == {}
 
 
-def test_of_no_jobs_nothing_is_printed_and_other_words_are_no_listing() -> None:
+def test_no_jobs_print_nothing_and_other_words_are_no_listing() -> None:
     assert PBS.parse(recorded("qstat-no-jobs").output) == {}
     with pytest.raises(ValueError, match=r"qstat says '\{"):
         PBS.parse(recorded("server-killed-qstat-f-json").output)
@@ -381,7 +381,7 @@ def test_one_that_was_deleted_and_runs_on_runs() -> None:
     assert seen("qdel-W-force-qstat-xf")["59.node1"].state is WorkerStatus.RUNNING
 
 
-def test_how_those_ended_that_are_listed_no_more_is_asked_where_pbs_remembers() -> None:
+def test_the_end_of_unlisted_jobs_is_asked_where_pbs_remembers() -> None:
     ended = {"39.node1": GONE, "63.node1": VANISHED, "59.node1": GONE}
     assert PBS.endings(ended) == []
     history = PBSCommands(history=True)

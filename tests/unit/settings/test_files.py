@@ -93,7 +93,7 @@ tokens.big = "-q big.q"
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant_in_few_words(
+def test_a_wrong_setting_is_named_with_its_line_and_a_suggestion(
     text: str, words: str, hint: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:

@@ -134,7 +134,7 @@ LEFT_OUT = {
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
 @pytest.mark.parametrize("leave", LEFT_OUT, ids=lambda leave: leave.__name__)
-def test_whatever_another_user_leaves_in_a_shared_folder_is_left_out(
+def test_files_of_another_user_in_a_shared_folder_are_left_out(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -169,7 +169,7 @@ def test_links_of_one_s_own_are_followed(tmp_path: Path, monkeypatch: pytest.Mon
     assert describe(tmp_path / "gridengine.toml") == f"{tmp_path}/gridengine.toml"
 
 
-def test_what_is_replaced_while_it_is_looked_at_is_left_out(
+def test_a_file_replaced_while_it_is_read_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "gridengine.toml"

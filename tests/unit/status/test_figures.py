@@ -27,6 +27,6 @@ def test_one_that_has_loaded_much_in_its_first_calls_has_not() -> None:
     assert grown([50, 400, 400, 410, *itertools.repeat(420, 30)]) == 0
 
 
-def test_it_is_told_only_after_enough_calls() -> None:
+def test_an_estimate_comes_after_enough_calls() -> None:
     one = Growth()
     assert not any(one.note((1, 0), size * MB) for size in range(100, 5000, 100))

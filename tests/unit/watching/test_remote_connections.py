@@ -83,7 +83,7 @@ def watched_ones() -> list[str]:
     return [one.name for one in folders if connections.is_watched_elsewhere(one)]
 
 
-def test_those_that_run_and_can_be_watched_are_found(there: list[Folder]) -> None:
+def test_running_dispatchers_are_found(there: list[Folder]) -> None:
     assert watched_ones() == ["sweeps", "night"]
     (there[0].path / WATCHER).unlink()
     assert watched_ones() == ["night"]
@@ -122,7 +122,7 @@ def test_one_that_does_not_answer_is_told_of_by_its_name(
         watched.ask()
 
 
-def test_that_it_refuses_is_told_with_its_words(there: list[Folder]) -> None:
+def test_a_refusal_is_told_with_its_words(there: list[Folder]) -> None:
     Remote.refusal = "a watcher may not cancel"
     with pytest.raises(ClusterError, match="it refuses: a watcher may not"):
         RemoteWatched(there[0]).ask()  # type: ignore[arg-type]

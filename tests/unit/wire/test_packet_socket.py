@@ -57,7 +57,7 @@ def test_an_envelope_arrives_as_it_was_sent(
     assert come == [list(map(bytes, envelope))]
 
 
-def test_what_a_full_socket_does_not_take_waits_and_comes_in_order(
+def test_packets_wait_for_a_full_socket_and_come_in_order(
     ends: tuple[PacketSocket, PacketSocket],
 ) -> None:
     ours, theirs = ends
@@ -94,7 +94,7 @@ def test_a_reader_stops_after_as_many_packets_as_it_was_told(
     assert received(theirs) == [[b"2"], [b"3"], [b"4"]]
 
 
-def test_what_was_sent_before_the_end_can_be_read_even_when_the_peer_left_packets_unread(
+def test_packets_sent_before_the_end_can_be_read(
     ends: tuple[PacketSocket, PacketSocket],
 ) -> None:
     ours, theirs = ends
@@ -146,7 +146,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("packets", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_no_envelope_is_refused(
+def test_bytes_that_are_no_envelope_are_refused(
     ends: tuple[PacketSocket, PacketSocket],
     raw: tuple[socket.socket, socket.socket],
     packets: list[bytes],

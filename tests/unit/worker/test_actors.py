@@ -95,7 +95,7 @@ def test_arguments_that_cannot_be_rebuilt_fail_their_call_alone(stack: ActorObje
     assert value(stack.answer(request(2, "push", "x"))) == 3
 
 
-def test_what_is_to_pass_is_raised_and_the_last_request_has_no_answer() -> None:
+def test_exits_pass_and_the_last_request_has_no_answer() -> None:
     stack = ActorObject(Stack, (), {}, (KeyboardInterrupt,))
     with pytest.raises(KeyboardInterrupt):
         stack.answer(request(1, "interrupt"))

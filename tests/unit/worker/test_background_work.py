@@ -57,7 +57,7 @@ def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
     assert multiprocessing_state.is_running() is running
 
 
-def test_what_multiprocessing_gives_back_at_the_end_takes_time_but_is_not_waited_for(
+def test_multiprocessing_s_own_clean_up_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)

@@ -7,7 +7,7 @@ import os
 from gridengine.worker.poller import Poller
 
 
-def test_what_is_registered_is_called_while_there_is_something_to_read(
+def test_a_registered_reader_is_called_while_there_is_something_to_read(
     pipe: tuple[int, int],
 ) -> None:
     poller, called = Poller(), []

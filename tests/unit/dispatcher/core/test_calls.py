@@ -38,9 +38,7 @@ def test_a_longer_duration_counts_at_once_a_shorter_one_bit_by_bit(
 
 
 @pytest.mark.parametrize(("known", "learnt"), [(None, 2.0), (1.0, 2.0), (5.0, 5.0)])
-def test_what_a_call_has_taken_already_is_the_least_it_takes(
-    known: float | None, learnt: float
-) -> None:
+def test_a_call_takes_at_least_as_long_as_it_has_taken(known: float | None, learnt: float) -> None:
     pace = Pace(known)
     pace.exceeded(2.0)
     assert pace.seconds == learnt
@@ -87,7 +85,7 @@ def test_few_or_many_stand_in_order_until_each_is_taken_out(count: int) -> None:
     assert list(added(many, gone)) == [*tasks, gone]
 
 
-def test_of_several_cancellations_of_a_call_the_last_signal_counts() -> None:
+def test_the_last_signal_of_several_cancellations_counts() -> None:
     one = open_task()
     assert one.cancelled_by(3) == 0
     one.unwanted = Unwanted(0, 9, 15), Unwanted(2, 5, 9), Unwanted(0, 9, 0)

@@ -133,7 +133,7 @@ def test_they_run_in_their_order_and_each_ends_by_itself() -> None:
     assert not play.core.state.submitters
 
 
-def test_what_is_submitted_later_comes_behind_them() -> None:
+def test_later_submissions_come_behind_restored_calls() -> None:
     play = play_with(3)
     play.last_task = FIRST + 10
     [later] = play.submit(1, submitter=CLIENT)
@@ -146,7 +146,7 @@ def test_what_is_submitted_later_comes_behind_them() -> None:
     assert order == [FIRST, FIRST + 1, FIRST + 2, later.id]
 
 
-def test_what_a_dispatcher_before_had_settled_or_assigned_of_them_does_not_wait() -> None:
+def test_restored_calls_that_are_settled_or_assigned_do_not_wait() -> None:
     play = play_with(6)
     run = RestoredRun(9, b"w", FIRST + 1, 0, 1)
     play.play(Restored(runs=[run]))

@@ -41,7 +41,7 @@ def parts(spans: list[Span]) -> list[tuple[int, int]]:
         ((5, 5), [(2, 10), (20, 25)], []),
     ],
 )
-def test_of_calls_some_are_wanted_and_some_not(
+def test_wanted_and_unwanted_calls_of_a_run_are_told_apart(
     unwanted: tuple[int, int], outside: list[tuple[int, int]], inside: list[tuple[int, int]]
 ) -> None:
     found = [one.split([unwanted]) for one in (span(2, 10), span(20, 25))]
@@ -49,7 +49,7 @@ def test_of_calls_some_are_wanted_and_some_not(
     assert (parts(wanted), parts(rejected)) == (outside, inside)
 
 
-def test_of_calls_all_but_several_ranges_are_left_whatever_the_order_of_these() -> None:
+def test_ranges_are_cut_out_in_any_order() -> None:
     ranges = [(20, 30), (3, 5), (5, 7), (4, 6)]
     wanted, rejected = span(2, 25).split(ranges)
     assert parts(wanted) == [(2, 3), (7, 20)]
@@ -105,9 +105,7 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
-def test_of_what_was_raised_no_more_than_its_beginning_is_kept_of_a_pickle_alone(
-    codec: str, kept: int
-) -> None:
+def test_an_exception_s_text_is_kept_by_its_beginning(codec: str, kept: int) -> None:
     play = Play()
     payload = bytes(range(256)) * EXCEPTION_BYTES
     named = Function(b"f", (), (), b"/", "f", codec=codec)
@@ -157,7 +155,7 @@ def test_a_result_has_failed_when_there_is_no_value(data: ResultData, failed: bo
     assert has_failed(data) is failed
 
 
-def test_what_others_load_too_cannot_be_written_to() -> None:
+def test_results_that_others_load_too_are_read_only() -> None:
     large = bytearray(objects.SMALL_INPUT + 1)
     small, same, view = unwritable([bytearray(b"small"), b"same", large])
     assert (type(small), bytes(small)) == (bytes, b"small")

@@ -58,7 +58,7 @@ def test_the_last_of_a_name_says_for_how_long_all_are_kept() -> None:
     assert len(played.clients) == 2
 
 
-def test_those_go_of_which_nothing_is_left() -> None:
+def test_absent_clients_with_nothing_left_are_forgotten() -> None:
     played = Played()
     whole, over = client(), client(owed=0)
     played.clients.add(whole)

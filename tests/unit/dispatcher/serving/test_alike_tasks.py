@@ -58,7 +58,7 @@ def test_one_that_differs_is_alone_and_parts_the_others(other: dict[str, Any]) -
     ],
     ids=str,
 )
-def test_those_that_are_more_than_a_payload_are_alone(options: dict[str, Any]) -> None:
+def test_tasks_with_more_than_a_payload_are_alone(options: dict[str, Any]) -> None:
     assert sizes(items(LEAST, **options)) == [1] * LEAST
 
 

@@ -13,7 +13,7 @@ from tests.support.played_listener import A, Played
 TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
 
 
-def test_it_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
+def test_a_client_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
     played.join(A)
     played.say(A, Control(5, "status"))
     assert played.told(A) == [Controlled(5, b'{"workers":3}')]
@@ -52,7 +52,7 @@ def test_a_question_to_follow_is_answered_again_and_again(played: Played) -> Non
     assert (last.number, last.failed) == (3, True)
 
 
-def test_who_has_not_acknowledged_much_is_told_nothing_more(played: Played) -> None:
+def test_a_client_that_acknowledges_nothing_is_told_nothing_more(played: Played) -> None:
     played.join(A)
     played.say(A, Control(3, "follow", b"{}"))
     played.told(A)

@@ -60,7 +60,7 @@ def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
     assert (event.parent, event.detached, event.tasks[0].id) == (0, False, first + 1)
 
 
-def test_what_a_stranger_sends_is_ignored(played: Played) -> None:
+def test_messages_of_a_stranger_are_ignored(played: Played) -> None:
     assert played.submit(A, TaskItem(1), function=FUNCTION) == []
 
 
@@ -77,7 +77,7 @@ def test_a_file_that_a_client_cannot_write_is_known_while_it_is_here(played: Pla
     assert list(played.listener.faults()) == []
 
 
-def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> None:
+def test_a_watcher_submits_nothing_and_ends_nothing(played: Played) -> None:
     played.server.watchers.add(A)
     assert welcomed(played, A).client == 0
     first = played.join(B)
@@ -91,7 +91,7 @@ def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> N
     assert played.say(A, Goodbye("closed")) == []
 
 
-def test_who_may_only_look_ends_no_run_whose_name_it_says(
+def test_a_watcher_ends_no_run_that_it_names(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -125,7 +125,7 @@ def test_a_client_cannot_come_back_with_another_s_number_or_one_nobody_had(
     assert played.say(B, hello(resumes=7)) == [ClientJoined(7, 1.0)]
 
 
-def test_who_introduces_itself_twice_is_the_same_client(played: Played) -> None:
+def test_a_client_that_introduces_itself_twice_is_the_same(played: Played) -> None:
     number = played.join(A) >> NUMBER_BITS
     assert welcomed(played, A).client == number
 
@@ -188,7 +188,7 @@ def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
     assert played.listener.seen() == []
 
 
-def test_what_jobs_print_is_waited_for_while_their_client_is_here_or_may_come_back(
+def test_output_of_jobs_is_waited_for_while_their_client_may_come_back(
     played: Played,
 ) -> None:
     done: list[tuple[Any, ...]] = []
@@ -317,7 +317,7 @@ def test_a_call_that_the_journal_cannot_hold_is_refused_and_its_client_stays(
     assert isinstance(event, Submitted)
 
 
-def test_who_is_still_there_gives_its_place_to_the_next_of_its_name(journaled: Played) -> None:
+def test_a_client_gives_its_place_to_the_next_of_its_name(journaled: Played) -> None:
     journaled.say(A, hello(**KEPT))
     journaled.told(A)
     events = journaled.say(B, hello(**KEPT))
@@ -325,13 +325,13 @@ def test_who_is_still_there_gives_its_place_to_the_next_of_its_name(journaled: P
     assert [type(one) for one in journaled.told(A)] == [Refuse]
 
 
-def test_who_says_goodbye_ends_what_was_left_to_it(journaled: Played) -> None:
+def test_a_goodbye_ends_the_calls_left_to_a_client(journaled: Played) -> None:
     task = left(journaled)
     journaled.say(B, hello(**KEPT))
     assert ClientLeft(task >> NUMBER_BITS) in journaled.say(B, Goodbye("closed"))
 
 
-def test_what_clients_have_that_are_told_of_the_end_is_not_made_by_a_later_process(
+def test_calls_of_clients_told_of_the_end_are_not_made_by_a_later_process(
     journaled: Played, tmp_path: Path
 ) -> None:
     left(journaled)
@@ -391,7 +391,7 @@ def test_deferred_writes_that_are_due_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])
-def test_what_has_ended_is_not_ended_again_by_a_later_process(
+def test_ended_calls_are_not_ended_again_by_a_later_process(
     tmp_path: Path, ends: type[Message]
 ) -> None:
     first = later(tmp_path)
@@ -413,7 +413,7 @@ def test_what_has_ended_is_not_ended_again_by_a_later_process(
     assert [(one.task, one.start, one.stop, one.last) for one in ended] == [(task, 1, 3, True)]
 
 
-def test_who_may_only_look_and_is_silent_is_dropped_and_a_client_is_not(played: Played) -> None:
+def test_a_silent_watcher_is_dropped_and_a_client_is_not(played: Played) -> None:
     played.server.watchers.add(A)
     played.say(A, hello())
     played.join(B)

@@ -40,7 +40,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "ä", "a b", "a\n", "x" * 65])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_a_wrong_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a name for a dispatcher"):
         DispatcherFolder.of(name)
 
@@ -115,7 +115,7 @@ def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
     assert not folder.answers()
 
 
-def test_of_one_that_was_never_started_it_is_told_how(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_never_started_is_told_with_how_to_start_it(folder: DispatcherFolder) -> None:
     with pytest.raises(ConfigurationError, match="gridengine dispatcher start nosuch"):
         DispatcherFolder.of("nosuch").options()
     folder.options_file.write_bytes(msgspec.json.encode(StartOptions("slurm")))

@@ -13,7 +13,7 @@ from gridengine.dispatcher.standalone.process import NOT_AGAIN, _Process
 from gridengine.journal.lock_file import LockFile, is_shown
 
 
-def test_who_started_it_may_be_gone_by_the_time_it_is_ready(tmp_path: Path) -> None:
+def test_the_starter_may_be_gone_when_the_dispatcher_is_ready(tmp_path: Path) -> None:
     lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
     reading, writing = os.pipe()
     os.close(reading)

@@ -81,6 +81,6 @@ def test_when_no_process_can_be_had_it_is_tried_again(
     assert "cannot be started: no memory" in caplog.text
 
 
-def test_whoever_starts_it_is_told_that_the_first_process_cannot_be_had() -> None:
+def test_the_starter_is_told_that_the_first_process_fails() -> None:
     with pytest.raises(OSError, match="no memory"):
         supervise(starts(OSError("no memory")))

@@ -67,7 +67,9 @@ def test_an_end_in_the_middle_of_a_message_is_the_end_of_the_other(content: byte
 @pytest.mark.parametrize(
     ("content", "error"), [(b"[1,", json.JSONDecodeError), (b"\xff\xfe\xfd", UnicodeDecodeError)]
 )
-def test_what_is_no_message_is_a_value_error(content: bytes, error: type[ValueError]) -> None:
+def test_bytes_that_are_no_message_are_a_value_error(
+    content: bytes, error: type[ValueError]
+) -> None:
     channel: Any = Channel()
     channel.content = len(content).to_bytes(4, "big") + content
     with pytest.raises(error):
@@ -166,7 +168,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
         ({}, {}),
     ],
 )
-def test_how_a_job_ended_is_told_with_what_it_used(
+def test_the_end_of_a_job_is_told_with_its_usage(
     library: Library, facts: dict[str, int | str], told: dict[str, object]
 ) -> None:
     library.facts = facts
@@ -202,7 +204,7 @@ def test_the_tasks_of_an_array_have_ids_in_their_order(
     assert library.released == 1
 
 
-def test_of_a_list_that_is_shorter_all_are_told(library: Library) -> None:
+def test_a_shorter_list_is_told_whole(library: Library) -> None:
     assert len(run_bulk(None, 9)) == 5
     assert library.released == 1
 
@@ -214,7 +216,7 @@ def test_a_list_that_was_not_made_is_not_freed(library: Library) -> None:
     assert library.released == 0
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_process_names_its_drmaa_library() -> None:
     session = types.SimpleNamespace(drmsInfo="SGE 8.1", drmaaImplementation="libdrmaa 1.0")
     assert library_names(session) == {"system": "SGE 8.1", "implementation": "libdrmaa 1.0"}
 
@@ -424,7 +426,7 @@ def test_none_is_deleted_with_all_of_a_session_that_another_goes_on_with(
     assert session.deleted == [ALL]
 
 
-def test_who_takes_over_is_told_which_are_to_stay(server: DrmaaServer, session: Session) -> None:
+def test_a_successor_is_told_which_jobs_are_to_stay(server: DrmaaServer, session: Session) -> None:
     server.adopt(["2.1", "2.2"], [], [], ["1.1", "1.2", "1.3", "2.2"])
     server.clean()
     assert session.deleted == ["2.1"]

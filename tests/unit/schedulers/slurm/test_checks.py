@@ -54,7 +54,7 @@ def test_without_any_command_there_is_no_slurm(tmp_path: Path) -> None:
         ({"sinfo": "echo no >&2; exit 1"}, "partitions", "no"),
     ],
 )
-def test_what_does_not_work_is_told_and_is_the_last_that_is_looked_at(
+def test_the_first_failing_check_is_told_and_is_the_last(
     tmp_path: Path, changed: dict[str, str], check: str, text: str
 ) -> None:
     assert found(tmp_path, **{**COMMANDS, **changed})[-1] == (check, State.BROKEN, text)

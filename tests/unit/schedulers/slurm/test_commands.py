@@ -113,7 +113,7 @@ def test_a_slurm_site_has_its_own_names() -> None:
     assert slurm(ZERO, 1.0, *own, site=site) == [*own, "--nice=10"]
 
 
-def test_what_is_in_quotes_in_a_slurm_site_s_settings_is_one_word() -> None:
+def test_quoted_text_in_site_settings_is_one_word() -> None:
     said = "--comment='a sweep'"
     site = SlurmSite(native=said, gpus=said, tokens={"big": said})
     assert slurm(GPUs(1) & Token("big"), site=site) == ["--comment=a sweep"] * 3
@@ -137,7 +137,7 @@ def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
         (WTime("2:00:00"), "--time=60", "02:01:00"),
     ],
 )
-def test_what_scheduler_and_call_both_say_to_slurm_is_an_error_that_names_both(
+def test_a_slurm_option_of_scheduler_and_call_is_an_error_that_names_both(
     resources: Resource, own: str, more: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:

@@ -99,7 +99,7 @@ def test_a_node_on_which_nothing_starts_keeps_no_other_from_being_used(
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(None, 3), (9, 3), (5, 2), (4, 1)])
-def test_so_many_cores_are_given_of_the_first_nodes(
+def test_cores_are_given_of_the_first_nodes(
     cores: int | None, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JOB.items():
