@@ -97,9 +97,7 @@ def test_a_dispatcher_that_one_shell_starts_is_used_and_ended_by_others(shell: S
     assert "does not run" in shell.done("dispatcher", "stop", "sweeps")
 
 
-def test_the_folder_is_closed_to_others_and_no_key_is_on_a_command_line(
-    shell: Shell,
-) -> None:
+def test_the_folder_is_closed_to_others_and_no_key_is_on_a_command_line(shell: Shell) -> None:
     before = os.umask(0)
     try:
         shell.done("dispatcher", "start", "sweeps", *HERE)

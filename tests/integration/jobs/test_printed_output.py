@@ -193,9 +193,7 @@ print("after all")
     assert sorted(lines) == sorted(2 * lines_of("call", lines=1000) + lines_of("job", lines=10))
 
 
-def test_output_at_an_unclosed_local_dispatcher_is_there_at_the_end(
-    with_head: MakeScript,
-) -> None:
+def test_output_at_an_unclosed_local_dispatcher_is_there_at_the_end(with_head: MakeScript) -> None:
     done = with_head("""
 client = Client(LocalDispatcher(2).address)
 client.starmap(say, [("call", 1000)] * 2)

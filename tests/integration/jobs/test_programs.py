@@ -112,9 +112,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_background_processes_of_a_program_are_ended_and_not_waited_for(
-    scheduler: Any,
-) -> None:
+def test_background_processes_of_a_program_are_ended_and_not_waited_for(scheduler: Any) -> None:
     [done] = gridengine.map(shell("sleep 600 & echo $!"), ["-"], scheduler=scheduler, timeout=60)
     wait_until(lambda: not is_running(int(done.stdout)))
 

@@ -97,9 +97,7 @@ def test_children_end_when_their_call_is_killed(
     is_gone(tmp_path / "child")
 
 
-def test_children_end_when_their_call_is_over_its_time_while_it_waits(
-    tmp_path: Path,
-) -> None:
+def test_children_end_when_their_call_is_over_its_time_while_it_waits(tmp_path: Path) -> None:
     clock = ManualClock()
     with (
         clocked(gridengine.ProcessScheduler(1), clock) as scheduler,

@@ -66,9 +66,7 @@ def wait_longer_than_a_lease() -> None:
 # whose node or time is gone
 
 
-def test_calls_of_a_task_requeued_as_soon_as_it_runs_are_not_charged(
-    own: OwnSlurm,
-) -> None:
+def test_calls_of_a_task_requeued_as_soon_as_it_runs_are_not_charged(own: OwnSlurm) -> None:
     scenario = hold_alone(own, "max_workers=1, requeue=True", retries=1)
     (one,) = scenario.began(1)
     # At once: it may not have been seen running.

@@ -119,9 +119,7 @@ tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher.name)
     wait_until(lambda: not idle.command("squeue", "--noheader", *lives).strip())
 
 
-def test_on_full_nodes_all_workers_wait_in_an_array_without_srun(
-    slurm: Slurm,
-) -> None:
+def test_on_full_nodes_all_workers_wait_in_an_array_without_srun(slurm: Slurm) -> None:
     told = run(
         slurm,
         """
@@ -177,9 +175,7 @@ def children_named(name: str, scenario: Scenario) -> list[psutil.Process]:
     return found
 
 
-def test_calls_of_a_worker_whose_srun_is_killed_run_again(
-    idle: Slurm,
-) -> None:
+def test_calls_of_a_worker_whose_srun_is_killed_run_again(idle: Slurm) -> None:
     scenario = play(
         idle,
         f"{PATIENT}tell(results=gridengine.map(alone, [0], scheduler=lambda: "
@@ -238,9 +234,7 @@ tell(facts=facts)
 # ------------------------------------------------------------------ what is left
 
 
-def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log(
-    slurm: Slurm,
-) -> None:
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log(slurm: Slurm) -> None:
     script = """
 scheduler = CLUSTER(max_workers=6)
 results = gridengine.map(hold, range(6), scheduler=scheduler, chunksize=1)

@@ -230,9 +230,7 @@ def test_a_closing_client_waits_for_a_restarted_server(restarts: Restarts) -> No
     assert restarts.heard_while_it_closes() == [HELLO, last]
 
 
-def test_a_closing_client_does_not_greet_a_server_that_has_forgotten_it(
-    restarts: Restarts,
-) -> None:
+def test_a_closing_client_does_not_greet_a_server_that_has_forgotten_it(restarts: Restarts) -> None:
     restarts.greet()
     restarts.kept = [Goodbye("the end")]
     restarts.restart()

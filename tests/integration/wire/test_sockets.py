@@ -56,9 +56,7 @@ def talk(end: PolledSocket, seed: int, got: list[bytes]) -> None:
             got.append(frames[0].bytes)
 
 
-def test_waiting_for_the_descriptor_misses_nothing(
-    pair: tuple[PolledSocket, PolledSocket],
-) -> None:
+def test_waiting_for_the_descriptor_misses_nothing(pair: tuple[PolledSocket, PolledSocket]) -> None:
     one, other = pair
     here: list[bytes] = []
     there: list[bytes] = []

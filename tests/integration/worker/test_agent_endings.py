@@ -316,9 +316,7 @@ def test_a_result_that_ends_its_process_when_it_is_pickled_is_a_crash_of_its_cal
     assert dispatcher.messages(Returned) == returned
 
 
-def test_pickling_of_results_does_not_count_against_a_memory_limit(
-    dispatcher: Dispatcher,
-) -> None:
+def test_pickling_of_results_does_not_count_against_a_memory_limit(dispatcher: Dispatcher) -> None:
     _, second = dispatcher.assign(bytes, [[1], [50_000_000]], memory=80_000_000)
     dispatcher.wait_until(lambda: len(dispatcher.values) + len(dispatcher.raised) == 2)
     assert dispatcher.raised == {}

@@ -55,9 +55,7 @@ def test_each_job_has_the_environment_in_which_it_was_started(
     assert seen == [*"012", None] * 2
 
 
-def test_a_scheduler_s_environment_wins_over_the_caller_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_scheduler_s_environment_wins_over_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("1", "2"):
         monkeypatch.setenv(NAME, value)
         monkeypatch.setenv(GPUS, value)

@@ -311,9 +311,7 @@ def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> No
 # ---------------------------------------------------------------- locks, queues, shared values
 
 
-def test_locks_that_calls_keep_are_given_back_when_their_processes_end(
-    script: MakeScript,
-) -> None:
+def test_locks_that_calls_keep_are_given_back_when_their_processes_end(script: MakeScript) -> None:
     done = script("""
         import multiprocessing
         import gridengine

@@ -191,9 +191,7 @@ def test_nothing_is_retried_when_nothing_has_failed(notes: Notes) -> None:
     assert notes.made() == []
 
 
-def test_calls_without_a_result_are_retried_unless_only_failures_are_meant(
-    notes: Notes,
-) -> None:
+def test_calls_without_a_result_are_retried_unless_only_failures_are_meant(notes: Notes) -> None:
     def broken_off(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 3:
             raise KeyboardInterrupt

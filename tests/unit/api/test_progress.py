@@ -169,9 +169,7 @@ def test_the_cursor_is_never_hidden(draw: Draw) -> None:
     assert "\x1b[?25l" not in draw(3)[1]
 
 
-def test_the_bar_asks_for_calls_only_while_it_may_show(
-    environment: pytest.MonkeyPatch,
-) -> None:
+def test_the_bar_asks_for_calls_only_while_it_may_show(environment: pytest.MonkeyPatch) -> None:
     environment.setattr(sys, "stderr", Terminal())
     assert ProgressBar(snapshot, shown=False, clock=Clock()).wait_seconds() is None
     assert ProgressBar(snapshot, shown=True, clock=Clock()).wait_seconds() == REFRESH_SECONDS

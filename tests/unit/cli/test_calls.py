@@ -78,9 +78,7 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     assert "5 running, 0 waiting, 0 done, 3 failed or cancelled; 2 shown" in result.stderr
 
 
-def test_the_end_of_a_run_is_told_on_standard_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "answer_of", lambda name: (Answer(WHO, STATUS), False))
     result = call("--json")
     assert "sweep.py, process 4242 on login1, ended at" in result.stderr

@@ -160,9 +160,7 @@ def test_a_dispatcher_is_shown_a_line_for_each_thing(capsys: pytest.CaptureFixtu
     assert (lines["workers"], lines["restarts"]) == ("0", "no")
 
 
-def test_missing_clients_and_runs_are_said_to_be_none(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_clients_and_runs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
     show({"clients": [], "left_runs": []})
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["none", "none"]
 

@@ -30,9 +30,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])
-def test_a_dry_run_needs_no_run_under_way(
-    scheduler: str,
-) -> None:
+def test_a_dry_run_needs_no_run_under_way(scheduler: str) -> None:
     told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
     assert told.exit_code == 0, told.output
     assert "RUN/connection.json" in told.output

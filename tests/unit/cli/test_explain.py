@@ -42,9 +42,7 @@ def test_no_reason_is_asked_for_when_nothing_is_queued() -> None:
     assert watched.asked == [(STATUS, ["1.0"])]
 
 
-def test_explain_waits_for_the_batch_system_s_reasons(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_explain_waits_for_the_batch_system_s_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     watched = FakeWatched()
     watched.answer = lambda ask: queued("Priority" if len(watched.asked) > 4 else "")
@@ -130,9 +128,7 @@ def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "no dispatcher runs" in explain(monkeypatch, none).output
 
 
-def test_ended_runs_are_left_out_when_several_are_meant(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ended_runs_are_left_out_when_several_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
     assert (result.exit_code, result.output) == (1, "Error: several are meant\n")

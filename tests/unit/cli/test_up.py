@@ -154,9 +154,7 @@ def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path])
     assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
-def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(
-    runs: list[Path],
-) -> None:
+def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(runs: list[Path]) -> None:
     later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"
     later.mkdir()
     save(later, "tcp://10.0.0.7:4711")

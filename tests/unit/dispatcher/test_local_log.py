@@ -12,9 +12,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.settings.schema import Settings
 
 
-def test_the_log_is_a_private_file_that_the_next_process_goes_on_with(
-    tmp_path: Path,
-) -> None:
+def test_the_log_is_a_private_file_that_the_next_process_goes_on_with(tmp_path: Path) -> None:
     for words in (b"one\n", b"two\n"):
         log = LocalLog(tmp_path, Settings())
         os.write(log.fd, words)

@@ -89,9 +89,7 @@ def test_workers_of_this_process_are_stopped_at_its_end(
     assert remote.asked == []
 
 
-def test_the_loop_wakes_for_the_first_of_both_kinds(
-    links: tuple[MixedWorkers, Link, Link],
-) -> None:
+def test_the_loop_wakes_for_the_first_of_both_kinds(links: tuple[MixedWorkers, Link, Link]) -> None:
     mixed, local, remote = links
     assert mixed.deadline == 7.0
     remote.deadline = 0.0

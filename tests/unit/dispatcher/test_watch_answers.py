@@ -103,9 +103,7 @@ def test_actions_are_done_each_time(played: Played) -> None:
     assert [type(one) for one in played.posted] == [ClientCancel] * 2
 
 
-def test_a_cancellation_of_a_named_run_ends_its_calls_alone(
-    played: Played,
-) -> None:
+def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> None:
     first, second = [played.play.submit(3, submitter=number)[0].id for number in (1, 2)]
     played.named.note("sweep", "/r/sweep.sqlite", 2)
     whole, one = Request("cancel", run="sweep"), Request("cancel", words=["1"], run="sweep")

@@ -137,9 +137,7 @@ def test_a_follower_is_sent_lines_unasked(played: Played) -> None:
     assert sock.recv(10_000) == 2 * (TOLD.line + b"\n")
 
 
-def test_a_follower_that_has_not_read_is_sent_nothing_more(
-    played: Played,
-) -> None:
+def test_a_follower_that_has_not_read_is_sent_nothing_more(played: Played) -> None:
     sock, watcher = follower(played)
     much = Told(TOLD.answer)
     much.line = b"x" * 3_000_000

@@ -225,9 +225,7 @@ def test_errors_that_are_not_of_the_file_are_raised_unchanged(path: Path) -> Non
         raise ZeroDivisionError
 
 
-def test_a_file_that_may_not_be_opened_is_not_called_damaged(
-    path: Path,
-) -> None:
+def test_a_file_that_may_not_be_opened_is_not_called_damaged(path: Path) -> None:
     with pytest.raises(JournalError) as caught, explained("a", path):
         sqlite3.connect(path / "no_folder")
     assert "may read and write it" in str(caught.value.hint)

@@ -203,9 +203,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
     assert counts == ["--tasks=2", "--tasks=2", "--tasks=1"]
 
 
-def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
-    scene: Scene,
-) -> None:
+def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(scene: Scene) -> None:
     handles = scene.launcher.launch(1000)
     scene.system.seen = {handle.id: RUNS for handle in handles}
     assert len(scene.launcher.poll(handles)) == 1000
@@ -225,9 +223,7 @@ def test_a_lingering_job_is_deleted_once_reported(scene: Scene) -> None:
     assert scene.runner.of("drop") == [["drop", "1.2"]] * 2
 
 
-def test_a_job_that_ran_and_waits_was_requeued(
-    scene: Scene,
-) -> None:
+def test_a_job_that_ran_and_waits_was_requeued(scene: Scene) -> None:
     scene.launcher.launch(2)
     scene.poll(Seen(WorkerStatus.RUNNING, start="1"), Seen(WorkerStatus.RUNNING, start=None))
     reports = scene.poll(WAITS, WAITS)

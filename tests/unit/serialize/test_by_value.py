@@ -151,9 +151,7 @@ def test_objects_named_only_in_texts_are_left_out_where_unloadable() -> None:
     assert global_names_of("error(), left(), one()", **others) == {"one"}
 
 
-def test_a_module_that_only_a_text_names_need_not_be_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_module_that_only_a_text_names_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("not_at_the_worker")
     module.part, module.__path__ = types.ModuleType("not_at_the_worker.part"), []  # type: ignore[attr-defined]
     space: dict[str, Any] = {"__name__": "__main__", "module": module}

@@ -77,9 +77,7 @@ def test_a_stored_payload_is_not_stored_again() -> None:
     assert store(payload) is payload
 
 
-def test_a_payload_stays_where_no_block_can_be_mapped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_payload_stays_where_no_block_can_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "Block", Mock(side_effect=OSError(errno.ENOMEM, "none")))
     assert store(PAYLOAD) is PAYLOAD
 
@@ -129,9 +127,7 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     assert pickling.load_function(payload)[0]() == ord("x")
 
 
-def test_a_process_closed_to_others_makes_no_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_closed_to_others_makes_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
     kept = store(PAYLOAD)
     assert not isinstance(kept, StoredPayload)

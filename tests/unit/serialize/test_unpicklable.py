@@ -111,9 +111,7 @@ class Node:
         self.following = following
 
 
-def test_too_deep_nesting_is_named_after_few_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_deep_nesting_is_named_after_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Node | None = None
     for _ in range(200_000):
         node = Node(node)

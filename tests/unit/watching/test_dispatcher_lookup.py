@@ -297,9 +297,7 @@ def test_a_stand_alone_dispatcher_that_does_not_run_is_told_with_its_state(world
         client_file("17")
 
 
-def test_a_dispatcher_behind_a_tunnel_is_told_with_the_command_that_opens_it(
-    world: World,
-) -> None:
+def test_a_dispatcher_behind_a_tunnel_is_told_with_the_command_that_opens_it(world: World) -> None:
     world.answers.clear()
     folder = DispatcherFolder(world.main)
     replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))

@@ -99,9 +99,7 @@ def test_without_a_run_directory_there_are_none(
     assert connections.standalone_folders() == []
 
 
-def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(
-    there: list[Folder],
-) -> None:
+def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(there: list[Folder]) -> None:
     with RemoteWatched(there[0]) as watched:  # type: ignore[arg-type]
         assert watched.ask(STATUS).status.done == 3
         watched.ask(CANCEL, words=["1.0"])

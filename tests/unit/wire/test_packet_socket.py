@@ -94,9 +94,7 @@ def test_a_reader_stops_after_as_many_packets_as_it_was_told(
     assert received(theirs) == [[b"2"], [b"3"], [b"4"]]
 
 
-def test_packets_sent_before_the_end_can_be_read(
-    ends: tuple[PacketSocket, PacketSocket],
-) -> None:
+def test_packets_sent_before_the_end_can_be_read(ends: tuple[PacketSocket, PacketSocket]) -> None:
     ours, theirs = ends
     theirs.send([b"unread"])
     ours.send([b"last"])

@@ -57,9 +57,7 @@ def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
     assert multiprocessing_state.is_running() is running
 
 
-def test_multiprocessing_s_own_clean_up_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_multiprocessing_s_own_clean_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)
     util = SimpleNamespace(_finalizer_registry={})
     monkeypatch.setitem(sys.modules, "multiprocessing.util", util)

@@ -54,9 +54,7 @@ def test_a_process_that_is_gone_has_no_memory() -> None:
     assert measured.runners[0].memory == 0
 
 
-def test_processor_use_counts_since_the_last_measurement(
-    used: dict[int, float],
-) -> None:
+def test_processor_use_counts_since_the_last_measurement(used: dict[int, float]) -> None:
     clock = ManualClock()
     runners = [runner(1), runner()]
     runners[0].pid, runners[1].pid = 7, 8

@@ -89,9 +89,7 @@ def test_calls_that_run_once_are_answered_before_the_next_begins(
     assert driver.values() == list(range(200))
 
 
-def test_an_exception_is_answered_before_the_next_run_begins(
-    driver: RunnerDriver,
-) -> None:
+def test_an_exception_is_answered_before_the_next_run_begins(driver: RunnerDriver) -> None:
     driver.channel.sent = SENT
     driver.assign(count_sent, ["no number"], [0], once=True)
     driver.play()

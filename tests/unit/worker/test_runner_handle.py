@@ -192,9 +192,7 @@ def test_no_batch_is_given_ahead_to_one_that_may_not_come_to_it(
     assert not runner.takes_ahead
 
 
-def test_calls_not_begun_are_taken_back_once(
-    runner: RunnerHandle,
-) -> None:
+def test_calls_not_begun_are_taken_back_once(runner: RunnerHandle) -> None:
     give(runner, assignment(1, stop=5), assignment(2))
     be_in(runner, 1, 2)
     taken, others, shortened = runner.recall({1, 2})

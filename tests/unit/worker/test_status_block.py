@@ -64,9 +64,7 @@ def test_nothing_is_barred_at_first_nor_after_it_was_lifted(status: RunnerStatus
     assert status.last_barred == 0
 
 
-def test_a_cut_run_ends_where_its_runner_next_looks(
-    status: RunnerStatus,
-) -> None:
+def test_a_cut_run_ends_where_its_runner_next_looks(status: RunnerStatus) -> None:
     assert status.cut(4, 10) == 10
     status.words[UNTIL] = 12
     assert status.cut(4, 11) == 12

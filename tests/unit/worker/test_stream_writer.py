@@ -152,9 +152,7 @@ def test_pieces_are_of_whole_lines() -> None:
     ) - 3  # the line of 9000 is cut twice
 
 
-def test_kept_output_of_both_streams_is_in_order(
-    pipe: tuple[int, int],
-) -> None:
+def test_kept_output_of_both_streams_is_in_order(pipe: tuple[int, int]) -> None:
     streams = StandardStreams(lambda: None, (pipe[1], None), OutputExcerpt(100))
     streams.stdout.write(b"one\n")
     streams.stderr.write(b"oh\n")
@@ -201,9 +199,7 @@ def test_a_stream_without_a_file_is_left_alone() -> None:
     os.close(read)
 
 
-def test_long_lines_keep_their_end_and_count_the_rest_once(
-    tmp_path: Path,
-) -> None:
+def test_long_lines_keep_their_end_and_count_the_rest_once(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     with path.open("wb", buffering=0) as file:
         limit = LogLimit(file.fileno(), 1000)

@@ -322,9 +322,7 @@ def test_a_failure_or_a_cancellation_that_is_supplied_travels(play: Graph) -> No
 # ------------------------------------------------------------------ failure and cancellation
 
 
-def test_an_exception_is_raised_by_all_dependents_and_no_other_call(
-    play: Graph,
-) -> None:
+def test_an_exception_is_raised_by_all_dependents_and_no_other_call(play: Graph) -> None:
     play.add(task(1), task(2, 1), task(3, 2), task(4), task(5, 4, 3), task(6, 4))
     play.finish(1, b"exception", status=RAISED)
     raised = [one for one in play.seen(CallsFinished) if one.task > 1]

@@ -188,9 +188,7 @@ def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
     assert played.listener.seen() == []
 
 
-def test_output_of_jobs_is_waited_for_while_their_client_may_come_back(
-    played: Played,
-) -> None:
+def test_output_of_jobs_is_waited_for_while_their_client_may_come_back(played: Played) -> None:
     done: list[tuple[Any, ...]] = []
     played.clients.output = SimpleNamespace(  # type: ignore[assignment]
         add=lambda client: done.append(("add", client.number)),

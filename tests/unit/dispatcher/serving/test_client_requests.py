@@ -375,9 +375,7 @@ def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_
     assert [one for one, _ in other.replayed[2:]] == [wanted, forgotten]
 
 
-def test_a_journal_does_not_grow_as_long_as_a_call_runs(
-    beside_a_long_call: Process,
-) -> None:
+def test_a_journal_does_not_grow_as_long_as_a_call_runs(beside_a_long_call: Process) -> None:
     process = beside_a_long_call
     for task in range(2, 100):
         hand_in(process, task, defines=False)
