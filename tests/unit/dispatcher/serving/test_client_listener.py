@@ -16,7 +16,9 @@ from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
 from gridengine.dispatcher.core.tasks import CallsFinished, Submitted
 from gridengine.dispatcher.serving.client_journal import Journal
-from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, WATCHER_SECONDS
+from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, MOST_UNREAD, WATCHER_SECONDS
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_server import Told
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.wire.messages import (
     DETACHED,
@@ -26,6 +28,7 @@ from gridengine.wire.messages import (
     ClientRecall,
     ClientWelcome,
     Control,
+    Controlled,
     Finished,
     Goodbye,
     Message,
@@ -421,3 +424,62 @@ def test_a_silent_watcher_is_dropped_and_a_client_is_not(played: Played) -> None
     played.wait(2 * LOOK_SECONDS)
     assert played.server.forgotten == [A]
     assert [one["number"] for one in played.listener.seen()] == [1]
+
+
+TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+
+
+def test_a_client_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(5, "status"))
+    assert played.told(A) == [Controlled(5, b'{"workers":3}')]
+    played.say(A, Control(6, "stop", b'{"now": true}'))
+    assert played.told(A) == [Controlled(6, b"null")]
+    assert played.did == [True]
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [("nosuch", b"{}"), ("stop", b"no JSON"), ("stop", b"[]"), ("stop", b'{"other": 1}')],
+)
+def test_an_action_that_cannot_be_done_says_why(
+    played: Played, action: str, arguments: bytes
+) -> None:
+    played.join(A)
+    assert played.say(A, Control(5, action, arguments)) == []
+    [answer] = played.told(A)
+    assert isinstance(answer, Controlled)
+    assert (answer.number, answer.failed) == (5, True)
+    assert answer.answer
+    assert not played.did
+
+
+def test_a_question_to_follow_is_answered_again_and_again(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    [follower] = played.followers
+    assert follower.tell(TOLD)
+    follower.end()
+    follower.drop()
+    first, told, last = played.told(A)
+    assert first == Controlled(3, b'"first"')
+    assert told == Controlled(3, TOLD.line)
+    assert isinstance(last, Controlled)
+    assert (last.number, last.failed) == (3, True)
+
+
+def test_a_client_that_acknowledges_nothing_is_told_nothing_more(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    played.told(A)
+    played.server.unread = MOST_UNREAD + 1
+    assert not played.followers[0].tell(TOLD)
+    assert played.told(A) == []
+
+
+def test_a_question_that_is_asked_again_has_the_same_follower(played: Played) -> None:
+    played.join(A)
+    for _ in range(2):
+        played.say(A, Control(3, "follow", b"{}"))
+    played.say(A, Control(4, "follow", b"{}"))
+    assert len(set(played.followers)) == 2
