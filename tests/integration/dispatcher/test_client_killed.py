@@ -185,21 +185,6 @@ def test_outcomes_that_a_client_leaves_are_there_for_the_next(scripts: Scripts) 
     wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
 
 
-WAIT = 'print(client.run_named("sweep").results(), flush=True)'
-
-
-def test_results_of_calls_that_the_dispatcher_runs_are_waited_for(scripts: Scripts) -> None:
-    scripts.write(SINGLE)
-    _, errors = scripts.start("detach").communicate()
-    assert not errors
-    scripts.write(WAIT)
-    waiting = scripts.start()
-    wait_until(lambda: scripts.in_file("SELECT ifnull(sum(stop - start), 0) FROM results") >= 4)
-    (scripts.folder / "go").touch()
-    said, errors = waiting.communicate()
-    assert said == GIVEN, errors
-
-
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:
     first = Standalone(tmp_path, max_workers=8, GRIDENGINE_CLIENT_GRACE="1")
     scripts = Scripts(first, tmp_path)

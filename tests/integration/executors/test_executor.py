@@ -139,14 +139,6 @@ def processes(max_workers: int) -> gridengine.ProcessScheduler:
     return gridengine.ProcessScheduler(max_workers)
 
 
-def test_a_timed_call_goes_to_another_process_too() -> None:
-    with gridengine.Executor(
-        2, max_tasks_per_child=1, scheduler=processes, timeout=SECONDS
-    ) as executor:
-        pids = list(executor.map(lambda _: os.getpid(), range(10), chunksize=5))
-    assert len(set(pids)) == 10
-
-
 def test_a_thread_left_by_the_last_call_of_a_process_is_waited_for(tmp_path: Path) -> None:
     def leave(x: int) -> None:
         def write() -> None:

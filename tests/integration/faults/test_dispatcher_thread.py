@@ -206,23 +206,6 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
 
-def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None:
-    class Deaf(Handed):
-        def settled(self, event: CallsFinished) -> None:
-            raise MemoryError
-
-    pending, handed = UnsettledTasks(), Handed()
-    pending.add([Task(1, [], 3)], Deaf())
-    pending.add([Task(2, [], 5)], handed)
-    pending.settle(CallsFinished(2, 1, 2, []))
-    pending.settle(CallsFinished(2, 2, 3, []))
-    assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
-    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
-        (0, 1, False),
-        (3, 5, True),
-    ]
-
-
 @pytest.mark.parametrize(
     "failure",
     [

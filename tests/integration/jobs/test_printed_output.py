@@ -224,20 +224,6 @@ with OverTcp(2) as scheduler:
     assert sorted(log.read_text().splitlines()) == sorted(2 * lines_of("call", lines=3))
 
 
-def test_output_of_jobs_elsewhere_is_in_the_logs_too(with_head: MakeScript) -> None:
-    script = with_head("""
-with OverTcp(1) as scheduler:
-    done(Job(target=say, args=("job", 1000), scheduler=scheduler))
-""")
-    done = script.run()
-    [log] = script.folder.glob("runs/*/worker.log")
-    assert (
-        done.stdout
-        == log.read_text()
-        == "".join(line + "\n" for line in lines_of("job", lines=1000))
-    )
-
-
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_gives_it(
     unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch

@@ -151,27 +151,10 @@ def recall() -> float:
     return float(os.environ["TOTAL"])
 
 
-def test_inline_a_call_gets_the_object(ones: Any) -> None:
-    with gridengine.InlineScheduler() as scheduler:
-        assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
-        with pytest.raises(ValueError, match="read-only"):
-            gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)
-
-
 # ------------------------------------------------------------------ nobody changes what others see
 
 
 # ------------------------------------------------------------------ failures and ends
-
-
-def test_a_fresh_runner_gets_it_again(scheduler: Scheduler, ones: Any, tmp_path: Path) -> None:
-    def die_once(array: Any, path: Path) -> float:
-        if not path.exists():
-            path.touch()
-            os.abort()
-        return total(array)
-
-    assert gridengine.starmap(die_once, [(ones, tmp_path / "died")], scheduler=scheduler) == [ITEMS]
 
 
 def test_a_fresh_worker_gets_it_again(ones: Any, tmp_path: Path) -> None:

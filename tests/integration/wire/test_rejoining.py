@@ -19,9 +19,6 @@ from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     Beat,
     Goodbye,
-    Held,
-    HeldBatch,
-    HeldRun,
     Hello,
     Message,
     Pushed,
@@ -168,31 +165,11 @@ def test_messages_sent_meanwhile_come_once_behind_the_greeting(restarts: Restart
     restarts.until(lambda: not restarts.client._session.unacknowledged)
 
 
-def test_a_worker_introduces_itself_after_each_restart(restarts: Restarts) -> None:
-    restarts.greet()
-    for number in range(2, 5):
-        restarts.restart()
-        restarts.until(lambda: restarts.answers)
-        assert restarts.answers.pop() == Welcome(number)
-
-
 def test_a_server_may_be_gone_before_it_has_answered_at_all(restarts: Restarts) -> None:
     restarts.client.send(HELLO)
     restarts.until(lambda: restarts.come)
     restarts.restart(epochs=3)
     restarts.until(lambda: Welcome(4) in restarts.answers)
-
-
-def test_a_greeting_may_hold_many_runs(restarts: Restarts) -> None:
-    restarts.greet()
-    runs = [HeldRun(run, 1 << 40, 0, 1000) for run in range(1 << 40, (1 << 40) + 50_000)]
-    restarts.hello = replace(HELLO, held=Held([HeldBatch(runs)]))
-    restarts.restart()
-    restarts.until(lambda: restarts.answers)
-    last = restarts.come[-1]
-    assert isinstance(last, Hello)
-    assert last.held is not None
-    assert last.held.batches[0].runs == runs
 
 
 def test_one_that_the_same_process_has_forgotten_is_refused(restarts: Restarts) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
-from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
@@ -98,17 +97,6 @@ def test_leftover_processes_that_ignore_sigterm_are_killed(ends: str, tmp_path: 
     finally:
         made.agent.close()
     assert not alive(int((tmp_path / "pid").read_text()))
-
-
-def test_leftover_processes_may_tidy_up_when_the_agent_ends(
-    patient: Dispatcher, tmp_path: Path
-) -> None:
-    def call(x: int) -> None:
-        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
-
-    assert patient.results(patient.run(call, [0]), 1) == [None]
-    patient.agent.close()
-    assert (tmp_path / "tidied").read_text() == "done\n"
 
 
 @pytest.mark.parametrize(
@@ -236,23 +224,6 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
     assert not (tmp_path / "queued").exists()
 
 
-def test_a_controlled_run_is_asked_to_end_and_may_answer(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    def call(path: str, controller: Controller) -> str:
-        Path(path).touch()
-        wait_until(lambda: controller.cancelled)
-        return "ended by itself"
-
-    run = dispatcher.run(call, [str(tmp_path / "begun")], controlled=True)
-    dispatcher.wait_until((tmp_path / "begun").exists)
-    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
-    assert dispatcher.results(run, 1) == ["ended by itself"]
-    again = dispatcher.run(square, [3])
-    assert dispatcher.results(again, 1) == [9]
-    assert dispatcher.messages(Crashed) == []
-
-
 def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -324,20 +295,6 @@ def test_pickling_of_results_does_not_count_against_a_memory_limit(dispatcher: D
 
 
 # Runners that spoil what they share
-
-
-def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(
-    dispatcher: Dispatcher,
-) -> None:
-    def call(x: int) -> None:
-        for fd in range(3, 20):
-            with contextlib.suppress(OSError):
-                os.write(fd, b"\xff" * 100)
-        signal.pause()
-
-    run = dispatcher.run(call, [0])
-    crashed = dispatcher.wait_for(Crashed)
-    assert (crashed.run, crashed.exitcode) == (run, -signal.SIGKILL)
 
 
 def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
