@@ -96,5 +96,5 @@ def test_a_run_says_how_far_it_is_or_what_is_wrong(error: str, said: str) -> Non
     assert said in words(NamedRun(summary)._repr_html_())
 
 
-def test_one_of_a_thing_is_no_plural() -> None:
+def test_a_single_thing_is_no_plural() -> None:
     assert [plural(count, "worker") for count in (0, 1)] == ["0 workers", "1 worker"]

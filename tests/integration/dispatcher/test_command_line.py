@@ -128,7 +128,7 @@ def test_output_at_a_dispatcher_is_found_by_logs_and_a_job_s_by_its_caller_too(
     assert "speaks" not in (path.parents[1] / "dispatcher.log").read_text()
 
 
-def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> None:
+def test_a_killed_dispatcher_is_told_as_killed_and_started_as_before(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     pid = shell.status("sweeps")["pid"]
     psutil.Process(pid).kill()
@@ -219,7 +219,7 @@ def test_with_restart_a_map_survives_the_death_of_its_dispatcher_and_stop_ends_b
     assert shell.processes() == []
 
 
-def test_one_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> None:
+def test_a_dispatcher_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> None:
     shell.environment = {**shell.environment, "GRIDENGINE_HOST": "no.such.host.example"}
     for more in ((), ("--restart",)):
         status, output = shell.run("dispatcher", "start", "sweeps", *HERE, *more)

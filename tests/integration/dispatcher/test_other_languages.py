@@ -79,7 +79,7 @@ def worker(javascript: Path, over_tcp: Standalone) -> Iterator[subprocess.Popen[
         assert not said
 
 
-def test_they_pass_the_vectors(javascript: Path) -> None:
+def test_both_examples_pass_the_vectors(javascript: Path) -> None:
     vectors = ROOT / "docs" / "protocol" / "vectors"
     done = subprocess.run(
         ["node", "vectors.mjs", vectors], cwd=javascript, capture_output=True, text=True, timeout=60

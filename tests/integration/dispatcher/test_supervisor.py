@@ -36,7 +36,7 @@ def turns(folder: Path) -> int:
     return len((folder / "turns").read_text())
 
 
-def test_one_that_is_killed_is_started_again_until_it_ends_in_order(tmp_path: Path) -> None:
+def test_a_killed_dispatcher_is_started_again_until_it_ends_in_order(tmp_path: Path) -> None:
     process = supervise(tmp_path, "turn < 2 and os.kill(os.getpid(), signal.SIGKILL)")
     process.communicate(timeout=60)
     assert process.returncode == 0

@@ -54,7 +54,7 @@ def shell(bare_shell: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("by_file", [False, True])
-def test_they_work_beside_the_dispatchers_own_and_leave_when_it_ends(
+def test_workers_by_hand_work_beside_the_dispatchers_own_and_leave_with_it(
     shell: Shell, by_file: bool
 ) -> None:
     file = shell.dispatchers / "sweeps" / "worker.json"

@@ -163,7 +163,7 @@ def test_when_nobody_has_its_handle_it_ends_after_the_calls_that_were_made(
     wait_until((tmp_path / "deleted").exists)
 
 
-def test_one_that_is_killed_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
+def test_a_killed_actor_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
     counter = place.actor(Counter, folder=tmp_path)
     running, waiting = counter.wait_for("never"), [counter.increment() for _ in range(5)]
     wait_until((tmp_path / "never.begun").exists)

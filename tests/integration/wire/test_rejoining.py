@@ -172,7 +172,7 @@ def test_a_server_may_be_gone_before_it_has_answered_at_all(restarts: Restarts) 
     restarts.until(lambda: Welcome(4) in restarts.answers)
 
 
-def test_one_that_the_same_process_has_forgotten_is_refused(restarts: Restarts) -> None:
+def test_a_worker_that_the_server_has_forgotten_is_refused(restarts: Restarts) -> None:
     restarts.greet()
     [peer] = restarts.server._sessions
     restarts.server.forget(peer)

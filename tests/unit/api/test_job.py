@@ -89,7 +89,7 @@ def test_a_job_is_ended_by_its_signal(
     assert job.exitcode == -number
 
 
-def test_to_end_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
+def test_ending_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
     ended(Job(target=add, args=(1,), scheduler=scheduler)).terminate()
     assert scheduler.dispatcher.cancelled == {}
 

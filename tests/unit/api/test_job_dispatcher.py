@@ -70,7 +70,9 @@ def test_no_job_runs_when_one_of_them_cannot_be_pickled(silent: FakeScheduler) -
     assert set(silent.dispatcher.cancelled) == {entry.task.id}
 
 
-def test_to_close_it_ends_its_jobs_and_leaves_an_instance_open(silent: FakeScheduler) -> None:
+def test_closing_a_job_dispatcher_ends_its_jobs_and_leaves_an_instance_open(
+    silent: FakeScheduler,
+) -> None:
     dispatcher = JobDispatcher(silent)
     job = Job(target=add, args=(1,))
     dispatcher.dispatch([job])

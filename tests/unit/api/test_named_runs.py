@@ -172,7 +172,7 @@ def test_failed_calls_are_made_again_in_their_place(notes: Notes) -> None:
     assert run.results()[:7] == [x * x for x in range(7)]
 
 
-def test_they_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
+def test_retried_calls_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
     notes.bad(2)
     squares(notes, [2])
     scheduler = FakeScheduler()

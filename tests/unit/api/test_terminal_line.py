@@ -73,7 +73,7 @@ def test_several_lines_stand_below_each_other(terminal: Terminal, line: Terminal
     assert screen(terminal.getvalue()) == ["x", "--- first again ---"]
 
 
-def test_one_that_ends_before_those_below_it_leaves_no_gap(terminal: Terminal) -> None:
+def test_a_bar_that_ends_above_others_leaves_no_gap(terminal: Terminal) -> None:
     lines = [TerminalLine(terminal) for _ in range(3)]
     for number, one in enumerate(lines):
         one.show(f"--- {number} ---")

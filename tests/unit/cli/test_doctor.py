@@ -235,16 +235,16 @@ def only() -> Finding:
     return found
 
 
-def test_one_that_has_ended_is_nothing_to_tell(folder: DispatcherFolder) -> None:
+def test_an_ended_dispatcher_is_nothing_to_tell(folder: DispatcherFolder) -> None:
     assert list(doctor.findings()) == []
 
 
-def test_one_that_runs_and_answers_is_fine(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_that_answers_is_fine(folder: DispatcherFolder) -> None:
     run(folder)
     assert only().state is State.OK
 
 
-def test_one_that_was_killed_is_told_with_who_ran_it(folder: DispatcherFolder) -> None:
+def test_a_killed_dispatcher_is_told_with_its_user(folder: DispatcherFolder) -> None:
     run(folder).close()
     found = only()
     assert found.state is State.BROKEN
@@ -252,7 +252,7 @@ def test_one_that_was_killed_is_told_with_who_ran_it(folder: DispatcherFolder) -
     assert "gridengine dispatcher start sweeps" in found.remedy
 
 
-def test_one_that_does_not_answer_is_told_with_its_addresses(
+def test_a_silent_dispatcher_is_told_with_its_addresses(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(folder)
@@ -262,7 +262,7 @@ def test_one_that_does_not_answer_is_told_with_its_addresses(
     assert "gridengine dispatcher stop --now sweeps" in found.remedy
 
 
-def test_one_of_another_version_is_to_be_restarted(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_of_another_version_is_to_be_restarted(folder: DispatcherFolder) -> None:
     run(folder, "0.0.1")
     found = only()
     assert f"runs gridengine 0.0.1, and this is {__version__}" in found.text

@@ -51,7 +51,7 @@ def test_explain_waits_for_the_batch_system_s_reasons(monkeypatch: pytest.Monkey
     assert [ask for ask, _ in watched.asked] == [STATUS, REASONS, STATUS, STATUS, STATUS]
 
 
-def test_one_that_gives_no_reason_is_not_waited_for_for_ever(
+def test_a_system_without_reasons_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)

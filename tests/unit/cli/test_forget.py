@@ -73,7 +73,7 @@ def test_an_incomplete_request_deletes_nothing(runs: Path, words: tuple[str, ...
     assert left(runs) == ["new", "old"]
 
 
-def test_one_that_a_script_has_is_left_and_the_others_go(
+def test_a_run_that_a_script_has_is_left_and_the_others_are_deleted(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget(path: Path) -> None:
@@ -87,7 +87,7 @@ def test_one_that_a_script_has_is_left_and_the_others_go(
     assert "it is in use" in result.output
 
 
-def test_one_that_cannot_be_deleted_is_told_with_its_file(
+def test_a_run_that_cannot_be_deleted_is_told_with_its_file(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget(path: Path) -> None:

@@ -269,7 +269,9 @@ def test_the_workers_of_all_dispatchers_leave(monkeypatch: pytest.MonkeyPatch) -
     assert one.asked == other.asked == [(DRAIN, ("node7", "node8"))]
 
 
-def test_one_that_does_not_answer_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_dispatcher_keeps_no_other_from_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = leaving(1)
     result = drain(monkeypatch, FakeWatched(silent), one)
     assert result.exit_code == 1

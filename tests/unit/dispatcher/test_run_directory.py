@@ -118,7 +118,7 @@ def test_the_schedulers_own_numbers_go_before_the_settings(
     ("transport", "lease", "beat", "seconds"),
     [("tcp", 60, 2, 2), ("files", 60, 2, 5), ("files", 24, 0.5, 2), ("files", 60, 20, 20)],
 )
-def test_by_files_workers_give_signs_of_life_less_often(
+def test_workers_that_exchange_files_give_signs_of_life_less_often(
     tmp_path: Path, scheduler: SomeScheduler, transport: Any, lease: int, beat: float, seconds: int
 ) -> None:
     settings = Settings(run_directory=tmp_path / "runs", lease_seconds=lease, beat_seconds=beat)
@@ -129,7 +129,7 @@ def test_by_files_workers_give_signs_of_life_less_often(
     assert (policy.message_seconds > 0) is (transport == "files")
 
 
-def test_by_files_a_lease_is_long_enough_for_them() -> None:
+def test_a_lease_is_long_enough_for_workers_that_exchange_files() -> None:
     check_lease(Settings(lease_seconds=10))
     with pytest.raises(ConfigurationError, match="lease_seconds=9 is too short"):
         check_lease(Settings(lease_seconds=9))
@@ -279,7 +279,9 @@ def test_runs_are_kept_for_so_long_as_they_succeeded_failed_or_may_run(
     assert folder.exists() is stays
 
 
-def test_one_that_answers_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_a_run_that_answers_stays(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached = left(runs, 900, "connection.json", host=HERE)
     monkeypatch.setattr(run_directory, "is_under_way", lambda file: file.parent == reached)
     begin(runs)
@@ -314,7 +316,7 @@ def test_a_folder_that_is_young_by_its_name_stays_though_its_time_is_old(runs: P
     assert young.exists()
 
 
-def test_one_start_removes_a_bounded_number_and_the_next_goes_on(
+def test_a_start_removes_a_bounded_number_of_folders(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_directory, "MOST_LOOKED_AT", 3)

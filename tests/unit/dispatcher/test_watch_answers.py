@@ -79,7 +79,7 @@ def test_a_report_has_what_calls_have_printed_and_a_status_has_not(played: Playe
     assert (report.printed, status.printed) == ("call 5 speaks\n\ufffd", "")
 
 
-def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(
+def test_a_status_without_named_runs_imports_no_sqlite(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At exit that would turn a script's death by Ctrl-C into status 1."""

@@ -120,7 +120,7 @@ def test_a_watcher_that_does_not_read_is_dropped(
     assert is_dropped(stuck)
 
 
-def test_there_are_so_many_who_watch_at_most_and_who_leaves_makes_room(played: Played) -> None:
+def test_watchers_are_limited_and_one_that_leaves_makes_room(played: Played) -> None:
     watchers = [played.watch() for _ in range(MOST_WATCHERS + 1)]
     assert [is_dropped(one) for one in watchers] == [False] * MOST_WATCHERS + [True]
     watchers[0].close()
@@ -376,7 +376,7 @@ def test_a_follower_that_asks_anew_misses_nothing(followed: Streams) -> None:
     assert ([request.most for request in followed.made], one.events()) == ([7], ["a"])
 
 
-def test_all_are_told_a_last_time_when_it_ends(followed: Streams) -> None:
+def test_followers_are_told_a_last_time_at_the_end(followed: Streams) -> None:
     one, stuck = Followed(), Followed(takes=False)
     for follower in (one, stuck):
         followed.follow(follower, interval=60.0)

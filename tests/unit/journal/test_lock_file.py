@@ -30,7 +30,7 @@ def test_one_of_two_processes_has_the_lock(path: Path) -> None:
     assert LockFile.take(path) is not None
 
 
-def test_to_ask_whether_a_lock_is_held_takes_it_from_nobody(path: Path) -> None:
+def test_asking_for_the_holder_takes_no_lock(path: Path) -> None:
     assert not is_locked(path)
     path.touch()
     assert not is_locked(path)

@@ -30,7 +30,7 @@ def test_requests_with_the_cookie_or_the_token_are_answered() -> None:
         {"authorization": "Bearer gu\u00e9ssed"},
     ],
 )
-def test_others_are_told_to_bring_the_token(headers: dict[str, str]) -> None:
+def test_requests_without_the_token_are_told_to_bring_it(headers: dict[str, str]) -> None:
     assert Access(8787).refusal("GET", {"host": HOST, **headers}) == NO_TOKEN
 
 

@@ -52,7 +52,7 @@ def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
     return one
 
 
-def test_all_who_look_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> None:
+def test_viewers_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> None:
     source = Source("")
     first = source.ask()
     assert source.ask() is first
@@ -69,7 +69,7 @@ def test_no_more_answers_are_kept_than_may_be(dispatcher: Dispatcher) -> None:
     assert dispatcher.asked.count((STATUS, 0)) == 1 + 2  # one at its beginning
 
 
-def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
+def test_a_lost_dispatcher_is_looked_for_by_its_own_name_after_a_moment(
     dispatcher: Dispatcher,
 ) -> None:
     source = Source("")

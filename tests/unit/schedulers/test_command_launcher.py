@@ -160,7 +160,7 @@ def test_words_that_tell_of_no_job_are_told_when_they_refuse_one(scene: Scene) -
         scene.launcher.launch(1)
 
 
-def test_to_delete_what_is_gone_is_no_error(scene: Scene) -> None:
+def test_deleting_a_job_that_is_gone_is_no_error(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     scene.runner.answers_of["drop"] = Refused("no such job")
     scene.launcher.cancel(handles)
@@ -203,7 +203,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
     assert counts == ["--tasks=2", "--tasks=2", "--tasks=1"]
 
 
-def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(scene: Scene) -> None:
+def test_jobs_are_listed_at_most_once_a_second(scene: Scene) -> None:
     handles = scene.launcher.launch(1000)
     scene.system.seen = {handle.id: RUNS for handle in handles}
     assert len(scene.launcher.poll(handles)) == 1000

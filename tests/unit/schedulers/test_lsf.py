@@ -127,7 +127,7 @@ def test_an_id_is_the_same_however_bjobs_shows_it() -> None:
         assert set(LSF.parse(json.dumps({"RECORDS": [record]}))) == {id or "7[3]"}
 
 
-def test_one_that_waits_says_why() -> None:
+def test_a_waiting_job_says_why() -> None:
     words = "New job is waiting for scheduling"
     assert seen("PEND", PEND_REASON=f"{words};") == Seen(WorkerStatus.QUEUED, words)
     held = seen("PSUSP", PEND_REASON="The job was suspended by the user while pending;")
@@ -143,7 +143,7 @@ MEMORY = "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit"
 TIME = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
 
 
-def test_one_that_ended_says_how() -> None:
+def test_an_ended_job_says_how() -> None:
     assert seen("DONE").state is WorkerStatus.ENDED
     assert seen("EXIT", EXIT_CODE="3").reason == "exit status 3"
     assert seen("EXIT", EXIT_CODE="137").reason == "killed by SIGKILL"

@@ -299,14 +299,14 @@ def test_the_end_of_a_limit_is_told_in_this_machines_time(monkeypatch: pytest.Mo
         ("wait-queue-stopped-qstat-f", "Not Running: Queue not started.", "another queue="),
     ],
 )
-def test_one_that_waits_says_why(case: str, words: str, remedy: str) -> None:
+def test_a_waiting_job_says_why(case: str, words: str, remedy: str) -> None:
     (one,) = seen(case).values()
     assert one == Seen(WorkerStatus.QUEUED, words)
     assert PBS.never.search(words) is None
     assert remedy in explanation(PBS, words)
 
 
-def test_one_that_can_never_run_is_known_by_its_comment() -> None:
+def test_a_job_that_can_never_run_is_known_by_its_comment() -> None:
     (one,) = seen("wait-ncpus-never-qstat-f").values()
     words = "Can Never Run: Insufficient amount of resource: ncpus (R: 500 A: 4 T: 4)"
     assert one == Seen(WorkerStatus.QUEUED, words)
@@ -320,13 +320,13 @@ def test_an_array_that_waits_gives_its_reason_to_its_subjobs() -> None:
     assert seen("wait-array-busy-qstat-f") == {}
 
 
-def test_one_that_was_started_before_says_so() -> None:
+def test_a_job_that_was_started_before_says_so() -> None:
     assert seen("qrerun-qstat-f")["126.node1"].start == "2"
     put_back = seen_in({"job_state": "Q", "run_count": "1"})
     assert put_back == Seen(WorkerStatus.QUEUED, again=True)
 
 
-def test_one_that_is_held_after_failing_starts_is_of_no_more_use() -> None:
+def test_a_job_held_after_failing_starts_is_of_no_more_use() -> None:
     told = seen("hold-after-20-failed-starts-qstat-tf")
     assert set(told) == {f"1008[{n}].node1" for n in (1, 2, 3)}
     words = "job held, too many failed attempts to run"
@@ -359,7 +359,7 @@ def test_one_that_is_held_after_failing_starts_is_of_no_more_use() -> None:
         ("mem-cgroup-qstat-xf", Seen(WorkerStatus.ENDED, "it ended by itself")),
     ],
 )
-def test_one_that_ended_says_how(case: str, end: Seen) -> None:
+def test_an_ended_job_says_how(case: str, end: Seen) -> None:
     (told,) = seen(case).values()
     assert (told.state, told.reason, told.fault, told.deleted, told.host) == (
         *(end.state, end.reason, end.fault, end.deleted),
@@ -373,11 +373,11 @@ def test_memory_has_statuses_of_pbs_own() -> None:
     assert told == Seen(WorkerStatus.FAILED, "it exceeded its memory", OutOfMemory)
 
 
-def test_one_that_is_ending_is_not_known_to_have_ended() -> None:
+def test_an_ending_job_is_not_known_to_have_ended() -> None:
     assert seen_in({"job_state": "E", "exec_host": "n1/0"}) == Seen(None, host="n1")
 
 
-def test_one_that_was_deleted_and_runs_on_runs() -> None:
+def test_a_deleted_job_that_runs_on_runs() -> None:
     assert seen("qdel-W-force-qstat-xf")["59.node1"].state is WorkerStatus.RUNNING
 
 

@@ -51,7 +51,7 @@ def test_a_scheduler_without_calls_is_refused() -> None:
 PATH = Path("/r/client.json")
 
 
-def test_one_that_is_kept_has_the_same_place_and_limits() -> None:
+def test_a_kept_scheduler_has_the_same_place_and_limits() -> None:
     client = RemoteScheduler(PATH, weight=2, max_calls=10, max_bytes=1000)
     kept = client.leaving_as("sweep")
     assert (kept.path, kept.weight, kept.max_calls, kept.max_bytes) == (PATH, 2, 10, 1000)

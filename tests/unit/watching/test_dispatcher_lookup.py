@@ -336,7 +336,7 @@ def test_a_killed_run_is_told_to_have_kept_nothing(
         assert f"`gridengine logs {NIGHT}` shows what its workers wrote" in str(it.value.hint)
 
 
-def test_one_that_is_silent_is_told_of_where_no_other_is_found(world: World) -> None:
+def test_a_silent_dispatcher_is_told_when_no_other_is_found(world: World) -> None:
     world.silent.append(99)
     assert watched("night") == (NIGHT, "")
     with pytest.raises(ClusterError, match=r"called 'nosuch', .*: 99 is silent"):

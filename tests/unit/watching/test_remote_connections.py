@@ -99,7 +99,7 @@ def test_without_a_run_directory_there_are_none(
     assert connections.standalone_folders() == []
 
 
-def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(there: list[Folder]) -> None:
+def test_looking_needs_the_watchers_key_and_acting_the_clients(there: list[Folder]) -> None:
     with RemoteWatched(there[0]) as watched:  # type: ignore[arg-type]
         assert watched.ask(STATUS).status.done == 3
         watched.ask(CANCEL, words=["1.0"])
@@ -111,9 +111,7 @@ def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(there: lis
 
 
 @pytest.mark.parametrize("fault", [ClusterError("gone"), TimeoutError("after 5 s")])
-def test_one_that_does_not_answer_is_told_of_by_its_name(
-    there: list[Folder], fault: Exception
-) -> None:
+def test_a_silent_dispatcher_is_told_by_its_name(there: list[Folder], fault: Exception) -> None:
     watched = RemoteWatched(there[0])  # type: ignore[arg-type]
     Remote.fault = fault
     with pytest.raises(ClusterError, match="the dispatcher sweeps cannot be watched: it does not"):

@@ -169,7 +169,7 @@ def test_workers_by_hand_are_on_a_host_as_others_are(runs: Path) -> None:
     assert [one.host for one in other_runs(set())] == ["node7"]
 
 
-def test_one_with_a_connection_file_is_under_way_if_it_can_be_reached(
+def test_a_run_with_a_reachable_connection_file_is_under_way(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = runs / "20261123-093000-node7-4242-0a1b2c"

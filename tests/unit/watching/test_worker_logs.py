@@ -51,7 +51,7 @@ def found(which: str = "", *, failed: bool = False) -> list[str]:
     return [path.name for path in find_logs("sweep", which, failed=failed)[1]]
 
 
-def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
+def test_logs_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
     told, paths, may_come, *_ = find_logs("sweep", "", failed=False)
     [line] = told
     assert re.fullmatch(r"[\d -]*\d\d:\d\d:57 it begins", line)
@@ -69,7 +69,7 @@ def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Pat
         *(("4712", ()), ("1", ()), ("4712.1", ())),
     ],
 )
-def test_they_are_named_by_call_worker_or_the_files_name(
+def test_logs_are_named_by_call_worker_or_file(
     folder: Path, which: str, names: tuple[str, ...]
 ) -> None:
     assert found(which) == list(names)

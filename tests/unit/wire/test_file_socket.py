@@ -105,7 +105,7 @@ def test_envelopes_wait_for_room(files: Files, worker: Files) -> None:
     assert worker.is_sent
 
 
-def test_one_that_is_full_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
+def test_a_full_folder_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
     make_folder(exchange / "bb")
     for _ in range(MOST_FILES + 1):
         files.put(WORKER, MESSAGE, NOW)

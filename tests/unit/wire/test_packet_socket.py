@@ -103,7 +103,7 @@ def test_packets_sent_before_the_end_can_be_read(ends: tuple[PacketSocket, Packe
     assert theirs.ended
 
 
-def test_to_send_to_a_peer_that_is_gone_is_no_error_and_shows_when_reading(
+def test_sending_to_a_lost_peer_is_no_error_and_shows_when_reading(
     ends: tuple[PacketSocket, PacketSocket],
 ) -> None:
     ours, theirs = ends

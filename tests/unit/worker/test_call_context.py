@@ -141,7 +141,7 @@ def test_a_process_that_runs_no_calls_makes_none() -> None:
     assert call_context.calling_process() is None
 
 
-def test_one_that_does_knows_the_run_in_progress(words: memoryview) -> None:
+def test_a_process_that_runs_calls_knows_the_run_in_progress(words: memoryview) -> None:
     found = call_context.calling_process()
     assert found is not None
     words[RUN] = 3
@@ -155,7 +155,7 @@ def test_a_call_that_is_made_in_its_caller_s_own_process_has_no_dispatcher_there
         assert call_context.calling_process() is None
 
 
-def test_nor_has_a_process_that_a_call_has_forked(
+def test_a_process_that_a_call_has_forked_has_no_dispatcher(
     words: memoryview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = os.getpid()

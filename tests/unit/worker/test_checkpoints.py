@@ -95,7 +95,7 @@ def test_a_call_that_stops_says_so_after_its_state(driver: RunnerDriver) -> None
     assert (result.status, type(error)) == (INTERRUPTED, CallError)
 
 
-def test_one_that_was_not_told_to_stop_fails(driver: RunnerDriver) -> None:
+def test_a_call_that_was_not_told_to_stop_fails(driver: RunnerDriver) -> None:
     def stops(x: int) -> None:
         raise Interrupted
 

@@ -66,7 +66,7 @@ def test_variables_of_a_machine_login_or_batch_job_stay_there(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["HOME", "TERM", "OMP_NUM_THREADS", "QUEUE_LENGTH", "TMPDIRS"])
-def test_all_else_travels(name: str) -> None:
+def test_other_variables_travel(name: str) -> None:
     assert merged(site(**{name: "own"}), **{name: "caller's"}) == {name: "caller's"}
 
 

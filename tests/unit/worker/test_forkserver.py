@@ -135,7 +135,7 @@ def test_a_stopped_fork_server_goes_on_at_close_and_is_waited_for_once(
     assert len(process.signals) == 1
 
 
-def test_one_that_starts_is_ready_once_it_has_said_so(process: Process) -> None:
+def test_a_starting_fork_server_is_ready_once_it_has_said_so(process: Process) -> None:
     agent = process.agent  # type: ignore[attr-defined]
     assert not is_ready(agent)
     process.say(READY, 0)
@@ -190,7 +190,7 @@ def test_an_orphan_is_asked_to_end_and_killed_when_it_does_not(system: System) -
     assert system.take_sent() == [(OURS, signal.SIGKILL)]
 
 
-def test_one_that_has_ended_is_forgotten(system: System) -> None:
+def test_an_ended_orphan_is_forgotten(system: System) -> None:
     orphans = OrphanReaper()
     orphans.end([OURS, GONE])
     assert orphans
@@ -199,7 +199,7 @@ def test_one_that_has_ended_is_forgotten(system: System) -> None:
     assert orphans.wait_seconds() > 0
 
 
-def test_one_of_another_user_is_left_alone_and_the_others_end(system: System) -> None:
+def test_an_orphan_of_another_user_is_left_alone_and_the_others_end(system: System) -> None:
     orphans = OrphanReaper()
     orphans.end([THEIRS, OURS])
     assert [pid for pid, _ in system.take_sent()] == [OURS, OURS]

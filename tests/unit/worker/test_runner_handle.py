@@ -109,7 +109,7 @@ def test_a_cancelled_run_is_ended_once_the_runner_is_in_it(
     assert (runner.ending.reason, runner.ending.kill_at) == (CANCELLED, 105.0)
 
 
-def test_one_that_was_killed_is_not_killed_again(
+def test_a_killed_runner_is_not_killed_again(
     runner: RunnerHandle, server: NotingForkServer
 ) -> None:
     runner.end(CANCELLED, signal.SIGKILL, 100.0)
@@ -144,7 +144,7 @@ def test_a_dead_runner_was_in_the_call_that_it_named_or_the_first_unanswered(
     assert runner.failed_call() == failed
 
 
-def test_one_that_was_ended_died_in_the_call_for_which_it_was(runner: RunnerHandle) -> None:
+def test_an_ended_runner_died_in_the_call_for_which_it_was(runner: RunnerHandle) -> None:
     give(runner, assignment(1, timeout=10.0))
     be_in(runner, 1, 2, began=100.0)
     runner.enforce_deadlines(110.0, GRACE)
@@ -152,7 +152,7 @@ def test_one_that_was_ended_died_in_the_call_for_which_it_was(runner: RunnerHand
     assert runner.failed_call() == (1, 2)
 
 
-def test_one_that_had_ended_all_it_was_given_died_in_no_call(runner: RunnerHandle) -> None:
+def test_a_runner_without_work_died_in_no_call(runner: RunnerHandle) -> None:
     give(runner, assignment(1))
     be_in(runner, 1, 4)
     runner.forget(1)

@@ -136,7 +136,7 @@ def test_more_idle_runners_than_are_kept_are_ended() -> None:
     worker.close()
 
 
-def test_one_whose_calls_left_threads_is_not_signalled_but_told_that_nothing_comes() -> None:
+def test_a_runner_with_threads_left_is_told_that_nothing_comes() -> None:
     worker = Worker(slots=1, spare=0)
     worker.enqueue(1)
     worker.with_run(1).status.words[BACKGROUND] = 1

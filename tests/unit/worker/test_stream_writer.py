@@ -30,7 +30,7 @@ def read(fd: int, size: int) -> bytes:
     return taken
 
 
-def test_all_arrives_at_a_reader_who_takes_his_time(pipe: tuple[int, int]) -> None:
+def test_output_arrives_at_a_slow_reader(pipe: tuple[int, int]) -> None:
     writer = writer_to(pipe[1])
     text = b"".join(b"%06d\n" % number for number in range(100_000))
     writer.write(text)

@@ -273,7 +273,7 @@ def test_a_worker_that_has_done_its_share_leaves() -> None:
     assert play.sent(Stop, b"w")
 
 
-def test_one_of_another_version_is_refused_and_its_calls_run_elsewhere() -> None:
+def test_a_returning_worker_of_another_version_is_refused() -> None:
     play = restored(a_run())
     play.hello(log=HELLO.log, held=Held([HeldBatch([HeldRun(5, 1, 0, 10)])]), version="2")
     assert play.sent(Refuse)

@@ -178,7 +178,7 @@ def test_a_call_that_has_saved_is_charged_nothing_when_a_signal_ends_its_worker(
     assert (again.attempt, again.saved) == (1, [(0, 1)])
 
 
-def test_one_that_has_saved_nothing_is_charged() -> None:
+def test_a_call_that_has_saved_nothing_is_charged() -> None:
     play = Play()
     one = play.running(retries=1)
     play.say(Goodbye(TERMINATED, [one.run]))

@@ -122,7 +122,7 @@ def test_only_those_are_open_whose_turn_has_come_and_each_has_its_own_payload() 
     assert [one.first for one in play.assigned()] == [7, 8]
 
 
-def test_they_run_in_their_order_and_each_ends_by_itself() -> None:
+def test_bundled_calls_run_in_order_and_end_one_by_one() -> None:
     play, order = play_with(5, workers=1), []
     while play.core.state.runs:
         [one] = play.assigned()
@@ -156,7 +156,7 @@ def test_restored_calls_that_are_settled_or_assigned_do_not_wait() -> None:
     assert play.core.state.calls_waiting == 6  # nobody has the run's worker: it waits again
 
 
-def test_they_are_counted_and_found_among_what_waits() -> None:
+def test_bundled_calls_are_counted_and_found_among_waiting_calls() -> None:
     play = play_with(6, first=100)
     state = play.core.state
     status = status_of(state, 0.0, play.now, most=10)

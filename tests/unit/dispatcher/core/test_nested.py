@@ -189,7 +189,7 @@ def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
     assert not run_of(play, child).batch.waiting
 
 
-def test_one_that_is_not_known_to_wait_may_go_on() -> None:
+def test_a_call_not_known_to_wait_may_go_on() -> None:
     play = play_with()
     [parent] = submit(play)
     assert resume(play, parent) == [Resumed(RUNNER, parent.run)]

@@ -121,7 +121,7 @@ def test_calls_not_begun_by_leaving_workers_are_recalled() -> None:
 
 
 @pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
-def test_one_that_was_to_leave_stays_when_there_are_to_be_more_again(shared: Cores | None) -> None:
+def test_a_leaving_worker_stays_when_more_are_wanted_again(shared: Cores | None) -> None:
     play = Play(resources=shared)
     first, second = busy(play, 1, 2)
     play.play(Scaled(1, 1))
@@ -134,7 +134,7 @@ def test_one_that_was_to_leave_stays_when_there_are_to_be_more_again(shared: Cor
     assert first.run != second.run
 
 
-def test_one_that_was_to_leave_stays_when_another_is_lost() -> None:
+def test_a_leaving_worker_stays_when_another_is_lost() -> None:
     play = Play()
     busy(play, 1, 2)
     play.play(Scaled(1, 1))

@@ -40,7 +40,7 @@ def test_few_are_none() -> None:
 @pytest.mark.parametrize(
     "other", [{"retries": 1}, {"priority": 1}, {"submitter": 5}, {"timeout": 1.0}, {"id": 999}]
 )
-def test_one_that_differs_is_alone_and_parts_the_others(other: dict[str, Any]) -> None:
+def test_a_different_task_is_alone_and_parts_the_others(other: dict[str, Any]) -> None:
     tasks = items(2 * LEAST + 1)
     tasks[LEAST] = replace(tasks[LEAST], **other)
     assert sizes(tasks) == [LEAST, 1, LEAST]

@@ -58,7 +58,7 @@ class PlayedAbsence:
         return self.clients.take_old(lambda name: name in present)
 
 
-def test_they_are_kept_for_so_many_days() -> None:
+def test_absent_clients_are_kept_for_a_number_of_days() -> None:
     played = PlayedAbsence()
     one = client()
     played.clients.add(one)
@@ -77,7 +77,7 @@ def test_the_days_of_an_earlier_process_count() -> None:
     assert played.old() == [one]
 
 
-def test_they_stay_while_another_has_their_place() -> None:
+def test_absent_clients_stay_while_another_has_their_place() -> None:
     played = PlayedAbsence()
     played.clients.add(client(), 0.0)
     assert played.old("sweep") == []

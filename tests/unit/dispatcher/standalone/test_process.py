@@ -28,7 +28,7 @@ def test_the_starter_may_be_gone_when_the_dispatcher_is_ready(tmp_path: Path) ->
     os.close(lock)
 
 
-def test_one_shows_that_it_runs_and_ends_when_another_has_taken_its_place(
+def test_a_dispatcher_ends_when_another_has_taken_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def end(status: int) -> None:
@@ -93,7 +93,7 @@ def starts(*outcomes: int | Exception) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("status", [0, NOT_AGAIN])
-def test_one_that_ends_in_order_or_never_could_start_is_not_started_again(
+def test_a_dispatcher_that_ends_in_order_or_never_started_is_not_restarted(
     pauses: list[float], status: int
 ) -> None:
     assert supervise(starts(-9, 1, status)) == status

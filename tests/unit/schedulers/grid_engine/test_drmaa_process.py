@@ -310,7 +310,7 @@ def sweep(server: DrmaaServer) -> int:
     ],
     ids=["all", "some", "some and then the others", "what is not ours"],
 )
-def test_all_of_a_session_are_deleted_at_once_and_some_one_by_one_when_nothing_else_is_to_be_done(
+def test_jobs_of_a_session_are_deleted_at_once_and_single_ones_when_idle(
     server: DrmaaServer, session: Session, asked: list[str], sweeps: int, deleted: list[str]
 ) -> None:
     for jobs in asked:
@@ -329,7 +329,7 @@ def test_a_cluster_task_that_has_ended_is_no_error(server: DrmaaServer, session:
 
 
 @pytest.mark.parametrize("state", ["done", "failed", None])
-def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_says_of_it(
+def test_an_ended_job_keeps_no_other_from_being_deleted(
     server: DrmaaServer, session: Session, state: str | None
 ) -> None:
     session.stubborn, session.states = {"1.1"}, {} if state is None else {"1.1": state}
@@ -338,7 +338,7 @@ def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_s
     assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
 
 
-def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
+def test_a_failed_deletion_keeps_no_other_back_and_is_repeated(
     server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = drmaa_process.time.monotonic()
@@ -353,7 +353,7 @@ def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_agai
     assert (server.sweep(), session.deleted[-1], server.remaining) == (True, "1.1", 0)
 
 
-def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
+def test_an_ended_job_leaves_no_other_behind_at_the_end(
     server: DrmaaServer, session: Session
 ) -> None:
     session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
@@ -361,7 +361,7 @@ def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
     assert sorted(session.deleted) == ["1.1", "1.3"]
 
 
-def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(
+def test_a_job_in_error_keeps_no_other_from_being_asked(
     server: DrmaaServer, session: Session
 ) -> None:
     session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
@@ -394,7 +394,7 @@ def test_while_the_batch_system_does_not_answer_it_is_left_in_peace_and_asked_ag
     assert (server.sweep(), session.deleted) == (True, ["1.1"])
 
 
-def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
+def test_the_end_deletes_all_jobs_and_guarded_files(
     server: DrmaaServer, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "keys").touch()
@@ -406,9 +406,7 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_at_the_end_those_stay_that_another_goes_on_with(
-    server: DrmaaServer, session: Session
-) -> None:
+def test_jobs_of_a_successor_stay_at_the_end(server: DrmaaServer, session: Session) -> None:
     server.keep(["1.1", "1.2"])
     server.keep(["1.2", "7.1"])
     server.clean()

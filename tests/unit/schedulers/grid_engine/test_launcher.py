@@ -307,7 +307,7 @@ def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
 
 
 @pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])
-def test_others_are_taken(native: str) -> None:
+def test_other_libraries_are_taken(native: str) -> None:
     check_submits(split_words(native))
 
 

@@ -144,7 +144,7 @@ def test_jobs_are_called_as_what_they_were_first_submitted_for(
     assert [word for word in first if word.startswith("--job-name=risky-test-")]
 
 
-def test_one_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
+def test_a_single_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
     rows = Row("RUNNING", "1"), Row("PENDING", reason="Resources"), Row("SUSPENDED", "1")
     handles = started(launcher, slurm, *rows)
     reports = launcher.poll(handles)
@@ -192,7 +192,7 @@ def test_a_task_with_a_log_that_waits_was_started_before_though_nobody_saw_it_ru
     assert slurm.cancelled == [one.id]
 
 
-def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
+def test_a_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
     (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
     Path(handle.log).touch()
     rows, slurm.rows = slurm.rows, {}
