@@ -119,7 +119,7 @@ def test_a_list_that_grows_while_it_is_mapped_has_no_time_below_zero_left(
     assert "about 00:00:00 left" in shown
 
 
-def test_a_single_worker_is_told_in_the_singular(draw: Draw) -> None:
+def test_one_call_on_one_slot_is_told_in_the_singular(draw: Draw) -> None:
     text, _ = draw(2.1, total=1, now=snapshot(1, 1))
     assert "of 1 call done" in text
     assert "1 running on 1 slot" in text
@@ -366,7 +366,7 @@ def test_a_bar_of_the_users_is_told_of_what_is_new_alone() -> None:
     assert (bar.updates, bar.total, bar.closed) == ([2, 3], None, 0)
 
 
-def test_a_bar_of_tqdm_has_the_growing_total_and_is_closed() -> None:
+def test_a_bar_of_the_users_has_the_growing_total_and_is_closed() -> None:
     made: list[Counter] = []
 
     def make(total: int | None) -> Counter:

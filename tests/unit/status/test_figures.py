@@ -18,12 +18,12 @@ def test_a_process_that_has_more_after_each_call_has_grown() -> None:
     assert grown([100 * call for call in range(1, 21)]) == (16 - 5) * 100 * MB
 
 
-def test_a_function_with_rare_peaks_has_not_asked_for_too_much() -> None:
+def test_memory_with_peaks_does_not_grow() -> None:
     assert grown([100, 900] * 20) == 0
     assert grown([500] * 20) == 0
 
 
-def test_a_function_with_a_large_start_has_not_asked_for_too_much() -> None:
+def test_memory_with_a_large_start_does_not_grow() -> None:
     assert grown([50, 400, 400, 410, *itertools.repeat(420, 30)]) == 0
 
 
