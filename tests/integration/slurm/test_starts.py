@@ -30,63 +30,6 @@ def idle(slurm: Slurm) -> Slurm:
 # ------------------------------------------------------------------ never, or not in time
 
 
-@pytest.mark.parametrize(
-    ("given", "asked", "words"),
-    [
-        (
-            "",
-            "Cores(500)",
-            [
-                ": it asks for more than its partition gives",
-                "--cpus-per-task=500",
-                "try: ask for less",
-            ],
-        ),
-        ("nodes=5", "None", [": it asks for more than its partition gives", "--nodes=5"]),
-        (
-            "worker_resources=Cores(500)",
-            "None",
-            [": it asks for more than its partition gives", "--cpus-per-task=500"],
-        ),
-    ],
-)
-def test_an_impossible_request_is_an_error_with_slurm_s_reason(
-    slurm: Slurm, given: str, asked: str, words: list[str]
-) -> None:
-    told = play(
-        slurm,
-        f"""
-from gridengine.resources import Cores
-with CLUSTER({given}) as scheduler:
-    said = facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler, resources={asked}))
-    good = gridengine.map(abs, [-1], scheduler=scheduler) if {asked} else None
-tell(good=good, **said)
-""",
-    ).result()
-    assert told["kind"] == "SubmissionRefused"
-    assert [word for word in words if word not in told["text"]] == []
-    assert "strict=False" in told["hint"]
-    assert told["good"] in ([1], None)
-
-
-def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
-    slurm: Slurm,
-) -> None:
-    script = """
-import time
-def slow(seconds):
-    time.sleep(seconds)
-    return seconds
-with CLUSTER(max_workers=1) as scheduler:
-    good = gridengine.map(slow, [16, 0], scheduler=scheduler, chunksize=1)
-    closed = CLUSTER(partition='closed')
-    tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=closed)))
-"""
-    told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "14"}).result()
-    assert told["good"] == [16, 0]
-    assert told["kind"] == "WorkerNotStarted"
-
-
 # ------------------------------------------------------------------ at once
 
 
