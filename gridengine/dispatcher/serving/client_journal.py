@@ -146,8 +146,7 @@ def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
     the loop that uses it.
 
     Raises:
-        JournalError, ConfigurationError: see `DispatcherFile`; or the greeting of a client cannot be
-            read.
+        JournalError, ConfigurationError: see `DispatcherFile`; or a client's greeting is damaged.
         VersionMismatch: the journal has functions of another version of Python.
     """
     file = DispatcherFile(path, clock)
