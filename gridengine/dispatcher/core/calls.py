@@ -377,7 +377,7 @@ CallState: TypeAlias = Literal["waiting", "missing", "assigned", "settled"]
 """The state of one call. It is not stored: the place of a call is its state (`CoreState.state_of`),
 and a million calls that wait need no field for it. `Story` stores it while checks are on.
 
-waiting: in a queue, in a span or a bundle. missing: in no queue, until results that it needs are
+waiting: in a queue, in a span. missing: in no queue, until results that it needs are
 there, or until the worker that has them has room. assigned: a worker has it, in a run. settled: its
 outcome has been told.
 """
