@@ -35,6 +35,7 @@ from gridengine.errors import (
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
+from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -140,6 +141,10 @@ class BatchScheduler(Scheduler):
 
     local = False
     __signature__: ClassVar[inspect.Signature]
+    _commands: ClassVar[type[BatchWords]]
+    """The words of the batch system, and how it is used if it is used by commands."""
+    _drmaa_words: ClassVar[type[Any]]
+    """The words of requests by DRMAA, made with a title, if they are known."""
     _own_arguments: ClassVar[Mapping[str, object]] = {}
     """The batch system's own arguments, and their defaults, for `inspect.signature`."""
 
@@ -197,6 +202,16 @@ class BatchScheduler(Scheduler):
             own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
             parameters = [*own, *parameters]
         cls.__signature__ = inspect.Signature(parameters)
+
+    @classmethod
+    def _system_here(cls) -> str:
+        """Return the name of the batch system, if it would take a job of this user.
+
+        Raises:
+            ConfigurationError: a setting is wrong.
+            BatchSystemError: there is none, or it takes no job.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _take_options(self, native: str, given: dict[str, Any]) -> None:

@@ -137,6 +137,10 @@ class BatchWords(ABC):
     """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
     call.
     """
+    rank_starter: str = ""
+    """The words before a program that start it as {ranks} ranks of {cores} cores each on the
+    {nodes} nodes of a job; without them mpirun is given the nodes.
+    """
     says_false = False
     """Whether an argument that is False is an option too; if not, it is left out."""
 
@@ -183,6 +187,18 @@ class BatchWords(ABC):
             ConfigurationError: the system cannot be asked for that many nodes.
         """
         return []
+
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> Sequence[tuple[str, int]]:
+        """Return the nodes of the job of a process with this environment, and how many ranks each
+        has; none if all ranks are on this node.
+
+        Raises:
+            ConfigurationError: the job has no room for this many ranks of so many cores.
+        """
+        return ()
 
     def memory(self, size: int) -> list[str]:
         """Return the words that request this many bytes of memory for the whole worker.

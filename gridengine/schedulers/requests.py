@@ -190,7 +190,7 @@ def _without_own_times(
 
 def site_settings(system: BatchWords) -> Any:
     """Return the settings of a system's table; the defaults for a system of a site's own."""
-    return getattr(settings(), system.key, None) or BatchSite()
+    return settings().sites.get(system.key) or BatchSite()
 
 
 def own_walltime(system: BatchWords, options: Sequence[str]) -> float | None:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
@@ -31,6 +32,7 @@ from gridengine.schedulers.batch_words import (
     memory_bytes,
     split_words,
 )
+from gridengine.schedulers.grid_engine.allocation import rank_hosts
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.schedulers.requests import cannot_say, own_options, site_settings, worker_options
@@ -209,6 +211,13 @@ class GridEngineWords(BatchWords):
             )
         return [f"-pe {self._site.mpi_environment} {self._slots}"]
 
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> list[tuple[str, int]]:
+        file = environment.get("PE_HOSTFILE")
+        return rank_hosts(Path(file), ranks, cores) if file else []
+
     def _has_environment(self, asked: str) -> bool:
         """Return whether the scheduler has a parallel environment.
 
@@ -325,8 +334,14 @@ def words_for(system: System, environment: Callable[[], str]) -> BatchWords:
     if system.kind == GRID_ENGINE:
         return GridEngineWords(environment)
     if system.kind == SLURM:
-        return BY_NAME[SLURM].drmaa_words(str(system))
+        return drmaa_words(SLURM, str(system))
     return OtherWords(system)
+
+
+def drmaa_words(name: str, title: str) -> BatchWords:
+    """Return the words of this system for a DRMAA library; `title` names both."""
+    words: BatchWords = BY_NAME[name].system_class()._drmaa_words(title)
+    return words
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from gridengine.schedulers.batch_words import (
 from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
+from gridengine.schedulers.slurm.allocation import rank_hosts
 from gridengine.schedulers.slurm.answers import Site, site_of
 from gridengine.worker.environment import JOB_END
 
@@ -92,6 +93,7 @@ class SlurmCommands(BatchCommands):
     host_option = "--exclude"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
     spans_nodes = True
+    rank_starter = "srun --ntasks={ranks} --nodes={nodes} --cpus-per-task={cores}"
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
     }
@@ -136,6 +138,12 @@ class SlurmCommands(BatchCommands):
             if ranks.ranks % ranks.nodes == 0:
                 words.append(f"--ntasks-per-node={ranks.ranks // ranks.nodes}")
         return words
+
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> list[tuple[str, int]]:
+        return rank_hosts(environment)
 
     def memory(self, size: int) -> list[str]:
         """Return the words for a worker's memory; that of a rank is said for each of its cores,

@@ -11,7 +11,6 @@ import pytest
 import gridengine
 import gridengine.joblib_backend
 from gridengine.worker.process_resources import (
-    GRANTED,
     NOT_OF_OPENMP,
     THREADS,
     threads_of_call,
@@ -58,13 +57,15 @@ def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:
     assert job.result(60) == dict.fromkeys(THREADS)
 
 
-@pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
+@pytest.mark.parametrize(
+    ("job", "variable", "granted"),
+    [("JOB_ID", "NSLOTS", 2), ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", 1), ("PBS_JOBID", "NCPUS", 3)],
+)
 def test_a_batch_jobs_processors_are_shared_by_its_calls(
-    monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
+    monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    for name in GRANTED:
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(job, "17")
     monkeypatch.setenv(variable, str(granted))
     assert threads_of_call(1) == granted
 
