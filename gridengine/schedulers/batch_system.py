@@ -93,7 +93,7 @@ CAUSES = {
 
 NO_LOG = (
     "it has left no log: the node may not see the log's folder, or a rule of the site (a JSV, "
-    "job_submit) sends output elsewhere, as `qstat -j JOB` or `scontrol show job JOB` tells"
+    "job_submit) sends output elsewhere"
 )
 
 
@@ -399,8 +399,10 @@ class BatchLauncher(Launcher, Generic[Task]):
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 
-def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
-    """Return the report on an ended cluster task, with the error if its worker never connected."""
+def exit_report(handle: Handle, end: Report, host: str = "", *, look: str = "") -> Report:
+    """Return the report on an ended cluster task, with the error if its worker never connected;
+    `look` is the system's `BatchWords.look`.
+    """
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
     cause, hint = first_match(tail, CAUSES) or (
@@ -409,6 +411,7 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
     )
     if handle.log and not Path(handle.log).exists():
         hint += f"; {NO_LOG}"
+        hint += f", as `{look.replace('JOB', handle.id)}` tells" if look else ""
     reason = "; ".join(filter(None, [end.reason, cause]))
     error = kind(
         f"the cluster job ended before its worker connected: {reason}",

@@ -356,7 +356,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             if listed.linger or end.linger:
                 lingering.append(handle.id)
             report = report_of(end)._replace(host=self._avoidable(end.host))
-            reports[handle] = exit_report(handle, report, end.host)
+            reports[handle] = exit_report(handle, report, end.host, look=self.system.look)
         if lingering:
             self.try_delete(lingering)
         self.forget(reports)

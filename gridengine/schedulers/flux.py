@@ -75,6 +75,7 @@ class FluxCommands(BatchCommands):
         "": "`flux uptime` tells whether the instance answers; run this inside an instance (`flux "
         "start`, `flux alloc`), or say by FLUX_URI which"
     }
+    look, resume = "flux job eventlog JOB", "`flux job kill --signal=SIGCONT JOB`"
     ours = frozenset(
         {
             *("--bcc", "--cc", "--cwd", "--dry-run", "--error", "--input", "--job-name", "--jps"),

@@ -213,6 +213,8 @@ class PBSCommands(BatchCommands):
         "unknown host": "PBS_SERVER in /etc/pbs.conf, or PBS_CONF_FILE, names the server's machine",
         "": "`qstat -B` tells whether the server answers; ask the administrators",
     }
+    look = "qstat -f JOB"
+    resume = "`qsig -s resume JOB`, which the administrators may"
     never = re.compile("^Can Never Run")
     ours = frozenset(
         {

@@ -298,13 +298,23 @@ def meaning(system: BatchWords, reason: str) -> tuple[str, str]:
     """Return the reason why a job waits, with its meaning, and the remedy, which may be empty."""
     found = first_match(reason, system.meanings)
     if found is None:
-        return reason, first_match(reason, system.remedies) or ""
+        remedies = {**system.waiting, **system.remedies}
+        return reason, first_match(system.telling(reason), remedies) or ""
     return f"{reason}: {found[0]}", found[1]
 
 
 def explanation(system: BatchWords, reason: str) -> str:
     """Return the reason why a job waits, its meaning and the remedy, as one text."""
     return "; ".join(filter(None, meaning(system, reason)))
+
+
+def parted(system: type[BatchWords], text: str) -> tuple[str, str]:
+    """Return what `explanation` joined: the reason with its meaning, and the remedy."""
+    of_codes = (remedy for _, remedy in system.meanings.values())
+    for remedy in (*system.waiting.values(), *system.remedies.values(), *of_codes):
+        if remedy and text.endswith(f"; {remedy}"):
+            return text.removesuffix(f"; {remedy}"), remedy
+    return text, ""
 
 
 def impossible(system: BatchWords, reason: str, asked: Sequence[str]) -> SubmissionRefused:

@@ -56,6 +56,8 @@ VALUES = {"-q": 1, "-pe": 2}
 """How many words follow an option."""
 OPEN = "*"
 """Stands for a parallel environment's number of slots, which the calls say."""
+OTHER_QUEUES = "disabled|suspended|not contained in its hard queue list"
+"""Words that Grid Engine says of every queue, including queues that the job does not want."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
@@ -74,6 +76,26 @@ class GridEngineWords(BatchWords):
     native_name = GRID_ENGINE
     says_false = True
     array_limit = re.compile(r"more than (\d+) tasks")
+    waiting: Mapping[str, str] = {
+        r"\bhold|\bheld": "`qrls JOB` releases it",
+        "of prolog =": "the site's prolog fails, which is the administrators' to mend; each "
+        "failure sets a queue into the error state, which they clear too (`qstat -f -explain E`, "
+        "`qmod -c QUEUE`)",
+        "temporarily not available": "`qstat -f -explain aAE` says why; the administrators clear a "
+        "queue's error state (`qmod -c QUEUE`) or bring its host back",
+        "disabled": "the administrators can enable the queue again (`qmod -e`); or say another "
+        "queue=",
+        "suspended": "wait until the queue is resumed; or say another queue=",
+        "not contained in its hard queue list|unknown queue": "`qconf -sql` lists the queues; name "
+        "another with queue=",
+        "parallel environment|cannot run in PE|slots? in PE|offers only 0 slots": "`qconf -spl` "
+        "lists the parallel environments, `qconf -sp NAME` their slots; name another with "
+        "parallel_environment=, or ask for fewer Cores",
+        "because it offers only|mem|slots|is full": "wait for others' jobs to end, or ask for "
+        "less: Memory, Cores, or WTime of the calls",
+        "limit|quota": "wait for your other jobs to end, or ask for less",
+    }
+    look, resume = "qstat -j JOB", "`qmod -usj JOB`"
     remedies: Mapping[str, str] = {
         "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or "
         "ask for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
@@ -141,6 +163,11 @@ class GridEngineWords(BatchWords):
         made._asked_slots = (made._ranks or 1) * (1 if cores is None else cores.N)
         made._slots = slots_of(made._own_environment) or made._asked_slots
         return made
+
+    def telling(self, reason: str) -> str:
+        """Return the parts that are not on queues which the job cannot use, if there are any."""
+        parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
+        return "; ".join(parts) or reason
 
     # Options.
 

@@ -201,8 +201,8 @@ STDOUT_SIGNAL = 53
 """Slurm's own "signal" for a job whose output file cannot be opened."""
 
 _REASONS = (
-    (r"None", "not looked at yet", ""),
-    (r"Priority", "other jobs come first", ""),
+    (r"None", "not looked at yet", "wait; ask again in a minute"),
+    (r"Priority", "other jobs come first", "wait; `squeue --start` estimates when it starts"),
     (r"Resources", "what it asks for is in use", "wait, or ask for less"),
     (r"BeginTime", "it may not start before a certain time", ""),
     (r"DependencyNeverSatisfied", "a job that it depends on has failed", "change dependency="),
@@ -212,22 +212,22 @@ _REASONS = (
     (
         r"(JobHeldUser|JobHeldAdmin|.*held.*)",
         "it is held",
-        "release it: scontrol release JOB; or ask the administrators",
+        "`scontrol release JOB` releases it; or ask the administrators",
     ),
     (
         r"Partition(Down|Inactive)",
         "its partition is down",
-        "use another partition=, or ask the administrators",
+        "use another partition=, as `sinfo` lists them, or ask the administrators",
     ),
     (
         r"Partition(NodeLimit|TimeLimit|Config)",
         "it asks for more than its partition gives",
-        "ask for less, or use another partition=",
+        "ask for less (`sinfo -o '%P %l %c %m'` lists what each gives), or use another partition=",
     ),
     (
         r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
         "nodes that it needs are down, drained or reserved",
-        "ask for others, or ask the administrators",
+        "ask for others, or ask the administrators: `sinfo --list-reasons` says why",
     ),
     (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
     (r"Reservation.*", "its reservation has not begun", ""),

@@ -70,6 +70,7 @@ class SlurmCommands(BatchCommands):
     # At a limit sbatch waits for two minutes: it does not know that it could ask for less.
     retrying = b"sleeping and retrying"
     never, meanings = answers.NEVER, answers.REASONS
+    look, resume = "scontrol show job JOB", "`scontrol resume JOB`"
     ours = frozenset(
         {
             *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),

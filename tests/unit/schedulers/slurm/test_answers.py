@@ -388,8 +388,8 @@ DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher 
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
         (DOWN, "down, drained or reserved"),
         ("PartitionDown", "its partition is down; use another partition="),
-        ("JobHeldAdmin", "it is held; release it"),
-        ("launch failed requeued held", "it is held; release it"),
+        ("JobHeldAdmin", "it is held; `scontrol release JOB`"),
+        ("launch failed requeued held", "it is held; `scontrol release JOB`"),
     ],
 )
 def test_what_may_pass_is_waited_for_and_told_with_what_to_do(reason: str, words: str) -> None:
