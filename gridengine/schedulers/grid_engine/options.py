@@ -58,6 +58,10 @@ OPEN = "*"
 """Stands for a parallel environment's number of slots, which the calls say."""
 OTHER_QUEUES = "disabled|suspended|not contained in its hard queue list"
 """Words that Grid Engine says of every queue, including queues that the job does not want."""
+HOSTS = ("h", "hostname")
+"""The names of the resource by which hosts are chosen."""
+LEFT_OUT = "!"
+"""Stands before the hosts that workers may not run on."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
@@ -191,14 +195,17 @@ class GridEngineWords(BatchWords):
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the values of each name in `-l`, of `-q` and of `-pe`."""
         values: dict[str, tuple[str, str]] = {}
+        is_wish = False
         words = iter(
             part for word in options for part in (word.split(" ") if _is_ours(word) else [word])
         )
         for option in words:
+            is_wish = option == "-soft" or (is_wish and option != "-hard")
             if option == "-l":
                 for one in next(words, "").split(","):
                     name, _, value = one.partition("=")
-                    values[self.alike.get(name, name)] = (value, f"-l {one}")
+                    if not (is_wish and name in HOSTS):
+                        values[self.alike.get(name, name)] = (value, f"-l {one}")
             elif option in VALUES:
                 value = " ".join(next(words, "") for _ in range(VALUES[option]))
                 values[option] = (value, f"{option} {value}")
@@ -207,7 +214,7 @@ class GridEngineWords(BatchWords):
     def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
         """Return a condition on the host, which may have its domain in its name (sge_types(1))."""
         names = "|".join(f"{host}|{host}.*" for host in hosts)
-        return [f"-l hostname={f'({own})&' if own else ''}!({names})"]
+        return [f"-l hostname={f'({own})&' if own else ''}{LEFT_OUT}({names})"]
 
     def cores(self, count: int) -> list[str]:
         """Return the parallel environment for this many slots, unless the scheduler has one, or
@@ -308,6 +315,8 @@ class GridEngineWords(BatchWords):
         limits = ",".join({next(iter(self.said([word]))): word[3:] for word in asked}.values())
         own = [word for name in ("-q ", "-pe ") for word in options if word.startswith(name)]
         others = [word for word in options if not _is_ours(word)]
+        if f"{LEFT_OUT}(" in limits:
+            others = _without_hosts(others)
         return [*([f"-l {limits}"] if limits else []), *own, *others]
 
 
@@ -439,6 +448,19 @@ def raw_words(options: str) -> list[str]:
     """
     split_words(options)  # raises if a quote is not closed
     return re.findall(r"""(?:\\.|[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*")+""", options)
+
+
+def _without_hosts(words: Sequence[str]) -> list[str]:
+    """Return a user's own words without their condition on hosts, which stands in ours: of several
+    Grid Engine would take the last. A mere wish stays.
+    """
+    kept, rest, is_wish = list[str](), iter(words), False
+    for word in rest:
+        is_wish = word == "-soft" or (is_wish and word != "-hard")
+        requests = next(rest, "").split(",") if word == "-l" else []
+        stay = [one for one in requests if is_wish or one.partition("=")[0] not in HOSTS]
+        kept += [word] if not requests else ["-l", ",".join(stay)] if stay else []
+    return kept
 
 
 def _is_ours(word: str) -> bool:
