@@ -317,10 +317,13 @@ def parted(system: type[BatchWords], text: str) -> tuple[str, str]:
     return text, ""
 
 
-def impossible(system: BatchWords, reason: str, asked: Sequence[str]) -> SubmissionRefused:
-    """Return the error of a job that the system took and can never start."""
+def impossible(
+    system: BatchWords, reason: str, asked: Sequence[str], *, ended: bool = False
+) -> SubmissionRefused:
+    """Return the error of a job that the system took and can never start, and may have `ended`."""
     words, remedy = meaning(system, reason)
-    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
+    waits = "" if ended else "strict=False of the scheduler waits all the same"
+    hint = "; ".join(filter(None, [remedy, waits]))
     text = f"{system.title} took the job and can never start it: {words}"
     return refused(text, " ".join(asked), hint, system.key)
 

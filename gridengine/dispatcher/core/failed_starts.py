@@ -8,7 +8,14 @@ from msgspec import Struct, field
 
 from gridengine.dispatcher.core.launched_worker import LaunchedWorker, how_it_ended
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.errors import UNREACHABLE, UNSHARED, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import (
+    UNREACHABLE,
+    UNSHARED,
+    GridEngineError,
+    JobDeleted,
+    SubmissionRefused,
+    WorkerNotStarted,
+)
 from gridengine.resources.demand import ANY, Demand
 
 MOST_FAILED_HOSTS = 2
@@ -90,7 +97,8 @@ class FailedStarts(Struct, eq=False):
         error = error or self._error(one, policy)
         if host:
             self.failed_hosts[host], self.error = f"on {host}: {how_it_ended(one)}", error
-        is_enough = none_connected and bool(self.unanswered)
+        can_never_start = isinstance(error, SubmissionRefused)
+        is_enough = can_never_start or (none_connected and bool(self.unanswered))
         too_often = self.count >= policy.failed_starts
         if not (too_often or is_enough or len(self.failed_hosts) >= MOST_FAILED_HOSTS):
             return None

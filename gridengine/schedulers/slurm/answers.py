@@ -102,11 +102,15 @@ UNREACHABLE = re.compile(
 )
 """No Slurm can be reached."""
 LATER = re.compile(
-    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
-    r"temporarily|too many",
-    re.IGNORECASE,
+    r"^(?!.*(QOS|Assoc)(?!\w*(Submit|Jobs))(Max|Min|Grp)\w)"
+    r".*(temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
+    r"temporarily|too many)",
+    re.IGNORECASE | re.DOTALL,
 )
-"""A limit of others' jobs or ours. Slurm has one text for all limits, also for lasting ones."""
+"""A limit of others' jobs or ours. Slurm has one text for all limits, also for lasting ones. A QOS
+with DenyOnLimit refuses a job that is over a limit by itself, whoever else has jobs, and names the
+limit (sacctmgr(1)): no time cures that.
+"""
 OWN_LIMITS = {
     "AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit": "`sacctmgr show associations user=$USER` "
     "and `sacctmgr show qos` list the limits, of which one is MaxSubmitJobs=0: name another "

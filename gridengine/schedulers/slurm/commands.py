@@ -17,7 +17,13 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.units import DAY
-from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
+from gridengine.schedulers.batch_commands import (
+    BatchCommands,
+    Queue,
+    Seen,
+    WorkerArray,
+    one_line,
+)
 from gridengine.schedulers.batch_words import (
     UNITS,
     Option,
@@ -46,6 +52,8 @@ fi
 """A task that Slurm requeued and restarted must not pass for its former worker. And a job of srun's
 outlives its worker if that srun is gone, as after a crash of the machine that it ran on.
 """
+NUMBERED = r"(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?"
+"""sbatch's line with the number of the job. A site's wrapper may leave `--parsable` out."""
 UNKNOWN = Site()
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
 """Variables by which users say how much memory jobs have."""
@@ -237,9 +245,10 @@ class SlurmCommands(BatchCommands):
         return ["sbatch", "--parsable", "--no-requeue", *array.options, *ours, *script]
 
     def ids(self, output: str, count: int) -> list[str]:
-        job = output.strip().partition(";")[0]
-        if not job.isdigit():
+        found = one_line(NUMBERED, output)
+        if found is None:
             return []
+        job = found[1]
         return [f"{job}_{task}" for task in range(1, count + 1)] if self.most_tasks else [job]
 
     def listing(self, name: str) -> list[str]:

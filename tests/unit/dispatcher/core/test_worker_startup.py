@@ -61,18 +61,19 @@ def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> Non
 
 
 @pytest.mark.parametrize(
-    ("report", "kind"),
+    ("report", "starts", "kind"),
     [
-        ({"error": SubmissionRefused("its own words")}, SubmissionRefused),
-        ({"deleted": True}, JobDeleted),
+        ({"error": SubmissionRefused("it can never start")}, 1, SubmissionRefused),
+        ({"error": WorkerNotStarted("its own words")}, 3, WorkerNotStarted),
+        ({"deleted": True}, 3, JobDeleted),
     ],
 )
 def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own(
-    report: dict[str, Any], kind: type[ClusterError]
+    report: dict[str, Any], starts: int, kind: type[ClusterError]
 ) -> None:
     play = Play()
     play.submit(1)
-    failing_starts(play, 3, **report)
+    failing_starts(play, starts, **report)
     error = play.seen(CallsFinished)[0].error
     assert type(error) is kind
     assert report.get("error") in (None, error)
