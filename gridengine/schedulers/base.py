@@ -10,9 +10,9 @@ import socket
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, get_args
+from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
 from gridengine.arguments import SHOWN, number, whole
 from gridengine.display import html_table
@@ -21,9 +21,6 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-
-if TYPE_CHECKING:
-    from gridengine.schedulers.checks import Finding
 
 Transport: TypeAlias = Literal["tcp", "files"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -155,13 +152,6 @@ class Scheduler:
             return launcher.plan(whole("count", count), Demand(resources if held is None else held))
         finally:
             launcher.close()
-
-    @classmethod
-    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Yield the findings of `gridengine doctor` on this scheduler and machine, as they are
-        made.
-        """
-        yield from ()
 
     def _prepare(self) -> None:
         """Begin slow work that needs no dispatcher: calls are about to be submitted."""

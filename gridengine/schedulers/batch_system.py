@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -36,6 +36,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
+from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -202,6 +203,11 @@ class BatchScheduler(Scheduler):
             own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
             parameters = [*own, *parameters]
         cls.__signature__ = inspect.Signature(parameters)
+
+    @classmethod
+    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
+        """Yield the findings of `gridengine doctor` on this batch system."""
+        raise NotImplementedError
 
     @classmethod
     def _system_here(cls) -> str:

@@ -21,10 +21,10 @@ import time
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Never
+from typing import NamedTuple, Never
 
 from gridengine.arguments import whole
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
@@ -50,9 +50,6 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-
-if TYPE_CHECKING:
-    from gridengine.schedulers.checks import Finding
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -310,12 +307,6 @@ class ProcessScheduler(Scheduler):
     def __repr__(self) -> str:
         extra = "" if self._extra == ZERO else f", worker_resources={self._extra!r}"
         return f"ProcessScheduler(max_workers={self.slots}{extra})"
-
-    @classmethod
-    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
-        from gridengine.schedulers.checks import machine_findings  # for `gridengine doctor` alone
-
-        return machine_findings(environment)
 
     def launcher(self, run: LaunchContext) -> ProcessLauncher:
         return ProcessLauncher(run, self._ahead, self._environment)

@@ -62,7 +62,11 @@ class SchedulerEntry(NamedTuple):
         """Yield the findings of `gridengine doctor` on this scheduler and machine, as they are
         made.
         """
-        return self.scheduler_class()._findings(environment)
+        if self.system:
+            return self.system_class()._findings(environment)
+        from gridengine.schedulers.checks import machine_findings
+
+        return machine_findings() if self.name == PROCESSES.name else iter(())
 
     def system_here(self, environment: Mapping[str, str]) -> str:
         """Return the name of the batch system that takes this user's jobs.

@@ -264,15 +264,6 @@ class Provisioner(Struct, eq=False):
         text = self.starts.leave_out(one, now)
         return [Warn(text), *self.withdraw(self._queued())] if text else []
 
-    def refused(self, error: GridEngineError, now: float) -> GridEngineError | None:
-        """Return the error of a request that can never be served; None if it is to be made again
-        with the hosts that it left out.
-        """
-        found = self.starts.refused(error)
-        if found is None:
-            self.hold_back(now)
-        return found
-
     def _queued(self) -> list[LaunchedWorker]:
         return [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
 

@@ -204,8 +204,10 @@ def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
         provisioner.hold_back(state.now)
         when = " for now" * event.for_now
         state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
-    elif (error := provisioner.refused(event.error, state.now)) is not None:
+    elif (error := provisioner.starts.refused(event.error)) is not None:
         give_up(state, error, [provisioner])
+    else:
+        provisioner.hold_back(state.now)
 
 
 def polled(state: CoreState, event: events.Polled) -> None:
@@ -222,10 +224,11 @@ def polled(state: CoreState, event: events.Polled) -> None:
                 worker_startup.limit_stay(state, worker)
         never = None if provisioner.workers else provisioner.impossible()
         if never is not None:
-            error = provisioner.refused(never, state.now)
+            error = provisioner.starts.refused(never)
             if error is not None:
                 give_up(state, error, [provisioner])
             else:
+                provisioner.hold_back(state.now)
                 state.effects += provisioner.withdraw()
     state.agenda.scale = True
 

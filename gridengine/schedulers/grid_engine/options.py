@@ -32,6 +32,7 @@ from gridengine.schedulers.batch_words import (
     memory_bytes,
     split_words,
 )
+from gridengine.schedulers.grid_engine import answers
 from gridengine.schedulers.grid_engine.allocation import rank_hosts
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
 from gridengine.schedulers.registry import BY_NAME
@@ -56,8 +57,6 @@ VALUES = {"-q": 1, "-pe": 2}
 """How many words follow an option."""
 OPEN = "*"
 """Stands for a parallel environment's number of slots, which the calls say."""
-OTHER_QUEUES = "disabled|suspended|not contained in its hard queue list"
-"""Words that Grid Engine says of every queue, including queues that the job does not want."""
 HOSTS = ("h", "hostname")
 """The names of the resource by which hosts are chosen."""
 LEFT_OUT = "!"
@@ -68,8 +67,7 @@ PER_SLOT = "$pe_slots"
 
 
 class GridEngineWords(BatchWords):
-    """The words of Grid Engine. The texts of refusals are those of 8.1.9's master and DRMAA
-    library.
+    """The words of Grid Engine.
 
     Args:
         environment: returns the name of a parallel environment, if one is needed and the site's
@@ -79,70 +77,9 @@ class GridEngineWords(BatchWords):
     key, title = "grid_engine", "Grid Engine"
     native_name = GRID_ENGINE
     says_false = True
-    array_limit = re.compile(r"more than (\d+) tasks")
-    waiting: Mapping[str, str] = {
-        r"\bhold|\bheld": "`qrls JOB` releases it",
-        "of prolog =": "the site's prolog fails, which is the administrators' to mend; each "
-        "failure sets a queue into the error state, which they clear too (`qstat -f -explain E`, "
-        "`qmod -c QUEUE`)",
-        "temporarily not available": "`qstat -f -explain aAE` says why; the administrators clear a "
-        "queue's error state (`qmod -c QUEUE`) or bring its host back",
-        "disabled": "the administrators can enable the queue again (`qmod -e`); or say another "
-        "queue=",
-        "suspended": "wait until the queue is resumed; or say another queue=",
-        "not contained in its hard queue list|unknown queue": "`qconf -sql` lists the queues; name "
-        "another with queue=",
-        "parallel environment|cannot run in PE|slots? in PE|offers only 0 slots": "`qconf -spl` "
-        "lists the parallel environments, `qconf -sp NAME` their slots; name another with "
-        "parallel_environment=, or ask for fewer Cores",
-        "because it offers only|mem|slots|is full": "wait for others' jobs to end, or ask for "
-        "less: Memory, Cores, or WTime of the calls",
-        "limit|quota": "wait for your other jobs to end, or ask for less",
-    }
+    array_limit = answers.ARRAY_LIMIT
+    waiting, remedies, unavailable = answers.WAITING, answers.REMEDIES, answers.UNAVAILABLE
     look, resume = "qstat -j JOB", "`qmod -usj JOB`"
-    remedies: Mapping[str, str] = {
-        "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or "
-        "ask for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
-        r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
-        "queue=",
-        "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
-        "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
-        "parallel_environment of [grid_engine]",
-        r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
-        "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for "
-        "as -l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings "
-        "memory and gpus of [grid_engine]",
-        r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says "
-        "who may use one; name one with native='-P NAME'",
-        r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
-        "native= may have; is one misspelt?",
-        r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a "
-        "time as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime "
-        "of calls",
-        r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
-        "h_vmem='4G'; or leave it to the Memory of calls",
-        "resolve hostname": "`qhost` lists the hosts",
-        "submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
-        r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
-        "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
-        "user",
-        "reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
-        "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
-        "JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
-    }
-    unavailable: Mapping[str, str] = {
-        "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
-        "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
-        "machine",
-        "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets "
-        "SGE_ROOT and SGE_CELL to where this site's Grid Engine is",
-        "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting "
-        "drmaa_library or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
-        "submit host": remedies["submit host"],
-        "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
-        "tells; ask the administrators",
-        "": "`gridengine doctor` says what is here",
-    }
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option, host_option = "h_rt", "s_rt", "hostname"
@@ -170,7 +107,7 @@ class GridEngineWords(BatchWords):
 
     def telling(self, reason: str) -> str:
         """Return the parts that are not on queues which the job cannot use, if there are any."""
-        parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
+        parts = [part for part in reason.split("; ") if not re.search(answers.OTHER_QUEUES, part)]
         return "; ".join(parts) or reason
 
     # Options.
