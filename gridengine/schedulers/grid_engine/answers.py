@@ -1,4 +1,4 @@
-"""The remedies for Grid Engine's refusals, and for its reasons why jobs wait. The texts are those of
+"""The remedies for Grid Engine's refusals, and for its reasons why jobs wait, in the texts of
 8.1.9's master, scheduler and DRMAA library.
 """
 

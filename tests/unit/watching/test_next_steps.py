@@ -123,9 +123,7 @@ def test_workers_of_no_known_system_are_resumed_by_what_there_is(job: str, words
         ("ValueError: zero is bad", ""),
     ],
 )
-def test_failures_have_a_step_unless_the_calls_own_code_alone_can_tell(
-    cause: str, step: str
-) -> None:
+def test_failures_have_a_next_step_unless_only_their_code_can_tell(cause: str, step: str) -> None:
     found = failure_step(cause)
     assert step in found
     assert bool(step) is bool(found)
@@ -139,5 +137,5 @@ def test_failures_have_a_step_unless_the_calls_own_code_alone_can_tell(
         ("WorkerNotStarted: opening input/output file: Disk quota exceeded", "quota"),
     ],
 )
-def test_the_hint_of_an_error_is_the_step_unless_a_disk_is_to_blame(cause: str, step: str) -> None:
+def test_an_error_s_remedy_is_told_unless_a_disk_is_full(cause: str, step: str) -> None:
     assert step in failure_step(cause, "its hint")
