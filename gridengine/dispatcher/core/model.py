@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.resources.base import Resource

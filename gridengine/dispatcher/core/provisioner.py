@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
-from gridengine.dispatcher.core.failed_starts import FailedStarts
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker, key_of
+from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, key_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import GridEngineError, WorkerNotStarted

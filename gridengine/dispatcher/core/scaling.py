@@ -19,7 +19,7 @@ from gridengine.dispatcher.core import (
     worker_startup,
 )
 from gridengine.dispatcher.core.events import Launch, Scaled
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.model import READY, Phase, Worker
 from gridengine.dispatcher.core.outcomes import give_up
 from gridengine.dispatcher.core.provisioner import Provisioner

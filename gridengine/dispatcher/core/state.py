@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
-from gridengine.dispatcher.core.failed_starts import BadHost, FailedStarts
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker
+from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker
 from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, Provisioner

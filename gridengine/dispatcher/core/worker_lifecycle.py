@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState

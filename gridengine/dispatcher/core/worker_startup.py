@@ -26,7 +26,7 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
 from gridengine.dispatcher.core.events import Restored, Send, StateSaved
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker, keys_of
+from gridengine.dispatcher.core.launches import LaunchedWorker, keys_of
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
 from gridengine.dispatcher.core.policy import booked, spare_of

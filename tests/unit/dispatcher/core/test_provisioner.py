@@ -10,7 +10,7 @@ import pytest
 
 from gridengine.dispatcher.core import provisioner as provisioner_module
 from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker, key_of, keys_of
+from gridengine.dispatcher.core.launches import LaunchedWorker, key_of, keys_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.tasks import Effect

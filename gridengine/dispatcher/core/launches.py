@@ -1,12 +1,13 @@
-"""The workers of one demand that could not be started in a row, the error when they are too many,
-and the hosts that its requests leave out because of them.
+"""Launched workers: by what they are recognised when they connect, which of them could not be
+started, and the hosts that requests leave out because of these.
 """
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.launched_worker import LaunchedWorker, how_it_ended
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import (
     UNREACHABLE,
@@ -17,11 +18,67 @@ from gridengine.errors import (
     WorkerNotStarted,
 )
 from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 MOST_FAILED_HOSTS = 2
 """When workers could not be started on so many hosts in a row, the hosts are not the cause."""
 LEFT_OUT_SECONDS = 3600.0
 """For how long a host is left out after the last worker that could not be started there."""
+
+
+class LaunchedWorker(Struct):
+    """A launched worker. `worker`: its id once it has connected. `earlier`: an earlier dispatcher
+    process launched it. `ends_at`: when the batch system will end it, if it has said so;
+    `lasts_seconds`: how long after its start that is, where only this is known. `left_out`: the
+    hosts that it could not run on.
+    """
+
+    handle: Handle
+    launched_at: float
+    state: WorkerStatus = WorkerStatus.QUEUED
+    running_since: float | None = None
+    ended_at: float | None = None
+    report: Report | None = None
+    worker: bytes | None = None
+    earlier: bool = False
+    ends_at: float = math.inf
+    lasts_seconds: float = math.inf
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def bad_host(self) -> str:
+        """The host that is to blame for the end of this worker before it connected, if any is."""
+        report = self.report
+        if report is None or report.blameless or report.deleted or self.earlier:
+            return ""
+        return report.host
+
+
+def keys_of(log: str, pid: int) -> list[str]:
+    """Return the keys by which a connecting worker may be recognised."""
+    return [key for key in (log_key(log), str(pid)) if key]
+
+
+def key_of(handle: Handle) -> str:
+    """Return the key by which a connecting worker is recognised: its log, or its process id."""
+    return log_key(handle.log) or handle.id
+
+
+def log_key(path: str) -> str:
+    """Return the part of a log's path that is the same on every machine."""
+    return "/".join(path.rsplit("/", 2)[-2:])
+
+
+def _how(one: LaunchedWorker) -> str:
+    """Return, for people, how a launched worker ended before it connected."""
+    report = one.report
+    if one.ended_at is None:
+        return "it ran and never connected"
+    if report is None:
+        return "no reason is given"
+    if report.error is not None:
+        return report.error.message.partition(": ")[2] or report.error.message
+    return report.reason
 
 
 class BadHost(Struct):
@@ -96,7 +153,7 @@ class FailedStarts(Struct, eq=False):
         error = report.error if report is not None else None
         error = error or self._error(one, policy)
         if host:
-            self.failed_hosts[host], self.error = f"on {host}: {how_it_ended(one)}", error
+            self.failed_hosts[host], self.error = f"on {host}: {_how(one)}", error
         can_never_start = isinstance(error, SubmissionRefused)
         is_enough = can_never_start or (none_connected and bool(self.unanswered))
         too_often = self.count >= policy.failed_starts
@@ -122,7 +179,7 @@ class FailedStarts(Struct, eq=False):
             self.failed_hosts[host] += f"; {host} was left out of the next requests"
         return (
             f"no worker could be started on {host} (cluster job {one.handle.id}: "
-            f"{how_it_ended(one)}); {host} is left out of the next requests"
+            f"{_how(one)}); {host} is left out of the next requests"
         )
 
     def refused(self, error: GridEngineError) -> GridEngineError | None:
