@@ -142,7 +142,7 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
     os.chown(folder / "gridengine.toml", pwd.getpwnam("nobody").pw_uid, -1)
     shown = (
         "from gridengine.settings.values import settings; "
-        "print(repr(settings().grid_engine.native))"
+        "print(repr(settings().sites['grid_engine'].native))"
     )
     done = grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}")
     assert done.stdout == "''\n"
