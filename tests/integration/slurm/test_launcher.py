@@ -5,13 +5,13 @@ them.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.launching import run
+from tests.support.processes import completed
 
 if TYPE_CHECKING:
     from tests.support.clusters import Slurm
@@ -96,7 +96,5 @@ try:
 except gridengine.SchedulerUnavailable as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=150, check=True
-    )
+    done = completed([sys.executable, "-c", text], check=True)
     assert "run this as a plain user" in done.stdout

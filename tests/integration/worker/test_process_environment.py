@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT, MakeScript, Script
 from tests.support.worker_driver import WorkerDriver
 
@@ -251,14 +251,7 @@ def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
 def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed([sys.executable, "-I", "-S", path], cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
