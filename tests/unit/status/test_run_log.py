@@ -10,10 +10,8 @@ from gridengine.dispatcher.core.events import (
     Inform,
     Launched,
     LaunchFailed,
-    SubmittedAlike,
     Warn,
 )
-from gridengine.dispatcher.core.tasks import AlikeTasks, Task
 from gridengine.errors import ClusterError
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.rows import Status, merged
@@ -25,7 +23,7 @@ from gridengine.status.watch_events import (
     WatchEvent,
 )
 from gridengine.wire.messages import RETRYABLE, Goodbye, Result, Results
-from tests.support.core_play import SQUARE, Play
+from tests.support.core_play import Play
 
 LOG = "/runs/x/worker.1.{}.log"
 
@@ -220,7 +218,7 @@ def test_a_call_is_told_from_its_submission_to_its_end() -> None:
     play.done(one, seconds=1.5)
     done = play.happened()[0]
     assert (done.kind, done.count, done.seconds) == ("call done", one.stop - one.start, 1.5)
-    play.play(SubmittedAlike(SQUARE, AlikeTasks(Task(9, ()), [(b"a",), (b"b",)])))
+    play.submit(1, 1)
     assert play.happened()[0] == WatchEvent("call waiting", 2, function="square")
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gridengine.dispatcher.core import objects, outcomes
 from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span
-from gridengine.dispatcher.core.outcomes import has_failed, may_grow, unwritable
+from gridengine.dispatcher.core.outcomes import facts_of, has_failed, unwritable
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData
+from gridengine.dispatcher.core.verdicts import Fact
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
@@ -118,15 +119,17 @@ def test_an_exception_s_text_is_kept_by_its_beginning(codec: str, kept: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("factor", "most", "grows"), [(2.0, 8, True), (2.0, 7, False), (1.0, 8, False), (0.5, 8, False)]
+    ("factor", "most", "facts"),
+    [(2.0, 8, {Fact.MORE}), (2.0, 7, {Fact.STUCK}), (1.0, 8, set()), (0.5, 8, set())],
 )
 def test_a_call_may_grow_where_a_worker_has_room_for_more(
-    factor: float, most: int, grows: bool
+    factor: float, most: int, facts: set[Fact]
 ) -> None:
     play = Play(resources=Cores(1) & Memory(most))
     play.submit(demand=Demand(Memory(4)), escalate_memory=factor)
     [one] = play.core.state.open_tasks.values()
-    assert may_grow(play.core.state, Span(one, 0, 1, one.task.demand, 1)) is grows
+    found = facts_of(play.core.state, one.only_span())
+    assert found & {Fact.MORE, Fact.STUCK} == facts
 
 
 def test_each_attempt_that_ran_out_of_memory_has_more_than_the_one_before() -> None:
