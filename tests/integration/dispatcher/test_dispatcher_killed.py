@@ -97,30 +97,3 @@ def _rows(journal: Path, table: str) -> int:
     with contextlib.closing(sqlite3.connect(journal)) as file:
         [(count,)] = file.execute(f"SELECT count(*) FROM {table}")
     return int(count)
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def increment(self) -> int:
-        self.value += 1
-        return self.value
-
-    def after(self, path: Path) -> int:
-        return _when_there(path)
-
-
-def test_an_actor_is_lost_since_what_it_was_told_may_be(
-    killed: Killed, client: gridengine.Client, tmp_path: Path
-) -> None:
-    with client.actor(Counter) as counter:
-        assert counter.increment().result() == 1
-        running = counter.after(tmp_path / "go")
-        killed.kill()
-        killed.start()
-        for future in (running, counter.increment()):
-            with pytest.raises(gridengine.ActorLost, match="the dispatcher was started again"):
-                future.result()
-    with client.actor(Counter) as counter:
-        assert counter.increment().result() == 1

@@ -4,14 +4,11 @@ them.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.launching import run
-from tests.support.processes import completed
 
 if TYPE_CHECKING:
     from tests.support.clusters import Slurm
@@ -85,16 +82,3 @@ os.environ["SLURM_CONF"] = str(Path("slurm.conf").absolute())
     told = run(slurm, text + BROKEN, seconds=100)
     assert told["kind"] == "SchedulerUnavailable"
     assert words in told["words"]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Slurm")
-def test_for_root_the_error_says_to_run_it_as_a_plain_user(slurm: Slurm) -> None:
-    text = """
-import gridengine
-try:
-    gridengine.map(abs, [1], scheduler=gridengine.SlurmScheduler())
-except gridengine.SchedulerUnavailable as error:
-    print(error)
-"""
-    done = completed([sys.executable, "-c", text], check=True)
-    assert "run this as a plain user" in done.stdout

@@ -4,7 +4,6 @@ hands to a child.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
+from gridengine.wire.messages import Hello
 from tests.support.processes import completed
 from tests.support.script_driver import ROOT, MakeScript, Script
 from tests.support.worker_driver import WorkerDriver
@@ -67,27 +66,6 @@ def block() -> None:
 def ignore() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-@pytest.mark.parametrize("inherit", [block, ignore])
-@pytest.mark.parametrize("how", ["killed", "late"])
-def test_a_worker_that_inherits_such_signals_reports_deaths_and_timeouts(
-    tmp_path: Path, inherit: object, how: str
-) -> None:
-    driver = WorkerDriver(tmp_path, preexec=inherit)
-    try:
-        if how == "killed":
-            driver.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
-        else:
-            driver.assign(lambda _: signal.pause(), None, timeout=0.2)
-        crashed, _ = driver.wait_for(Crashed)
-        assert isinstance(crashed, Crashed)
-        ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
-        assert (crashed.reason, crashed.exitcode) == ended
-        driver.server.send(driver.peer, Stop())
-        assert driver.exit_status() == 0
-    finally:
-        driver.close()
 
 
 @pytest.mark.parametrize("inherit", [block, ignore])
