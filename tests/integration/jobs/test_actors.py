@@ -19,8 +19,6 @@ from tests.support.script_driver import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
-np = pytest.importorskip("numpy")
-
 
 class Counter:
     def __init__(self, value: int = 0, folder: Path | None = None) -> None:
@@ -80,14 +78,6 @@ class Counter:
 def place(request: pytest.FixtureRequest) -> Iterator[Any]:
     with request.param(2) as made:
         yield made
-
-
-def test_large_arrays_go_there_and_back(place: Any) -> None:
-    array = np.arange(1_000_000.0)
-    with place.actor(Counter) as counter:
-        future = counter.total(array)
-        array[:] = 0  # arguments are taken as they are when the call is made
-        assert future.result()[-1] == 2 * 999_999
 
 
 def test_methods_make_calls_and_their_futures_are_arguments_of_others(place: Any) -> None:

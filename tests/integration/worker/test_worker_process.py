@@ -66,16 +66,6 @@ def test_a_worker_whose_log_has_a_path_that_is_no_text_works(tmp_path: Path) -> 
         driver.close()
 
 
-def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -> None:
-    driver.assign(print, "hello from afar")
-    _, buffers = driver.wait_for(Results)
-    assert bytes(buffers[-2]) == b"hello from afar\n"
-    driver.server.send(driver.peer, Stop())
-    driver.wait_for(Goodbye)
-    assert driver.log.read_text() == "hello from afar\n"
-    assert driver.exit_status() == 0
-
-
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])
 def test_an_ended_worker_leaves_no_process(driver: WorkerDriver, tmp_path: Path, way: str) -> None:
     driver.assign(linger, str(tmp_path / "pids"))
