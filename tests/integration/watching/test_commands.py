@@ -10,8 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
+from gridengine.dispatcher.reports import write_report
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.status.rows import Status
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
+
+WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
 
 
 def gridengine(*words: str, status: int = 0) -> str:
@@ -44,6 +52,20 @@ def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:
     id = found["identity"]["run_id"][-6:]
     assert row.split()[:3] == ["sweep.py", id, str(process.pid)]
     assert found["status"]["failed"] == 1
+
+
+def test_runs_that_have_ended_are_listed_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write_report("20260101-1", msgspec.json.encode(Answer(WHO, Status(done=7, failed=1))), 5)
+    told = gridengine("ls", status=1)
+    [words, row] = told.splitlines()[0], told.splitlines()[-1].split()
+    assert words == "no dispatcher runs"
+    assert (row[:3], row[-2:]) == (["sweep.py", "1", "4242"], ["7", "1"])
+    [found] = json.loads(gridengine("ls", "--json", status=1))["ended"]
+    assert (found["identity"]["name"], found["done"], found["failed"]) == ("sweep.py", 7, 1)
+    assert "sweep.py, process 4242 on login1, ended at" in gridengine("explain")
 
 
 def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(

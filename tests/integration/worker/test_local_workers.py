@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import pytest
 
 import gridengine
 from gridengine.dispatcher.worker_links import LocalWorkers
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.local import FORK_SERVER
 from gridengine.schedulers.worker_command import interpreter_flags
@@ -98,6 +99,17 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- coming
+
+
+def test_the_error_of_a_fork_server_that_cannot_start_has_its_exit_status(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(WorkerNotStarted, match="exit status 3"):
+        gridengine.map(abs, [-1], scheduler=scheduler)
 
 
 def test_a_fork_server_that_comes_when_all_is_closed_is_turned_away() -> None:
