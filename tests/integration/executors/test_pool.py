@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import threading
@@ -25,6 +26,12 @@ def square(x: int) -> int:
     return x * x
 
 
+def fail_at_three(x: int) -> int:
+    if x == 3:
+        raise KeyError(x)
+    return x
+
+
 def leave_at_two(x: int) -> int:
     if x == 2:
         sys.exit("no licence")
@@ -41,6 +48,71 @@ def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: grideng
             result.get(SECONDS)
     assert not result.successful()
     assert [type(one) for one in got] == [SystemExit]
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit("no"), KeyboardInterrupt(), ValueError("no"), GeneratorExit()]
+)
+def test_a_callback_that_raises_ends_no_other(
+    error: BaseException, pool: gridengine.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    got: list[Any] = []
+    pool.apply_async(square, (1,), callback=fail).wait(SECONDS)
+    pool.map_async(square, [2], callback=fail).wait(SECONDS)
+    assert pool.apply_async(square, (3,), callback=got.append).get(SECONDS) == 9
+    assert pool.map_async(square, [4], callback=got.append).get(SECONDS) == [16]
+    assert got == [9, [16]]
+    assert caplog.text.count("exception calling callback") == 2
+
+
+class Slow:
+    """A callback that is at it until it may return."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        self.got: list[Any] = []
+
+    def __call__(self, what: Any) -> None:
+        self.begun.set()
+        self.gate.wait(SECONDS)
+        self.got.append(what)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("method", ["apply_async", "map_async"])
+def test_a_result_is_there_once_its_callback_has_returned(
+    method: str, fails: bool, pool: gridengine.Pool
+) -> None:
+    slow = Slow()
+    f, name = (fail_at_three, "error_callback") if fails else (square, "callback")
+    result = getattr(pool, method)(f, [3], **{name: slow})
+    assert slow.begun.wait(SECONDS)
+    assert not result.ready()
+    with pytest.raises(multiprocessing.TimeoutError):
+        result.get(0)
+    slow.gate.set()
+    result.wait(SECONDS)
+    assert result.successful() != fails
+    assert len(slow.got) == 1
+
+
+def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
+    got: list[Any] = []
+    other = pool.apply_async(square, (2,), callback=got.append)
+    results: list[Any] = []
+    ready = threading.Event()
+
+    def ask(value: int) -> None:
+        ready.wait(SECONDS)
+        got.extend([value, results[0].get(SECONDS), other.get(SECONDS)])
+
+    results.append(pool.apply_async(square, (3,), callback=ask))
+    ready.set()
+    assert results[0].get(SECONDS) == 9
+    assert got in ([4, 9, 9, 4], [9, 9, 4, 4])  # by which of the two ended first
 
 
 def broken(count: int) -> Iterator[int]:
