@@ -264,3 +264,14 @@ def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
     assert dispatcher.wait_for(Crashed).run == run
     again = dispatcher.run(square, [3])
     assert dispatcher.results(again, 1) == [9]
+
+
+def test_leftover_processes_may_tidy_up_when_the_agent_ends(
+    patient: Dispatcher, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+
+    assert patient.results(patient.run(call, [0]), 1) == [None]
+    patient.agent.close()
+    assert (tmp_path / "tidied").read_text() == "done\n"
