@@ -97,3 +97,39 @@ def _rows(journal: Path, table: str) -> int:
     with contextlib.closing(sqlite3.connect(journal)) as file:
         [(count,)] = file.execute(f"SELECT count(*) FROM {table}")
     return int(count)
+
+
+def logged(path: Path, number: int) -> int:
+    """Note a call in a file, and return its argument."""
+    with open(path, "ab", buffering=0) as file:
+        file.write(b"%d\n" % number)
+    return number
+
+
+def test_jobs_of_a_job_dispatcher_end_once(
+    killed: Killed, client: gridengine.Client, tmp_path: Path
+) -> None:
+    calls, go = tmp_path / "calls", tmp_path / "go"
+
+    def work(number: int) -> int:
+        return _after(go, logged(calls, number))
+
+    jobs = [gridengine.Job(target=work, args=(number,), retries=3) for number in range(20)]
+    with gridengine.JobDispatcher(client) as dispatcher:
+        dispatcher.dispatch(jobs)
+        assert client.flush(120)
+        wait_until(lambda: _logged(calls))
+        killed.kill()
+        killed.start()
+        go.touch()
+        dispatcher.join()
+        assert [job.result() for job in jobs] == list(range(20))
+
+
+def _after(path: Path, number: int) -> int:
+    _when_there(path)
+    return number
+
+
+def _logged(calls: Path) -> list[int]:
+    return [int(one) for one in calls.read_text().split()] if calls.exists() else []

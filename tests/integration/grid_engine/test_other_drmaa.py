@@ -254,3 +254,12 @@ for words in {[list(one.options) for one in asked]!r}:
 print("taken")
 """)
     assert done.stdout.splitlines()[-1] == "taken"
+
+
+def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Site) -> None:
+    done = site.run("""
+plan = gridengine.GridEngineScheduler(queue="long").dry_run(gridengine.Cores(2))
+print(json.dumps(plan.request["nativeSpecification"]))
+""")
+    assert done.value == "--no-requeue --partition=long --cpus-per-task=2"
+    assert done.record == []
