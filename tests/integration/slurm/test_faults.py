@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tests.support.scenario import (
     nothing_is_left,
     play,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Slurm
@@ -103,3 +105,25 @@ def kill_node(name: str, call: int) -> None:
     for one in [daemon, *reversed(above[: step + 1]), psutil.Process(call)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
+
+
+@contextlib.contextmanager
+def changed_partition(slurm: Slurm, name: str, state: str, undo: str) -> Iterator[None]:
+    slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={state}")
+    try:
+        yield
+    finally:
+        slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={undo}")
+
+
+@as_root
+def test_calls_that_wait_for_a_partition_that_is_down_are_logged_and_run_when_it_is_up(
+    slurm: Slurm,
+) -> None:
+    with changed_partition(slurm, "side", "DOWN", "UP"):
+        scenario = play(
+            slurm,
+            "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(partition='side')))",
+        )
+        wait_until(lambda: "PartitionDown: its partition is down" in scenario.errors)
+    assert scenario.result(100)["results"] == [1]
