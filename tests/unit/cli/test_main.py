@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -136,3 +138,30 @@ def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.Mon
     assert result.exit_code == 1
     assert "the page needs uvicorn, which is not installed" in result.output
     assert "pip install '.[page]', in the clone" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "runs"), "Error: runs: No such file\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), ""),
+        (OSError(errno.EIO, "Input/output error"), ""),
+    ],
+)
+def test_an_error_of_a_file_is_told_with_its_name_and_another_is_left_to_click(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
+    def fail() -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("gridengine.settings.values.sources", fail)
+    result = call("settings")
+    assert (result.exit_code, result.output) == (1, words)
+
+
+def test_a_ctrl_c_is_the_status_that_shells_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gridengine.settings.values.sources", interrupt)
+    assert call("settings").exit_code == 130

@@ -164,6 +164,15 @@ def test_a_folder_that_is_missing_three_times_is_gone(exchange: Path, worker: Fi
     assert worker.is_gone
 
 
+def test_a_folder_that_is_missing_now_and_then_is_not_gone(exchange: Path, worker: Files) -> None:
+    for later in range(0, 10, 2):
+        (exchange / WORKER).rename(exchange / "away")
+        worker.step(NOW + later * SLOW_SECONDS)
+        (exchange / "away").rename(exchange / WORKER)
+        worker.step(NOW + (later + 1) * SLOW_SECONDS)
+    assert not worker.is_gone
+
+
 def test_envelopes_for_a_missing_folder_are_dropped(exchange: Path, files: Files) -> None:
     shutil.rmtree(exchange / WORKER)
     files.put(WORKER, MESSAGE, NOW)

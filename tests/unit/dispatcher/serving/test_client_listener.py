@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -389,6 +390,36 @@ def test_deferred_writes_that_are_due_are_written(tmp_path: Path) -> None:
     file.settle()
     assert written == [True]
     close(played)
+
+
+def test_a_damaged_request_gives_up_its_client_and_keeps_the_requests_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = later(tmp_path)
+    tasks = [first.join(peer, keeps=True) + 1 for peer in (A, B)]
+    for peer, task in zip((A, B), tasks, strict=True):
+        first.submit(peer, TaskItem(task, 1, submitter=task), function=FUNCTION)
+    close(first)
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        [(row, content)] = file.execute(
+            "SELECT max(id), content FROM requests JOIN clients ON client = number WHERE peer = ?",
+            (A,),
+        )
+        file.execute("UPDATE requests SET content = ? WHERE id = ?", (content[:-1], row))
+    second = later(tmp_path)
+    events = list(second.listener.restore())
+    submitted = [task.id for one in events if isinstance(one, Submitted) for task in one.tasks]
+    assert submitted == tasks[1:]
+    assert f"{path}: row {row} of requests is damaged" in caplog.text
+    assert "script script.py, are given up: run it again" in caplog.text
+    second.say(A, hello(keeps=True, resumes=tasks[0] >> NUMBER_BITS, durable=1))
+    assert [type(one) for one in second.told(A)] == [Refuse]
+    close(second)
+    third = later(tmp_path)
+    assert third.clients.journal is not None
+    assert [peer for _, peer, *_ in third.clients.journal.clients()] == [B]
+    close(third)
 
 
 @pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])
