@@ -11,8 +11,10 @@ import pytest
 import gridengine
 import gridengine.joblib_backend
 from gridengine.worker.process_resources import (
+    GRANTED,
     NOT_OF_OPENMP,
     THREADS,
+    threads_of_call,
 )
 
 Told = dict[str, str | None]
@@ -48,6 +50,17 @@ def test_thread_counts_that_the_script_sets_hold(
         [found] = gridengine.map(told, [0], scheduler=scheduler)
     left = {**dict.fromkeys(THREADS, others and cores), **dict.fromkeys(NOT_OF_OPENMP, cores)}
     assert found == {**left, name: "77"}
+
+
+@pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
+def test_a_batch_jobs_processors_are_shared_by_its_calls(
+    monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    for name in GRANTED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(granted))
+    assert threads_of_call(1) == granted
 
 
 def per_batch(**options: int) -> list[Told]:

@@ -6,7 +6,6 @@ import errno
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
 from gridengine.wire.connection_file import write_private
+from tests.support.processes import completed
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def test_neither_the_package_nor_a_worker_loads_the_command_line() -> None:
         "import sys, gridengine, gridengine.worker; print([name for name in ('click', 'rich', "
         "'tomllib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", code], check=True)
     assert done.stdout == "[]\n"
 
 
