@@ -15,6 +15,7 @@ import gridengine
 from gridengine.errors import (
     Cancelled,
     PicklingError,
+    SchedulerUnavailable,
 )
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -124,7 +125,7 @@ def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
         assert list(results) == []
 
 
-def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(
+def test_an_error_of_the_iterable_comes_after_the_chunks_before_it(
     scheduler: FakeScheduler,
 ) -> None:
     results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
@@ -226,7 +227,7 @@ def test_aimap_raises_an_error_in_its_place_and_goes_on(
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
-def test_what_would_end_the_iteration_is_a_runtime_error(
+def test_a_stop_iteration_of_a_call_is_a_runtime_error(
     kind: type[Exception], scheduler: FakeScheduler
 ) -> None:
     def end(x: int) -> None:
@@ -253,3 +254,14 @@ def test_aimap_cancels_its_calls_with_the_task_that_waits_for_them(loop: str) ->
     dispatcher = FakeDispatcher(on_submit=lambda _: None)
     scheduler = FakeScheduler(dispatcher)
     run_in(loop, main)
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
+def test_that_no_call_can_begin_is_raised_though_errors_of_calls_are_results(
+    mapped: Callable[..., Any],
+) -> None:
+    refusal = SchedulerUnavailable("there is no batch system")
+    dispatcher = FakeDispatcher(on_submit=lambda one: one.fail(one.entries[-1], refusal))
+    scheduler = FakeScheduler(dispatcher)
+    with pytest.raises(SchedulerUnavailable):
+        list(mapped(square, range(6), scheduler=scheduler, chunksize=3, reraise=False))

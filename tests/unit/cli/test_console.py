@@ -63,7 +63,7 @@ def test_a_value_is_shown_as_people_have_it(value: Any, words: str) -> None:
     assert shown(value) == words
 
 
-def test_what_is_in_brackets_is_no_style() -> None:
+def test_text_in_brackets_is_no_style() -> None:
     assert text("[bold]x").plain == "[bold]x"
 
 
