@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
-from gridengine.client.options import CallOptions
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.serialize.argument_snapshot import given_words
@@ -93,13 +93,10 @@ class FutureBatcher(Protocol):
         """Note, under the lock, that a waiting call was cancelled."""
 
 
-class CallTemplate(Struct, frozen=True, eq=False):
-    """The properties that calls must share to travel together, and their pace."""
+class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
+    """Makes tasks of calls that have futures; those of one template may travel together."""
 
     batcher: FutureBatcher
-    function: Function
-    form: int
-    options: CallOptions
     pace: Pace = field(default_factory=Pace)
 
 
