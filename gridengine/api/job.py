@@ -13,8 +13,9 @@ from gridengine.api.job_result import Host, JobHandle, JobResult, exitcode_of
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.arguments import flag
 from gridengine.client.connect import connect
+from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.hand_in import TaskMaker, introduced
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.keywords import CallChanges, is_iterable, takes
 from gridengine.client.options import CallOptions, given
 from gridengine.dispatcher.core.tasks import Function
@@ -327,8 +328,8 @@ class Job(JobResult):
             host.handle = handle
             _running()[id(self)] = self
             references = [
-                *introduced(function.payload, dispatcher),
-                *introduced(payload, dispatcher),
+                *introduce(function.payload, dispatcher),
+                *introduce(payload, dispatcher),
             ]
             task = TaskMaker(dispatcher, function, form, options).task(
                 payload,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.future import (
     MOST_CALLS,
@@ -27,7 +28,7 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
-from gridengine.client.hand_in import TaskMaker, introduced
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of
 from gridengine.client.settlement import Settlement
@@ -115,8 +116,8 @@ class ActorCalls(Settlement, OutcomeListener):
             self.dispatcher.check(self.options.demand)
         dispatcher = self.dispatcher
         references = [
-            *introduced(function.payload, dispatcher),
-            *introduced(payload, dispatcher),
+            *introduce(function.payload, dispatcher),
+            *introduce(payload, dispatcher),
         ]
         maker = TaskMaker(dispatcher, function, FULL, self.options)
         task = maker.task(payload, watched=True, name=self.name, after=numbers(references))

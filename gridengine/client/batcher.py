@@ -104,7 +104,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
         if detach:
             dispatcher.detach(self.submitter)
         self._recalled_at = 0.0
-        self._cancels = self._killed = self._asked = self._hands_over_all = False
+        self._cancels = self._killed = self._asked = False
         self._handing_over = threading.RLock()
         if named_run is not None:
             self.record_in(named_run, named_run)
@@ -272,20 +272,16 @@ class Batcher(Settlement, HandedTasks[Batch]):
     def hand_over_all(self) -> None:
         """Hand over all waiting calls, whatever the window says."""
         with self._handing_over:
-            self._hands_over_all = True
-            try:
-                while batch := self._next_batch():
-                    self._send(batch)
-            finally:
-                self._hands_over_all = False
+            while batch := self._next_batch(everything=True):
+                self._send(batch)
 
     def _hand_over_gathered(self) -> None:
         self._asked = False
         self.hand_over()
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self, *, everything: bool = False) -> Batch | None:
         """Take the calls of the next task from the front of the queue; None if none wait or the
-        window is full.
+        window is full, unless it takes `everything`.
         """
         window, overtakes = self._window, bool(self._prioritised)
         waiting = self._prioritised if overtakes else self._waiting
@@ -299,7 +295,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
             template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
             if type(call) is CallSnapshot and call.references:
                 pass
-            elif self._hands_over_all or overtakes:
+            elif everything or overtakes:
                 room = MOST_CALLS
             else:
                 load = window.load_of(template)

@@ -15,7 +15,7 @@ import msgspec
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence
-from gridengine.client.dependencies import pickled
+from gridengine.client.dependencies import introduce, pickled
 from gridengine.client.future import (
     MOST_CALLS,
     RUNNING,
@@ -25,7 +25,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node, WrittenCall, key_text, written
-from gridengine.client.hand_in import HandedTask, HandedTasks, introduced
+from gridengine.client.hand_in import HandedTask, HandedTasks
 from gridengine.client.outcomes import Outcome
 from gridengine.client.settlement import ended_by_close
 from gridengine.client.submission import MapTask, Submission
@@ -222,7 +222,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
             for one in node.sequence or ():  # raise the error of the step that cannot be pickled
                 _dumped(one, (one.args, one.kwargs or {}), FULL)
             raise
-        return templates[form], payload, (*introduced(payload, self.dispatcher), *references)
+        return templates[form], payload, (*introduce(payload, self.dispatcher), *references)
 
     def _share(self, node: Node) -> None:
         """Pickle data once that several nodes need. If it cannot be pickled, each of these nodes

@@ -18,20 +18,9 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import UNNUMBERED
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.references import Reference
-from gridengine.serialize.shared_objects import needs_of
 
 if TYPE_CHECKING:
     from gridengine.client.named_run import OpenRun
-
-
-def introduced(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]:
-    """The same as `dependencies.introduce`, which is imported only if there is a reference."""
-    if not getattr(payload, "awaits", None):
-        return ()
-    from gridengine.client.dependencies import introduce  # few need it
-
-    return introduce(payload, dispatcher)
 
 
 class TaskMaker(Struct, frozen=True, eq=False):
@@ -62,7 +51,7 @@ class TaskMaker(Struct, frozen=True, eq=False):
             first=first,
             demand=options.demand,
             escalate_memory=float(options.escalate_memory),
-            needs=needs_of(payload),
+            needs=getattr(payload, "needs", ()),  # `needs_of`, without a call
             submitter=self.submitter,
             priority=options.priority,
             **more,

@@ -191,19 +191,14 @@ class RunMap:
     def __init__(
         self, run: OpenRun, f: Callable[..., Any], function: Function, form: int, first: int
     ) -> None:
-        self._run, self._run_function = run, run.function(f, function)
+        self._run, self.run_function = run, run.function(f, function)
         self._name, self._form, self._first = function.name, form, first
-
-    @property
-    def pickled(self) -> int:
-        """The size, in bytes, of the calls that were asked for last, as far as it is known."""
-        return self._run_function.pickled
 
     def parts(self, calls: Sequence[Any], first: int) -> Iterator[MapPart]:
         """Ask for calls, of which the first is number `first` of the map. The parts that are to be
         made must be added, in turn, before the next is taken.
         """
-        run_function = self._run_function
+        run_function = self.run_function
         pieces = run_function.take(calls, self._form, self._first + first)
         if pieces is None:
             yield from self._halves(calls, first)
@@ -245,16 +240,12 @@ class RunMap:
         block, offset = part.piece.block, part.piece.offset
         if not block:
             arguments = tasks[0].payload if len(tasks) == 1 else None
-            block = self._run_function.new_block(
+            block = self.run_function.new_block(
                 part.calls, self._form, self._first + part.first, arguments, part.keys
             )
         for task in tasks:
             place = Place(0, task.count, block, offset + task.first - part.first)
             self._run.expect(task.id, [place])
-
-    def log_counts(self) -> None:
-        """Log how many calls were known, and why others were not."""
-        self._run_function.log_counts()
 
 
 class RunFuture(CallFuture):

@@ -24,11 +24,10 @@ from gridengine.client.future import (
     FutureOutcome,
     Phase,
     UndecodedResult,
-    Waiters,
     is_failure,
-    release,
 )
 from gridengine.client.log_relay import drain_logs
+from gridengine.client.waiters import Waiters, release
 from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler

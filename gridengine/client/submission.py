@@ -15,7 +15,7 @@ from gridengine.arguments import flag, whole
 from gridengine.calls.interface import WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
-from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker, introduced
+from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker
 from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import STAR, size_of
+from gridengine.serialize.payload import STAR, Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
@@ -153,7 +153,7 @@ class Submission(HandedTasks[MapTask]):
             how = request.form, request.options, dispatcher.new_id()
             made = cls(TaskMaker(dispatcher, function, *how))
             if function.after:
-                made._needed_by_all = introduced(function.payload, dispatcher)
+                made._needed_by_all = made._introduce(function.payload)
             made._scheduler, made._ours, made._opened_run = scheduler, ours, run
             if run is not None:
                 made.record_in(run, run.map(request.f, function, request.form))
@@ -229,7 +229,7 @@ class Submission(HandedTasks[MapTask]):
         if getattr(payload, "awaits", None) or self._needed_by_all:
             if len(calls) > 1:
                 return self._add_apart(calls, first)
-            references = *introduced(payload, self.dispatcher), *self._needed_by_all
+            references = *self._introduce(payload), *self._needed_by_all
             self._needed_by_added += references
             after = numbers(references)
         task = self._maker.task(payload, len(calls), first, after=after)
@@ -240,6 +240,11 @@ class Submission(HandedTasks[MapTask]):
         self._unread_calls += len(calls)
         self._added_bytes += size
         return pickled + repeated.named - named
+
+    def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
+        from gridengine.client.dependencies import introduce  # few need it
+
+        return introduce(payload, self.dispatcher)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Callable[..., int]) -> int:
         """Put the outcomes of calls that the named run knows into the queue, and add the others.
@@ -255,7 +260,7 @@ class Submission(HandedTasks[MapTask]):
             else:
                 for outcome in part.outcomes:
                     self._put(outcome)
-        return size or self._run.pickled
+        return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
         """Add calls as `add` does if some of them refer to results of other calls. Each of those
@@ -317,7 +322,7 @@ class Submission(HandedTasks[MapTask]):
         self._repeated.clear()
         self._needed_by_all = ()
         if self._run is not None:
-            self._run.log_counts()
+            self._run.run_function.log_counts()
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield the outcomes that have arrived; if there are none, wait up to `timeout` seconds for

@@ -15,6 +15,7 @@ from gridengine.arguments import whole
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
+from gridengine.client.dependencies import introduce
 from gridengine.client.executor_submissions import (
     FunctionTemplates,
     GraphSubmission,
@@ -23,7 +24,6 @@ from gridengine.client.executor_submissions import (
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
-from gridengine.client.hand_in import introduced
 from gridengine.client.initializer import Initializer, Prepared, seeded
 from gridengine.client.keywords import check_function
 from gridengine.client.map_run import MapRun
@@ -204,7 +204,7 @@ class Submitter:
             elif type(call) not in PLAIN:
                 call = snapshot(call, template.form, template.function.name)
             if type(call) is CallSnapshot:
-                call.references = *introduced(call.payload, batcher.dispatcher), *references
+                call.references = *introduce(call.payload, batcher.dispatcher), *references
         except Exception as error:
             batcher.check()
             return CallFuture(self._unsent(f), None, Failed(error))
@@ -356,7 +356,7 @@ def _make_templates(
 
         warn_of_copies(f)
     if before is None or known is None or known.digest != function.digest:
-        references = introduced(function.payload, batcher.dispatcher)
+        references = introduce(function.payload, batcher.dispatcher)
         templates = (_template(batcher, function, form, options) for form in (SINGLE, STAR, FULL))
         before = tuple(templates), references
     return before, size_of(function.payload)
