@@ -305,6 +305,11 @@ class Span(Struct, frozen=True, gc=False):
         """How many calls there are."""
         return self.stop - self.start
 
+    @property
+    def grown(self) -> Demand:
+        """Their demand after they ran out of memory."""
+        return self.demand.with_factor(self.demand.factor * self.open_task.task.escalate_memory)
+
     def split(self, ranges: Ranges) -> tuple[list[Span], list[Span]]:
         """Return the parts outside of these ranges of calls, and the parts within them."""
         outside = left_of([(self.start, self.stop)], ranges)

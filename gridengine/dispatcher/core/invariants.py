@@ -265,8 +265,7 @@ class _Check:
         its = {id(run.batch): run.batch for run in worker.runs.values() if run.slot_group is group}
         running = sum(not batch.waiting for batch in its.values())
         self.same("the batches of a slot group", group.batches, running, of)
-        ready = worker.phase is READY and not (worker.withheld or worker.draining)
-        willing = ready and (share is None or worker.taken < share)
+        willing = not worker.closed_because
         free, second = group.batches < group.slots, group.batches < 2 * group.slots
         lists = [queue.idle, queue.ahead, *queue.reserved.values()]
         listed = [id(one) for one in lists if group in one]

@@ -222,6 +222,11 @@ class Worker:
         share = self.provisioner.policy.jobs_per_worker
         return share is not None and self.taken >= share
 
+    def unlist(self) -> None:
+        """Have all its slot groups get no calls."""
+        for group in self.slot_groups:
+            group.queue.unlist(group)
+
     def waiting_depths(self) -> list[int]:
         """Return how deep its waiting calls are nested, the deepest first."""
         batches = {id(run.batch): run for run in self.runs.values() if run.batch.waiting}
@@ -376,15 +381,9 @@ class TaskQueue:
 
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""
-        one, waiting = span.open_task, self.waiting
-        submitter = one.submitter
-        plain = submitter.plain and not one.task.priority
-        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
-        spans = level.get(submitter)
-        if spans is None:
-            level[submitter] = deque((span,))
-        else:
-            spans.appendleft(span)
+        one = span.open_task
+        level = self.waiting.level(one.submitter, one.task.priority)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

@@ -51,8 +51,6 @@ def use_function(state: CoreState, function: Function) -> RemoteObject:
 
 def use_shared(state: CoreState, function: Function, task: Task) -> tuple[RemoteObject, ...]:
     """Return the shared objects that a task is about to use."""
-    if not function.needs and not task.needs:
-        return ()
     needs = tuple(_shared(state, needed) for needed in all_needed(function.needs, task.needs))
     for known in needs:
         known.open += 1
