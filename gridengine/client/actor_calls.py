@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.future import (
@@ -219,11 +219,6 @@ class ActorCalls(Settlement, OutcomeListener):
         """Take no more calls, and end the actor now, whatever it is doing."""
         self.stop()
         self.dispatcher.cancel([self.task], signal.SIGKILL)
-
-    def join(self, timeout: float | None = None) -> bool:
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
-            wait.expired = not super().join(timeout)
-        return not wait.expired
 
     # ---------------------------------------------------------------- for futures
 

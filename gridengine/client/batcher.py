@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
     MOST_CALLS,
@@ -189,12 +189,6 @@ class Batcher(Settlement, HandedTasks[Batch]):
                 self._cancels = True
             self.withdraw_waiting()
         self.dispatcher.recall(self._all_handed())
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until all calls have ended; return whether they have within `timeout` seconds."""
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
-            wait.expired = not super().join(timeout)
-        return not wait.expired
 
     def withdraw_waiting(self) -> None:
         with self._handing_over:

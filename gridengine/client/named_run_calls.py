@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node, key_text
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.initializer import Initializer
 from gridengine.client.named_run import OpenRun, Place, RunCall, RunFunction
 from gridengine.client.options import RunOptions
@@ -24,7 +25,6 @@ from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.journal.known_calls import Piece
-from gridengine.journal.what_counts import check_ignored
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL
@@ -144,29 +144,6 @@ class RunGraph:
         self._added.clear()
 
 
-def run_of_map(
-    f: Callable[..., Any],
-    options: RunOptions,
-    place: SchedulerSpec,
-    initializer: Initializer | None,
-) -> RunOfMap:
-    """Open the named run of one map of a function.
-
-    Raises:
-        JournalError: another process has the run, or its file cannot be read.
-    """
-    check_ignored(f, options.ignore)
-    return RunOfMap(options, place, initializer)
-
-
-class RunOfMap(OpenRun):
-    """The named run of one map."""
-
-    def map(self, f: Callable[..., Any], function: Function, form: int) -> RunMap:
-        """Return the map."""
-        return RunMap(self, f, function, form, self.first)
-
-
 class MapPart(Struct, frozen=True):
     """Consecutive calls of a map; `first` is the number of the first in the map. Either their
     outcomes are known, or they are to be made; without a `piece` they are not recorded. `keys` are
@@ -184,15 +161,13 @@ class RunMap:
     """One map of a named run.
 
     Args:
-        form: that of the calls.
+        f: the function by which the run knows the calls; `maker` makes their tasks.
         first: the number of the map's first call in the run.
     """
 
-    def __init__(
-        self, run: OpenRun, f: Callable[..., Any], function: Function, form: int, first: int
-    ) -> None:
-        self._run, self.run_function = run, run.function(f, function)
-        self._name, self._form, self._first = function.name, form, first
+    def __init__(self, run: OpenRun, f: Callable[..., Any], maker: TaskMaker, first: int) -> None:
+        self._run, self.run_function = run, run.function(f, maker.function)
+        self._name, self._form, self._first = maker.function.name, maker.form, first
 
     def parts(self, calls: Sequence[Any], first: int) -> Iterator[MapPart]:
         """Ask for calls, of which the first is number `first` of the map. The parts that are to be
@@ -290,7 +265,7 @@ class RunCalls(OpenRun):
     def begin_map(self, f: Callable[..., Any], template: CallTemplate) -> RunMap:
         """Begin a map of the run."""
         with self._lock:
-            return RunMap(self, f, template.function, template.form, self.begin())
+            return RunMap(self, f, template, self.begin())
 
     def expect_batch(self, task: Task, futures: Iterable[CallFuture]) -> None:
         """Note, before the task of these calls is handed over, where their outcomes are

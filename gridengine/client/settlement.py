@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from gridengine.calls.interface import Dispatcher
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.future import (
     RUNNING,
@@ -289,6 +289,11 @@ class Settlement(Lifetime):
         """Note that `calls` calls have ended, each of this load, and that `futures` futures have
         outcomes.
         """
+
+    def join(self, timeout: float | None = None) -> bool:
+        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
+            wait.expired = not super().join(timeout)
+        return not wait.expired
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 

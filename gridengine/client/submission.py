@@ -139,9 +139,11 @@ class Submission(HandedTasks[MapTask]):
         """
         f, run = request.f, None
         if request.named_run is not None:
-            from gridengine.client.named_run_calls import run_of_map  # few need it
+            from gridengine.client import named_run, named_run_calls  # few need these
+            from gridengine.journal.what_counts import check_ignored
 
-            run = run_of_map(f, request.named_run, request.scheduler, request.initializer)
+            check_ignored(f, request.named_run.ignore)
+            run = named_run.OpenRun(request.named_run, request.scheduler, request.initializer)
         if request.initializer is not None:
             from gridengine.client.initializer import Prepared  # few need it
 
@@ -150,13 +152,14 @@ class Submission(HandedTasks[MapTask]):
             function = function_of_map(f, request.options)
             place = request.scheduler if run is None else run.place
             dispatcher, scheduler, ours = connect(place, prepare=True)
-            how = request.form, request.options, dispatcher.new_id()
-            made = cls(TaskMaker(dispatcher, function, *how))
+            number = dispatcher.new_id()
+            maker = TaskMaker(dispatcher, function, request.form, request.options, number)
+            made = cls(maker)
             if function.after:
                 made._needed_by_all = made._introduce(function.payload)
             made._scheduler, made._ours, made._opened_run = scheduler, ours, run
             if run is not None:
-                made.record_in(run, run.map(request.f, function, request.form))
+                made.record_in(run, named_run_calls.RunMap(run, request.f, maker, run.first))
         except BaseException:
             if run is not None:
                 run.close()
