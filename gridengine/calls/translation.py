@@ -105,8 +105,15 @@ class RequestEncoder:
         for task in tasks:
             buffers += task.payload
         items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
-        definitions = item, list(map(shared_item, shared))
-        message = Submit(self._runner, run, digest, items, *definitions, request.detached)
+        message = Submit(
+            runner=self._runner,
+            run=run,
+            digest=digest,
+            tasks=items,
+            function=item,
+            shared=list(map(shared_item, shared)),
+            detached=request.detached,
+        )
         return [*messages, (message, buffers)]
 
     def _encode_result(self, reference: int, data: ResultData) -> tuple[Message, Payload]:

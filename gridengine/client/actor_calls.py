@@ -270,11 +270,11 @@ class ActorCalls(Settlement, OutcomeListener):
         if future is not None:
             attempts = self._attempts(answer.seconds) if answer.raised else ()
             ended = CallsFinished(
-                answer.number,
-                0,
-                1,
-                payload,
-                answer.raised,
+                task=answer.number,
+                start=0,
+                stop=1,
+                payload=payload,
+                raised=answer.raised,
                 attempts=attempts,
                 seconds=answer.seconds,
             )

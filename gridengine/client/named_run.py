@@ -122,8 +122,15 @@ class OpenRun:
         """Ask for one call by its key; it gets the next number."""
         number = next(self._numbers)
         [piece] = run_function.take_keys([key], number)
-        found = run_function.outcome(piece)
-        return RunCall(run_function, form, key, number, found, piece.block, piece.offset)
+        return RunCall(
+            run_function=run_function,
+            form=form,
+            key=key,
+            number=number,
+            found=run_function.outcome(piece),
+            block=piece.block,
+            offset=piece.offset,
+        )
 
     def expect_calls(
         self, calls: Sequence[tuple[int, int, RunCall]], arguments: Payload | None = None

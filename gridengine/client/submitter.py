@@ -365,8 +365,14 @@ def _make_templates(
 def _template(
     batcher: Batcher, function: Function, form: int, options: CallOptions
 ) -> CallTemplate:
-    how = form, options, batcher.submitter
-    return CallTemplate(batcher.dispatcher, function, *how, batcher=batcher)
+    return CallTemplate(
+        dispatcher=batcher.dispatcher,
+        function=function,
+        form=form,
+        options=options,
+        submitter=batcher.submitter,
+        batcher=batcher,
+    )
 
 
 def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
