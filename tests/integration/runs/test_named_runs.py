@@ -279,7 +279,7 @@ limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 if LIMITED:
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, limit[1]))
 print(len({executor.submit(work, x).result() for x in range(30)}))
-while LIMITED and not executor._submitter._named_run._run._file.writer.failure:
+while LIMITED and not executor._submitter._named_run._file.writer.failure:
     time.sleep(0.01)
 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 executor.shutdown()

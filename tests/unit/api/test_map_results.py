@@ -90,7 +90,7 @@ def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with gridengine.imap(square, range(5), scheduler=FakeScheduler(dispatcher)) as results:
         pass
-    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
     assert list(results) == []
 
 
@@ -101,7 +101,7 @@ def test_an_abandoned_imap_cancels_its_calls() -> None:
     assert not dispatcher.cancelled
     del results
     gc.collect()
-    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
     assert not dispatcher.closed
 
 
@@ -166,7 +166,7 @@ def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(KeyboardInterrupt):
         gridengine.imap(square, interrupted(), scheduler=FakeScheduler(dispatcher))
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: FakeScheduler) -> None:
