@@ -5,10 +5,11 @@ what a round trip costs beside the system's own share of it. And how many module
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.processes import completed
 
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
 MOST = {"map": 170, "submit": 166}
@@ -27,7 +28,7 @@ RUNS = 8
 
 def measured() -> Iterator[tuple[str, dict[str, int]]]:
     """Yield for each way to call the least number of Python calls by thread."""
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, SCRIPT], check=True)
     for line in done.stdout.splitlines():
         yield from json.loads(line).items()
 
