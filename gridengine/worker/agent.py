@@ -117,7 +117,6 @@ class Agent:
             self._poller,
             self._definitions,
             self._readers,
-            lambda runner: self._runner_messages.handle_runner(runner),
             slots=slots,
             spare=slots if spare is None else spare,
             grace_seconds=grace_seconds,

@@ -58,7 +58,7 @@ class RunnerMessages:
     """Passes the runners' answers on to the dispatcher, and reports how runners end.
 
     Args:
-        pool: the pool of these runners.
+        pool: the pool of these runners, which calls when one of them can be read.
         send: sends a message with its buffers to the dispatcher.
         flush_log: called before a crash or a lack of memory is reported, so that the worker's log
             has the runner's output.
@@ -82,6 +82,7 @@ class RunnerMessages:
     ) -> None:
         self._clock = clock
         self._pool = pool
+        pool.on_readable = self.handle_runner
         self._send = send
         self._flush_log = flush_log
         self._definitions = definitions
