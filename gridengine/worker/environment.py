@@ -311,7 +311,7 @@ def restore_carried(state: bytes) -> None:
     """
     carried = _carried_in(state)
     if carried or "gridengine.worker.carried_state" in sys.modules:
-        from gridengine.worker import carried_state
+        from gridengine.worker import carried_state  # few need it
 
         carried_state.restore(carried)
 
@@ -340,7 +340,7 @@ def _loaded_filter(part: bytes) -> Any:
 
 
 def _set_context(context: Context) -> None:
-    import decimal
+    import decimal  # few callers have a context of their own
 
     signals = [getattr(decimal, name) for name in context[6]]
     decimal.setcontext(decimal.Context(*context[:6], flags=[], traps=signals))

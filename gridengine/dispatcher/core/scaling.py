@@ -49,7 +49,7 @@ def scale(state: CoreState) -> None:
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
     """Tell followers which workers are requested."""
-    from gridengine.status.rows import request_words
+    from gridengine.status.rows import request_words  # few follow
 
     for effect in effects:
         if isinstance(effect, Launch):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.command_line import doctor
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -33,15 +34,7 @@ def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     words = [sys.executable, "-m", "gridengine", "doctor", "--json"]
-    done = subprocess.run(
-        words,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed(words, env=environment, cwd=tmp_path)
     found = {
         f"{one['of']} {one['check']}": one["state"] for one in json.loads(done.stdout)["findings"]
     }

@@ -4,6 +4,7 @@ what it is told.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -308,3 +309,18 @@ def test_many_tasks_are_deleted_by_commands_of_a_thousand(scene: Scene) -> None:
     scene.system.most_tasks = 5000
     scene.launcher.cancel(scene.launcher.launch(2500))
     assert [len(command) - 1 for command in scene.runner.of("drop")] == [1000, 1000, 500]
+
+
+def test_a_fork_of_the_process_cancels_nothing_when_it_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = scene.launcher
+    launcher.launch(1)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert scene.runner.of("drop") == []
+    assert launcher.script.exists()
+    launcher.close()
+    assert scene.runner.of("drop") == [["drop", f"--name={launcher.name}"]]
+    assert not launcher.script.exists()

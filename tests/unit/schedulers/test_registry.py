@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from gridengine.schedulers.registry import (
 from gridengine.schedulers.workerless import InlineScheduler
 from gridengine.settings.schema import SchedulerName, choices
 from tests.support.contract import BATCH_SYSTEMS as CONTRACT
+from tests.support.processes import completed
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
 
@@ -81,7 +81,7 @@ def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> No
         "    'gridengine.schedulers.batch_system')\n"
         "sys.exit(', '.join(name for name in sys.modules if name.startswith(rooms)) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = completed([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
 
 

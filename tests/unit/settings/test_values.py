@@ -5,7 +5,6 @@ variable.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from gridengine.settings.values import (
     sources,
 )
 from gridengine.worker.environment import BEGAN, JOB_END
+from tests.support.processes import completed
 
 
 def from_variables(environment: Mapping[str, str]) -> Settings:
@@ -175,12 +175,10 @@ def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path, with_file: b
     script = (
         "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
     )
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", script],
         cwd=tmp_path,
         env={**os.environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout == f"{with_file}\n"

@@ -105,6 +105,9 @@ def test_a_worker_that_runs_and_has_not_connected_is_told() -> None:
     [one] = explain(told(play))
     assert one.cause == "starting"
     assert LOG in one.next_step
+    play.hello(log="/runs/x/2.log")
+    play.play(Launched([Handle("4712", "/runs/x/2.log")], Demand(Memory(200))))
+    assert "starting" not in causes(play), "others wait for the calls of the worker that is there"
 
 
 def test_a_worker_that_gets_no_answer_is_told_with_the_addresses() -> None:
@@ -326,6 +329,12 @@ def test_a_folder_that_is_full_is_told_and_one_with_room_or_none_is_not(
         monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
         [fault] = full_folder(str(tmp_path))
         assert (fault.path, fault.error) == (str(tmp_path), f"No space left on device, {words}")
+    for fields in (5, 6, 7), (2, 3, 4):  # one that counts no files, as Btrfs; or no room, as /proc
+        uncounted = os.statvfs_result(
+            [0 if number in fields else value for number, value in enumerate(found)]
+        )
+        monkeypatch.setattr(os, "statvfs", lambda path, it=uncounted: it)
+        assert list(full_folder(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(
