@@ -458,3 +458,9 @@ def test_an_initializer_that_cannot_be_called_is_refused(scheduler: FakeSchedule
         gridengine.map(square, [1], initializer=3, scheduler=scheduler)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="initargs must be a tuple"):
         gridengine.map(square, [1], initializer=prepare, initargs=3, scheduler=scheduler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap])
+def test_a_misspelt_chunksize_is_told_its_right_name(mapped: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"'chunk_size'; did you mean 'chunksize'\?"):
+        mapped(abs, [1], chunk_size=1)

@@ -15,6 +15,7 @@ import gridengine
 from gridengine.errors import (
     Cancelled,
     PicklingError,
+    SchedulerUnavailable,
 )
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -253,3 +254,14 @@ def test_aimap_cancels_its_calls_with_the_task_that_waits_for_them(loop: str) ->
     dispatcher = FakeDispatcher(on_submit=lambda _: None)
     scheduler = FakeScheduler(dispatcher)
     run_in(loop, main)
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
+def test_that_no_call_can_begin_is_raised_though_errors_of_calls_are_results(
+    mapped: Callable[..., Any],
+) -> None:
+    refusal = SchedulerUnavailable("there is no batch system")
+    dispatcher = FakeDispatcher(on_submit=lambda one: one.fail(one.entries[-1], refusal))
+    scheduler = FakeScheduler(dispatcher)
+    with pytest.raises(SchedulerUnavailable):
+        list(mapped(square, range(6), scheduler=scheduler, chunksize=3, reraise=False))
