@@ -14,7 +14,8 @@ from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.display import plural
-from gridengine.status.rows import FailureStatus, RunStatus, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import RunStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
 from gridengine.watching.phrases import seconds, size

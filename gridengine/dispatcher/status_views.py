@@ -9,18 +9,21 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from msgspec import convert
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.calls import OpenTask, shown_calls
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import UNNUMBERED, call_words
 from gridengine.schedulers import launcher
 from gridengine.status import rows
-from gridengine.status.figures import FunctionCounts
+from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import request_words
 
 T = TypeVar("T")
-N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
+N = TypeVar("N", rows.RunStatus, FailureStatus)
 
 MOST_QUEUES = 50
 """A status lists at most this many demands, and requests for workers."""
@@ -69,7 +72,9 @@ def status_of(
         connected_workers=state.log.connected_workers,
         lost_workers=state.log.lost_workers,
         statuses=dict(snapshot.statuses),
-        functions=[_function(one) for one in state.functions.values()],
+        functions=convert(
+            list(state.functions.values()), list[rows.FunctionStatus], from_attributes=True
+        ),
         queues=[_queue(state, one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
@@ -96,9 +101,10 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[rows.FailureStatus]:
+) -> list[FailureStatus]:
     """Return the last failures."""
-    found = list(_named((failure_status(one, now) for one in state.failures), names))
+    known = (replace(one, seconds_ago=now - at) for at, one in state.failures)
+    found = list(_named(known, names))
     return found[max(0, len(found) - most) :]
 
 
@@ -129,16 +135,6 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
         return None
     mean = sum(one.seconds for one in state.functions.values()) / calls
     return mean * (waiting + 0.5 * running) / slots
-
-
-def _function(one: FunctionCounts) -> rows.FunctionStatus:
-    calls = one.done, one.failed, one.retried
-    times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
-    memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
-    left = one.unsettled - one.running, one.running
-    return rows.FunctionStatus(
-        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
-    )
 
 
 def _queue(state: CoreState, queue: TaskQueue) -> rows.QueueStatus:
@@ -265,32 +261,6 @@ def run_status(run: Run, now: float) -> rows.RunStatus:
         index,
         task.form,
         next((one.memory for one in figures if one.run == run.number), 0),
-    )
-
-
-def failure_status(one: Failure, now: float) -> rows.FailureStatus:
-    """Return the status of failed calls."""
-    last = one.attempts[-1] if one.attempts else None
-    return rows.FailureStatus(
-        f"{one.task}.{one.start}",
-        call_words(one.function, one.first, one.start, one.name),
-        one.function,
-        one.stop - one.start,
-        0.0 if last is None else now - last.ended,
-        one.error,
-        one.exception,
-        last.host if last is not None else "",
-        last.job if last is not None else "",
-        last.log if last is not None else "",
-        last.seconds if last is not None else None,
-        len(one.attempts),
-        max((attempt.peak_memory for attempt in one.attempts), default=0),
-        one.cancelled,
-        [str(attempt) for attempt in one.attempts],
-        one.calls,
-        one.start,
-        one.form,
-        one.hint,
     )
 
 

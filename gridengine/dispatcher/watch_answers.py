@@ -38,7 +38,6 @@ from gridengine.dispatcher.watch_messages import (
     STATUS,
     WINDOW,
     Answer,
-    Ended,
     Identity,
     Line,
     Request,
@@ -204,22 +203,7 @@ class WatchAnswers:
 
     def report(self, request: Request, now: float) -> Answer:
         """Return everything that is known of a run, for a report that is stored."""
-        timeline = [
-            Ended(
-                one.function,
-                f"{one.host} {one.job or one.pid}",
-                now - one.ended,
-                one.seconds,
-                one.calls,
-                one.failed,
-                one.id,
-                one.call,
-                one.host,
-                one.job,
-                one.log,
-            )
-            for one in self._state.sample.calls
-        ]
+        timeline = [replace(one, seconds_ago=now - at) for at, one in self._state.sample.calls]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
         output = b"" if self._printed is None else self._printed.content()
         printed = output.decode(errors="replace")
@@ -325,17 +309,17 @@ def identity_here(
     """
     script = script or _script()
     return Identity(
-        name or (Path(script).name if script else "python"),
-        run_id,
-        os.getpid(),
-        socket.gethostname(),
-        script,
-        _directory(),
-        since,
-        scheduler,
-        __version__,
-        python_version(),
-        str(folder) if folder != Path() else "",
+        name=name or (Path(script).name if script else "python"),
+        run_id=run_id,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        script=script,
+        directory=_directory(),
+        since=since,
+        scheduler=scheduler,
+        version=__version__,
+        python=python_version(),
+        folder=str(folder) if folder != Path() else "",
     )
 
 

@@ -18,6 +18,7 @@ from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
 from gridengine.resources.units import format_seconds
+from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
 
@@ -190,36 +191,6 @@ class RunStatus(Struct, frozen=True):
     place: int = 0
     form: int = 0
     memory: int = 0
-
-
-class FailureStatus(Struct, frozen=True):
-    """Calls that ended without a value.
-
-    error, hint: the kind of error with its words, and the remedy, if the dispatcher knows them.
-        Otherwise `exception` is the beginning of the pickled exception.
-    seconds_ago: how long ago the calls ended. seconds: how long their last attempt took.
-    cancelled: whether somebody ended them.
-    """
-
-    id: str
-    call: str
-    function: str
-    calls: int
-    seconds_ago: float
-    error: str = ""
-    exception: bytes = b""
-    host: str = ""
-    job: str = ""
-    log: str = ""
-    seconds: float | None = None
-    attempts: int = 0
-    peak_memory: int = 0
-    cancelled: bool = False
-    history: Sequence[str] = ()
-    arguments: bytes = b""
-    place: int = 0
-    form: int = 0
-    hint: str = ""
 
 
 class CallStatus(Struct, frozen=True):

@@ -348,26 +348,6 @@ def shown_calls(one: OpenTask) -> bytes:
     return bytes(payload[0]) if short else b""
 
 
-class Failure(Struct, frozen=True):
-    """The record of calls that ended without a value: the `error` in words with its `hint`, or the
-    beginning of the pickled `exception`. The other fields are those of `CallsFinished` and `Task`.
-    """
-
-    task: int
-    start: int
-    stop: int
-    function: str
-    name: str
-    first: int
-    error: str
-    exception: bytes
-    cancelled: bool
-    attempts: Sequence[Attempt]
-    calls: bytes
-    form: int
-    hint: str
-
-
 CallState: TypeAlias = Literal["waiting", "missing", "assigned", "settled"]
 """The state of one call. It is not stored: the place of a call is its state (`CoreState.state_of`),
 and a million calls that wait need no field for it. `Story` stores it while checks are on.

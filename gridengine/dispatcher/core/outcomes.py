@@ -17,7 +17,6 @@ from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
     AwaitedResult,
     CallState,
-    Failure,
     OpenTask,
     Span,
     shown_calls,
@@ -45,6 +44,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.serialize.payload import Payload, PayloadAtWorker
+from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
 
@@ -483,7 +483,7 @@ def settle(
     if state.log.events is not None and not recalled:
         _note_ended(state, DONE if done else FAILED, span, finished)
     if not done and not recalled:
-        state.failures.append(_failure(finished, one))
+        state.failures.append((state.now, _failure(finished, one)))
     if not last:
         one.add_settled(start, stop)
     elif one.needs or one.parent or not one.function.open:
@@ -512,16 +512,33 @@ def _words(error: GridEngineError) -> str:
     return f"{type(error).__name__}: {error.message}"
 
 
-def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
+def _failure(finished: CallsFinished, one: OpenTask) -> FailureStatus:
     """Return the record of failed calls: nothing large."""
-    task, payload, error = one.task, finished.payload, finished.error
-    pickled = payload and one.function.function.codec == "pickle"
-    cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
-    calls = task.id, finished.start, finished.stop, one.function.function.name
-    words, hint = ("", "") if error is None else (_words(error), error.hint or "")
-    ended = words, bytes(cause), type(error) is Cancelled, finished.attempts
-    shown = shown_calls(one), task.form, hint
-    return Failure(*calls, task.name, task.first, *ended, *shown)
+    task, function, payload = one.task, one.function.function, finished.payload
+    start, error, attempts = finished.start, finished.error, finished.attempts
+    pickled = payload and function.codec == "pickle"
+    last = attempts[-1] if attempts else None
+    return FailureStatus(
+        id=f"{task.id}.{start}",
+        call=call_words(function.name, task.first, start, task.name),
+        function=function.name,
+        calls=finished.stop - start,
+        seconds_ago=0.0,
+        error="" if error is None else _words(error),
+        exception=bytes(memoryview(payload[0])[:EXCEPTION_BYTES]) if payload and pickled else b"",
+        host="" if last is None else last.host,
+        job="" if last is None else last.job,
+        log="" if last is None else last.log,
+        seconds=None if last is None else last.seconds,
+        attempts=len(attempts),
+        peak_memory=max((attempt.peak_memory for attempt in attempts), default=0),
+        cancelled=type(error) is Cancelled,
+        history=[str(attempt) for attempt in attempts],
+        arguments=shown_calls(one),
+        place=start,
+        form=task.form,
+        hint="" if error is None else error.hint or "",
+    )
 
 
 def unwritable(payload: Payload) -> Payload:

@@ -21,7 +21,7 @@ from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
-from gridengine.status.figures import CallSample, FunctionCounts
+from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
 from gridengine.status.run_log import RunLog
 from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
@@ -187,7 +187,7 @@ class CoreState:
     def _add_figures(self) -> None:
         self.done = self.failed = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
-        self.failures: deque[calls.Failure] = deque(maxlen=MOST_FAILURES)
+        self.failures: deque[tuple[float, FailureStatus]] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
 

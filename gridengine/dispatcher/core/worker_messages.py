@@ -94,19 +94,19 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
 def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
     one, start, worker = run.span.open_task, result.start, run.worker
     ended = EndedCall(
-        f"{one.task.id}.{start}",
-        outcomes.name_of(run.span, start),
-        one.function.function.name,
-        worker.hello.host,
-        worker.job,
-        worker.hello.pid,
-        worker.hello.log,
-        state.now,
-        result.seconds,
-        result.stop - start,
-        result.status != messages.VALUES,
+        function=one.function.function.name,
+        worker=f"{worker.hello.host} {worker.job or worker.hello.pid}",
+        seconds_ago=0.0,
+        seconds=result.seconds,
+        calls=result.stop - start,
+        failed=result.status != messages.VALUES,
+        id=f"{one.task.id}.{start}",
+        call=outcomes.name_of(run.span, start),
+        host=worker.hello.host,
+        job=worker.job,
+        log=worker.hello.log,
     )
-    state.sample.add(ended)
+    state.sample.add(ended, state.now)
 
 
 def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:

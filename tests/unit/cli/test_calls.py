@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from gridengine.cli import calls as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import Answer
-from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import FunctionStatus, RunStatus, Status
 from tests.support.watched import WHO
 
 

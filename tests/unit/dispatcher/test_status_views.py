@@ -139,6 +139,15 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
     )
 
 
+def test_a_call_that_was_cancelled_before_it_began_has_an_age() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(ClientCancel(0, [1], 15))
+    play.now += 2
+    [failure] = told(play).failures
+    assert (failure.seconds_ago, failure.seconds, failure.attempts) == (2.0, None, 0)
+
+
 def test_of_failures_the_last_are_kept() -> None:
     play = Play()
     count = MOST_FAILURES + 10
@@ -243,7 +252,7 @@ def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
         if assigned := play.assigned():
             [one] = assigned
     sample = play.core.state.sample
-    gaps = {later.ended - one.ended for one, later in pairwise(sample.calls)}
+    gaps = {later - at for (at, _), (later, _) in pairwise(sample.calls)}
     assert sample.every == 4
     assert MOST_SAMPLED / 2 <= len(sample.calls) < MOST_SAMPLED
     assert max(gaps) <= 2 * sample.every

@@ -9,7 +9,8 @@ import pytest
 
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW, Answer
 from gridengine.page.rows import CAUSES, MOST_ROWS, OPEN_CALLS, Window, window
-from gridengine.status.rows import CallStatus, FailureStatus, Status, WorkerStatus
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import CallStatus, Status, WorkerStatus
 from gridengine.watching.top_tables import View
 from tests.support.watched import WHO
 

@@ -15,7 +15,8 @@ from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
-from gridengine.status.rows import FailureStatus, FileFault, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import FileFault, Status
 from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
 from gridengine.watching.explanation import explain

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.status_views import status_of
-from gridengine.dispatcher.watch_messages import Answer, Ended, Identity
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.status.figures import EndedCall
 from gridengine.status.rows import Status
 from gridengine.watching.html_report import MOST_ROWS, Bar, page, timeline_of
 from tests.support.core_play import Play
@@ -17,7 +18,7 @@ from tests.support.core_play import Play
 WHO = Identity("<b>.py", "run", 4242, "login1", "/b.py", "/", 0.0, "Slurm", "1.2", "3.11")
 
 
-def answer(timeline: list[Ended]) -> Answer:
+def answer(timeline: list[EndedCall]) -> Answer:
     play = Play(max_workers=1)
     play.crash(play.running(3, retries=0), 0)
     play.now += 20
@@ -43,7 +44,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_is_whole_and_loads_nothing() -> None:
-    text = page(answer([Ended("square", "node7 41", 1.0, 2.0)]))
+    text = page(answer([EndedCall("square", "node7 41", 1.0, 2.0)]))
     tags = Tags()
     tags.feed(text)
     assert (tags.open, tags.loaded) == ([], [])
@@ -75,7 +76,7 @@ def bars(text: str) -> list[tuple[float, float, float]]:
 
 
 def test_a_call_is_drawn_where_it_ran_as_long_as_it_took() -> None:
-    [(left, _, width)] = bars(page(answer([Ended("square", "node7 41", 5.0, 10.0)])))
+    [(left, _, width)] = bars(page(answer([EndedCall("square", "node7 41", 5.0, 10.0)])))
     assert (left, width) == (pytest.approx(200 + 250), pytest.approx(500))
 
 
@@ -86,7 +87,7 @@ def run_of(*ended: tuple[str, float, float], seconds: float = 20.0) -> Answer:
     """Return what is told after so many seconds of calls: their worker, when each began, and how
     long it took.
     """
-    told = [Ended("f", worker, seconds - start - took, took) for worker, start, took in ended]
+    told = [EndedCall("f", worker, seconds - start - took, took) for worker, start, took in ended]
     return Answer(SCRIPT, Status(elapsed_seconds=seconds), timeline=told)
 
 

@@ -101,7 +101,7 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
     play.play(ClientCancel(0, [], signal.SIGTERM, [(one.task, 10, 12)]))
     state = play.core.state
     assert (state.done - before, state.failed) == (2, 3)
-    assert [failure.cancelled for failure in state.failures] == [False, True]
+    assert [failure.cancelled for _, failure in state.failures] == [False, True]
 
 
 @pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
@@ -114,7 +114,7 @@ def test_of_what_was_raised_no_more_than_its_beginning_is_kept_of_a_pickle_alone
     settled = raised(play, play.running(retries=0, function=named), payload)
     assert settled.payload is not None
     assert bytes(settled.payload[0]) == payload
-    [failure] = play.core.state.failures
+    [(_, failure)] = play.core.state.failures
     assert failure.exception == payload[:kept]
 
 
