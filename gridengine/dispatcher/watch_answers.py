@@ -175,11 +175,11 @@ class WatchAnswers:
             names=request.words[:MOST_NAMED],
         )
         return Answer(
-            self._identity,
-            replace(status, faults=list(self._faults()), allocation=self._allocation),
-            [Line(now - at, text, warning) for at, text, warning in self._recent],
-            used.ru_utime + used.ru_stime,
-            resident_bytes(),
+            identity=self._identity,
+            status=replace(status, faults=list(self._faults()), allocation=self._allocation),
+            lines=[Line(now - at, text, warning) for at, text, warning in self._recent],
+            cpu_seconds=used.ru_utime + used.ru_stime,
+            memory=resident_bytes(),
             received={one.__name__: count for one, count in self._received.items()},
             sent={one.__name__: count for one, count in self._sent.items()},
         )

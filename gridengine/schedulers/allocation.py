@@ -109,9 +109,9 @@ def _of_slurm(environment: Mapping[str, str], host: str) -> Allocation | None:
         environment["SLURM_JOB_ID"],
         per_task or max(1, on_node // tasks),
         nodes,
-        shares if nodes == len(shares) > 1 else (),
-        of_node // tasks,
-        of_core,
+        shares=shares if nodes == len(shares) > 1 else (),
+        memory=of_node // tasks,
+        memory_per_core=of_core,
     )
 
 

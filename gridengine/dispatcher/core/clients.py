@@ -126,7 +126,15 @@ def _open(
     books.open_tasks(submitter, function, 1, task.count, task.first)
     state.last_order += 1
     order, calls = state.last_order, task.count
-    one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
+    one = OpenTask(
+        function=function,
+        submitter=submitter,
+        pace=submitter.pace,
+        task=task,
+        unsettled=calls,
+        order=order,
+        since=state.now,
+    )
     if needs:
         one.needs = needs
     state.open_tasks[task.id] = one
@@ -147,7 +155,15 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     submitter = _submitter_of(state, task, function, None, False)
     books.open_tasks(submitter, function, count, count, task.first)
     order, pace = state.last_order + 1, submitter.pace
-    bundle = TaskBundle(event.alike, function, submitter, pace, order, state.now, state.bundles)
+    bundle = TaskBundle(
+        alike=event.alike,
+        function=function,
+        submitter=submitter,
+        pace=pace,
+        order=order,
+        since=state.now,
+        table=state.bundles,
+    )
     state.last_order += count
     state.bundles.add(bundle)
     queue = state.queue_for(task.demand)

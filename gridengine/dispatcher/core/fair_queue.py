@@ -64,7 +64,15 @@ class TaskBundle(Struct, eq=False):
         task = self.alike.at(place)
         payloads[place] = b""
         order, since = self.order + place, self.since
-        one = OpenTask(self.function, self.submitter, self.pace, task, 1, order, since)
+        one = OpenTask(
+            function=self.function,
+            submitter=self.submitter,
+            pace=self.pace,
+            task=task,
+            unsettled=1,
+            order=order,
+            since=since,
+        )
         self.opened = place + 1
         self.table.note_opened(self, one)
         return Span(one, 0, 1, task.demand)

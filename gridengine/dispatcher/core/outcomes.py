@@ -242,8 +242,16 @@ def record_attempt(
 ) -> None:
     """Add an attempt to the history of a call: how it ended, and its process's peak memory."""
     worker, one = run.worker, run.span.open_task
-    ended = state.now, how, worker.hello.log, exitcode, peak
-    attempt = Attempt(worker.hello.host, worker.job, run.since, *ended)
+    attempt = Attempt(
+        host=worker.hello.host,
+        job=worker.job,
+        started=run.since,
+        ended=state.now,
+        outcome=how,
+        log=worker.hello.log,
+        exitcode=exitcode,
+        peak_memory=peak,
+    )
     if one.attempts is None:
         one.attempts = {}
     one.attempts.setdefault(index, []).append(attempt)
@@ -324,7 +332,17 @@ def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **m
     events = state.log.events
     if events is not None and events.takes(kind, span.calls):
         function, name = span.open_task.function.function.name, name_of(span, span.start)
-        events.add(WatchEvent(kind, span.calls, 0.0, function, name, host, job, **more))
+        events.add(
+            WatchEvent(
+                kind=kind,
+                count=span.calls,
+                function=function,
+                call=name,
+                host=host,
+                job=job,
+                **more,
+            )
+        )
 
 
 def may_grow(state: CoreState, span: Span) -> bool:
@@ -459,20 +477,20 @@ def settle(
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(
-        one.task.id,
-        start,
-        stop,
-        payload,
-        raised,
-        error,
-        exitcode,
-        stdout,
-        stderr,
-        attempts,
-        last,
-        recalled,
-        seconds,
-        path,
+        task=one.task.id,
+        start=start,
+        stop=stop,
+        payload=payload,
+        raised=raised,
+        error=error,
+        exitcode=exitcode,
+        stdout=stdout,
+        stderr=stderr,
+        attempts=attempts,
+        last=last,
+        recalled=recalled,
+        seconds=seconds,
+        path=path,
     )
     if one.kept or one.inputs:
         state.agenda.linked.append((one, finished))
