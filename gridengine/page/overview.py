@@ -20,6 +20,7 @@ class Overview(Struct, frozen=True):
 
     gone: why the dispatcher does not answer, empty while it does; then the other fields are left
         out.
+    seen: when a report was made of a dispatcher that runs, else empty.
     ended: when the dispatcher has ended, empty while it runs.
     calls, workers: their numbers by state.
     facts: other facts, by name.
@@ -31,6 +32,7 @@ class Overview(Struct, frozen=True):
     run: str
     where: str
     gone: str = ""
+    seen: str = ""
     ended: str = ""
     elapsed: str = ""
     left: str = ""
@@ -66,7 +68,9 @@ def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overv
         workers={**status.statuses, "queued": queued},
         facts={
             "retried": f"{status.retried:,}",
-            "workers": status.worker_words,
+            "workers": f"{status.worker_count:,} of {status.max_workers:,}"
+            if status.max_workers
+            else status.worker_words,
             "slots": f"{status.worker_slots:,}",
             "lost workers": f"{status.lost_workers:,}",
             "memory": size(answer.memory),

@@ -1,14 +1,21 @@
 // The head of the page, its views, and what comes from the server each second.
 
-import { counted, element, fetched, tried } from "./dom.js";
-import { CallsView, FailuresView, LogsView, OverviewView, WorkersView, keep } from "./views.js";
+import { answers, counted, element, fetched, tried } from "./dom.js";
+import {
+  CallsView, FailuresView, LogsView, OverviewView, SettingsView, WorkersView, keep,
+} from "./views.js";
 import { GraphView } from "./graph.js";
 import { TimelineView } from "./timeline.js";
 
 const VIEWS = {
   overview: OverviewView, workers: WorkersView, calls: CallsView, graph: GraphView,
-  timeline: TimelineView, failures: FailuresView, logs: LogsView,
+  timeline: TimelineView, failures: FailuresView, logs: LogsView, settings: SettingsView,
 };
+/** The answers without which a view has nothing to show. */
+const NEEDS = { workers: "/rows/workers", calls: "/rows/calls", graph: "/graph" };
+const NAMES = Object.keys(VIEWS).filter((name) => (
+  !answers || !(name in NEEDS) || NEEDS[name] in answers
+));
 const AGAIN_SECONDS = 3;
 const STATES = ["done", "failed", "running", "waiting"];
 
@@ -32,7 +39,7 @@ async function act(question, path, body) {
 
 function go() {
   const wanted = location.hash.slice(1);
-  const name = wanted in VIEWS ? wanted : "overview";
+  const name = NAMES.includes(wanted) ? wanted : "overview";
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -71,8 +78,9 @@ function progressOf(told) {
     return `Ended at ${told.ended}, ${numbered(calls, known)}. It took ${told.elapsed}.`;
   }
   const left = told.left ? `, about ${told.left} left` : "";
+  const seen = told.seen ? `At ${told.seen}: ` : "";
   return (
-    `${counted(calls.done + calls.failed)} of ${counted(total)} calls ended `
+    `${seen}${counted(calls.done + calls.failed)} of ${counted(total)} calls ended `
     + `(${percentage(told)} %): ${numbered(calls, STATES)}. For ${told.elapsed}${left}.`
   );
 }
@@ -85,18 +93,19 @@ function numbered(calls, states) {
   return states.map((state) => `${counted(calls[state])} ${state}`).join(", ");
 }
 
+function take(told) {
+  drawHead(told);
+  const begins = last === null || last.actions !== told.actions;
+  if (told.gone) return;
+  last = told;
+  keep(told);
+  if (begins) go();
+  else if (!document.hidden) shown.refresh(told);
+}
+
 function listen() {
   const events = new EventSource("/events");
-  events.onmessage = ({ data }) => {
-    const told = JSON.parse(data);
-    drawHead(told);
-    const begins = last === null || last.actions !== told.actions;
-    if (told.gone) return;
-    last = told;
-    keep(told);
-    if (begins) go();
-    else if (!document.hidden) shown.refresh(told);
-  };
+  events.onmessage = ({ data }) => take(JSON.parse(data));
   events.onerror = () => {
     byId("link").textContent = "`gridengine page` gives no answer. It is asked again and again.";
     if (events.readyState !== EventSource.CLOSED) return;
@@ -113,15 +122,16 @@ function pressed(event) {
     event.preventDefault();
     input.focus();
   } else if (/^[1-9]$/.test(event.key)) {
-    const name = Object.keys(VIEWS)[event.key - 1];
+    const name = NAMES[event.key - 1];
     if (name) location.hash = name;
   }
 }
 
-byId("tabs").append(...Object.keys(VIEWS).map((name) => (
+byId("tabs").append(...NAMES.map((name) => (
   element("li", {}, element("a", { href: `#${name}` }, name))
 )));
 window.addEventListener("hashchange", go);
 document.addEventListener("keydown", pressed);
 go();
-listen();
+if (answers) take(answers["/overview"]);
+else listen();

@@ -34,7 +34,7 @@ def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
     )
     assert (told.total, told.calls["waiting"], told.actions) == (1506, 1500, True)
     assert told.workers == {"busy": 2, "queued": 5}
-    assert told.facts["workers"] == "2 of at most 1,000"
+    assert told.facts["workers"] == "2 of 1,000"
     assert told.facts["memory"] == "48 MB"
     assert told.explanations
 
