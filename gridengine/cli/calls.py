@@ -90,8 +90,8 @@ def calls_command(
     else:
         console().print(table(COLUMNS, map(_shown, rows)))
         click.echo(
-            f"{status.running:,} running, {status.waiting:,} waiting, {status.done:,} done, "
-            f"{status.failed:,} failed or cancelled; {len(rows):,} shown",
+            f"{status.running:,} running, {status.waiting:,} waiting, {status.ended_words}; "
+            f"{len(rows):,} shown",
             err=True,
         )
 

@@ -59,6 +59,8 @@ def status_of(
         running=snapshot.calls_running,
         done=state.done,
         failed=state.failed,
+        cancelled=state.cancelled,
+        awaited=len(state.awaited),
         retried=state.retried,
         tasks=state.task_count,
         submitters=len(state.submitters),

@@ -219,7 +219,8 @@ class WatchAnswers:
         enough, or if a call failed.
         """
         now, state = self._clock.monotonic(), self._state
-        if not (state.failed or (state.done and now - self._began >= REPORT_SECONDS)):
+        ended_otherwise = state.failed or state.cancelled
+        if not (ended_otherwise or (state.done and now - self._began >= REPORT_SECONDS)):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)
         write_report(

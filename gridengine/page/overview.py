@@ -26,6 +26,7 @@ class Overview(Struct, frozen=True):
     facts: other facts, by name.
     cpu_seconds: processor time of the dispatcher's process.
     actions: whether calls may be ended.
+    graph: whether calls need the results of others.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Overview(Struct, frozen=True):
     cpu_seconds: float = 0.0
     elapsed_seconds: float = 0.0
     actions: bool = False
+    graph: bool = False
 
 
 def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overview:
@@ -58,10 +60,11 @@ def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overv
         ended=time.strftime("%H:%M on %Y-%m-%d", end) if is_report else "",
         elapsed=seconds(status.elapsed_seconds),
         left="" if status.left_seconds is None or is_report else seconds(status.left_seconds),
-        total=status.done + status.failed + status.running + status.waiting,
+        total=status.ended + status.running + status.waiting,
         calls={
             "done": status.done,
             "failed": status.failed,
+            "cancelled": status.cancelled,
             "running": status.running,
             "waiting": status.waiting,
         },
@@ -79,6 +82,7 @@ def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overv
         cpu_seconds=answer.cpu_seconds,
         elapsed_seconds=status.elapsed_seconds,
         actions=actions and not is_report,
+        graph=status.awaited > 0,
     )
 
 

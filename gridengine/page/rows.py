@@ -182,8 +182,9 @@ def _note(view: str, status: Status) -> str:
     """Return which rows a table leaves out; empty where it leaves out none."""
     if view == "workers" and len(status.workers) < status.worker_count:
         return f"an even sample of {len(status.workers):,} of {status.worker_count:,} workers"
-    if view == "failures" and len(status.failures) < status.failed:
-        return f"the last {len(status.failures):,} of {status.failed:,} calls that have failed"
+    failed = status.failed + status.cancelled
+    if view == "failures" and len(status.failures) < failed:
+        return f"the last {len(status.failures):,} of {failed:,} that failed or were cancelled"
     if view != "calls":
         return ""
     waits = f"{status.waiting:,} calls wait; calls that ended with a value are only counted"

@@ -35,6 +35,7 @@ class FunctionCounts:
     name: str = ""
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     retried: int = 0
     unsettled: int = 0
     running: int = 0

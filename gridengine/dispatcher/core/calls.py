@@ -112,6 +112,7 @@ class Client:
     running: int = 0
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     left: bool = False
 
 

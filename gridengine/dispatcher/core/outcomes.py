@@ -464,7 +464,8 @@ def settle(
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls, done = stop - start, payload is not None and not raised
-    books.count_outcomes(state, one, calls, done if done or not recalled else None)
+    told, cancelled = done if done or not recalled else None, type(error) is Cancelled
+    books.count_outcomes(state, one, calls, told, cancelled=cancelled)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
     if state.saved:

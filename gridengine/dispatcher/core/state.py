@@ -185,7 +185,7 @@ class CoreState:
         self.times = GroupTimes()
 
     def _add_figures(self) -> None:
-        self.done = self.failed = self.retried = 0
+        self.done = self.failed = self.cancelled = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
         self.failures: deque[tuple[float, FailureStatus]] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
@@ -266,8 +266,8 @@ class CoreState:
 
     @property
     def figures(self) -> tuple[int, int, int]:
-        """How many calls are done, have failed, and were run again."""
-        return self.done, self.failed, self.retried
+        """How many calls are done, have failed or were cancelled, and were run again."""
+        return self.done, self.failed + self.cancelled, self.retried
 
     @property
     def idle_workers(self) -> int:
@@ -380,13 +380,19 @@ class CoreState:
             batches={number: one.batches for number, one in self.submitters.items()},
             clients={
                 number: ClientCounts(
-                    one.weight, one.unsettled - one.running, one.running, one.done, one.failed
+                    weight=one.weight,
+                    waiting=one.unsettled - one.running,
+                    running=one.running,
+                    done=one.done,
+                    failed=one.failed,
+                    cancelled=one.cancelled,
                 )
                 for number, one in self.clients.items()
             },
             calls_running=sum(queue.running for queue in queues),
             done=self.done,
             failed=self.failed,
+            cancelled=self.cancelled,
             retried=self.retried,
             statuses={
                 "requested": sum(one.requested for one in provisioners),

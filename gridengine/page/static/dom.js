@@ -61,6 +61,11 @@ export async function tried(note, work) {
   }
 }
 
+/** Return how many calls have ended. */
+export function ended({ done, failed, cancelled }) {
+  return done + failed + cancelled;
+}
+
 /** Return a number as people read it. */
 export function counted(number) {
   return number.toLocaleString("en");

@@ -1,7 +1,7 @@
 // The views that are tables and words.
 
 import {
-  answers, counted, drawn, element, fetched, fetchedText, shownSeconds, tried,
+  answers, counted, drawn, element, ended, fetched, fetchedText, shownSeconds, tried,
 } from "./dom.js";
 import { Table } from "./table.js";
 
@@ -76,8 +76,9 @@ export function keep(told) {
     samples.splice(0, samples.length, { run: told.run, at: 0, ended: 0, cpu: 0, part: null });
   }
   const before = samples.at(-1);
-  const ended = told.calls.done + told.calls.failed;
-  const one = { run: told.run, at: told.elapsed_seconds, ended, cpu: told.cpu_seconds };
+  const one = {
+    run: told.run, at: told.elapsed_seconds, ended: ended(told.calls), cpu: told.cpu_seconds,
+  };
   if (one.at <= before.at) return;
   one.part = Math.max(0, one.cpu - before.cpu) / (one.at - before.at);
   samples.push(one);

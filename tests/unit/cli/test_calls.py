@@ -76,7 +76,7 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     ]
     result = call("--failed")
     assert re.search(r"^1\.9 +call 9 of f and 2 more", result.stdout, re.MULTILINE)
-    assert "5 running, 0 waiting, 0 done, 3 failed or cancelled; 2 shown" in result.stderr
+    assert "5 running, 0 waiting, 0 done, 3 failed; 2 shown" in result.stderr
 
 
 def test_that_a_run_is_over_is_told_beside_what_scripts_read(

@@ -38,7 +38,7 @@ def test_of_very_many_functions_the_last_are_counted_together() -> None:
     for number in range(MOST_FUNCTIONS + 5):
         play.submit(1, function=function(number))
     play.play(ClientCancel(0, range(1, MOST_FUNCTIONS + 6), 15))
-    counts = {one.name: one.failed for one in told(play).functions}
+    counts = {one.name: one.cancelled for one in told(play).functions}
     assert len(counts) == MOST_FUNCTIONS + 1
     assert counts[OTHER_FUNCTIONS] == 5
 
@@ -154,7 +154,7 @@ def test_of_failures_the_last_are_kept() -> None:
     play.submit(*[1] * count)
     play.play(ClientCancel(0, range(1, count + 1), 15))
     assert len(told(play, most=1000).failures) == MOST_FAILURES
-    assert told(play).failed == count
+    assert (told(play).cancelled, told(play).failed) == (count, 0)
 
 
 def test_the_time_left_follows_from_what_calls_took() -> None:

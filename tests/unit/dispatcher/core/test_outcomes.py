@@ -100,7 +100,7 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
     play.say(Results([Result(one.run, 2, 3, RAISED, 1.0)]), b"pickled")
     play.play(ClientCancel(0, [], signal.SIGTERM, [(one.task, 10, 12)]))
     state = play.core.state
-    assert (state.done - before, state.failed) == (2, 3)
+    assert (state.done - before, state.failed, state.cancelled) == (2, 1, 2)
     assert [failure.cancelled for _, failure in state.failures] == [False, True]
 
 
