@@ -104,13 +104,13 @@ OWN_VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column
             Column("p95", 9, lambda one: one.p95_seconds, seconds),
             Column("memory", 9, lambda one: one.peak_memory, size),
             Column("asked for", 9, lambda one: one.asked_memory, size),
-            Column("suggestion", 12, lambda one: memory_to_ask_for(one.peak_memory)),
+            Column("suggestion", 14, lambda one: memory_to_ask_for(one.peak_memory)),
             Column("durations", 0, _durations),
         ),
     ),
     SETTINGS: (
         _settings,
-        (Column("name", 30, lambda one: one[0]), Column("value", 0, lambda one: one[1])),
+        (Column("name", 30, lambda one: one[0]), Column("value", 0, lambda one: str(one[1]))),
     ),
 }
 """The tables of the page alone, as in `VIEWS`."""

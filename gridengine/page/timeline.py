@@ -25,6 +25,8 @@ class Bar(Struct, frozen=True):
     function: str
     state: str = "done"
     """`done`, `failed` or `running`."""
+    died: str = ""
+    """See `EndedCall`."""
 
 
 class Timeline(Struct, frozen=True):
@@ -59,7 +61,7 @@ def _calls(answer: Answer, total: float) -> Iterator[tuple[str, Bar]]:
     """
     for one in answer.timeline:
         begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"
-        yield one.worker, Bar(0, max(0.0, begun), one.seconds, one.function, state)
+        yield one.worker, Bar(0, max(0.0, begun), one.seconds, one.function, state, one.died)
     workers = {one.id: f"{one.host} {one.job or one.pid}" for one in answer.status.workers}
     for run in answer.status.runs:
         worker = workers.get(run.worker, f"{run.host} {run.job}")

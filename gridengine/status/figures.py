@@ -131,7 +131,8 @@ class EndedCall(Struct, frozen=True, gc=False):
     """Calls of a run that have ended: their function and worker, how long ago they ended, how long
     they took together, how many they were, and whether the only one of them failed. id, call: of
     the first of them, as in `RunStatus`. host, job, log: of the worker. The core keeps the time
-    beside the record; `seconds_ago` is set when a watcher asks.
+    beside the record; `seconds_ago` is set when a watcher asks. died: how the process of the call
+    ended in the call, and another took its place; empty if it did not.
     """
 
     function: str
@@ -145,6 +146,7 @@ class EndedCall(Struct, frozen=True, gc=False):
     host: str = ""
     job: str = ""
     log: str = ""
+    died: str = ""
 
 
 class CallSample:

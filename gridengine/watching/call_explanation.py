@@ -75,7 +75,7 @@ def ended_calls(answer: Answer, which: str) -> list[EndedCall]:
     """Return the recorded ends of a call with this id, number, name or label: each attempt that
     returned or raised, the last one last. Only an even sample of a run's calls is recorded.
     """
-    return [one for one in answer.timeline if _has(one, which)]
+    return [one for one in answer.timeline if _has(one, which) and not one.died]
 
 
 def _has(one: EndedCall, which: str) -> bool:

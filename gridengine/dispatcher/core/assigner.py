@@ -158,14 +158,7 @@ def begin_run(
     if hard is not None:
         limit = hard if limit is None else min(limit, hard)
     run = Run(
-        number=number,
-        span=span,
-        slot_group=group,
-        batch=batch,
-        done=span.start,
-        since=since,
-        touched=since,
-        limit=limit,
+        number, span, group, batch=batch, done=span.start, since=since, touched=since, limit=limit
     )
     state.runs[number] = worker.runs[number] = run
     runs = one.runs

@@ -127,13 +127,7 @@ def _open(
     state.last_order += 1
     order, calls = state.last_order, task.count
     one = OpenTask(
-        function=function,
-        submitter=submitter,
-        pace=submitter.pace,
-        task=task,
-        unsettled=calls,
-        order=order,
-        since=state.now,
+        function, submitter, submitter.pace, task, unsettled=calls, order=order, since=state.now
     )
     if needs:
         one.needs = needs
@@ -156,13 +150,7 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     books.open_tasks(submitter, function, count, count, task.first)
     order, pace = state.last_order + 1, submitter.pace
     bundle = TaskBundle(
-        alike=event.alike,
-        function=function,
-        submitter=submitter,
-        pace=pace,
-        order=order,
-        since=state.now,
-        table=state.bundles,
+        event.alike, function, submitter, pace, order=order, since=state.now, table=state.bundles
     )
     state.last_order += count
     state.bundles.add(bundle)

@@ -65,13 +65,7 @@ class TaskBundle(Struct, eq=False):
         payloads[place] = b""
         order, since = self.order + place, self.since
         one = OpenTask(
-            function=self.function,
-            submitter=self.submitter,
-            pace=self.pace,
-            task=task,
-            unsettled=1,
-            order=order,
-            since=since,
+            self.function, self.submitter, self.pace, task, unsettled=1, order=order, since=since
         )
         self.opened = place + 1
         self.table.note_opened(self, one)

@@ -63,11 +63,7 @@ def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
     known = state.objects.get(needed.name)
     if known is None:
         function = Function(
-            digest=needed.name,
-            payload=needed.payload,
-            path=(),
-            directory=b"",
-            name="a shared object",
+            needed.name, payload=needed.payload, path=(), directory=b"", name="a shared object"
         )
         known = RemoteObject(function, size_of(function.payload), shared=True, held=True)
         state.objects[needed.name] = known
@@ -332,13 +328,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(
-        function=function,
-        submitter=submitter,
-        pace=maker.pace,
-        task=task,
-        unsettled=1,
-        order=maker.order,
-        since=maker.since,
+        function, submitter, maker.pace, task, unsettled=1, order=maker.order, since=maker.since
     )
     one.needs = needs
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}

@@ -334,13 +334,7 @@ def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **m
         function, name = span.open_task.function.function.name, name_of(span, span.start)
         events.add(
             WatchEvent(
-                kind=kind,
-                count=span.calls,
-                function=function,
-                call=name,
-                host=host,
-                job=job,
-                **more,
+                kind, count=span.calls, function=function, call=name, host=host, job=job, **more
             )
         )
 

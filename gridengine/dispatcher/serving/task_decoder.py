@@ -225,12 +225,7 @@ def named_function(item: FunctionItem) -> Function:
     for part in (item.codec.encode(), name, directory, *item.path):
         known.update(len(part).to_bytes(8, "big") + part)
     return Function(
-        digest=known.digest(),
-        payload=[name],
-        path=tuple(item.path),
-        directory=directory,
-        name=item.name,
-        codec=item.codec,
+        known.digest(), [name], tuple(item.path), directory, name=item.name, codec=item.codec
     )
 
 

@@ -15,7 +15,6 @@ const VIEWS = {
 const NEEDS = { workers: "/rows/workers", calls: "/rows/calls", graph: "/graph" };
 const AGAIN_SECONDS = 3;
 const STATES = ["done", "failed", "cancelled", "running", "waiting"];
-
 const SHOWN = STATES.filter((state) => state !== "cancelled");
 
 const byId = (id) => document.getElementById(id);
@@ -40,7 +39,7 @@ async function act(question, path, body) {
 
 function go() {
   const wanted = location.hash.slice(1);
-  const name = wanted in VIEWS ? wanted : "overview";
+  const name = tabs().some(({ hash }) => hash === `#${wanted}`) ? wanted : "overview";
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

@@ -62,9 +62,15 @@ export class TimelineView {
       },
       drawn("title", {}, `${one.function}: ${one.state}, ${shownSeconds(one.seconds)}`),
     ));
-    this.chart.replaceChildren(...marks, ...labels, ...drawnBars);
+    const deaths = bars.filter((one) => one.died).map((one) => drawn(
+      "rect",
+      { x: x(one.start + one.seconds) - 1.5, y: ROW * one.row, height: ROW, width: 3, class: "died" },
+      drawn("title", {}, `${one.function}: ${one.died}; another process took its place`),
+    ));
+    this.chart.replaceChildren(...marks, ...labels, ...drawnBars, ...deaths);
+    const told = deaths.length ? [["var(--text)", "a process ended, another took its place"]] : [];
     this.key.replaceChildren(legend([
-      ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"],
+      ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"], ...told,
     ]));
     const running = bars.filter((one) => one.state === "running").length;
     const more = leftOut ? `; ${counted(leftOut)} more have no row here` : "";

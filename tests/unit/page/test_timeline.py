@@ -10,6 +10,7 @@ from gridengine.dispatcher.watch_messages import Answer
 from gridengine.page.timeline import MOST_ROWS, Bar, timeline_of
 from gridengine.status.figures import EndedCall
 from gridengine.status.rows import Status
+from gridengine.watching.call_explanation import explain_ended
 from tests.support.core_play import Play
 from tests.support.watched import WHO
 
@@ -40,6 +41,22 @@ def test_what_failed_is_told_apart() -> None:
     one = run_of(("a", 1, 2))
     failed = replace(one, timeline=[replace(one.timeline[0], failed=True)])
     assert timeline_of(failed).bars == [Bar(0, 1.0, 2.0, "f", "failed")]
+
+
+def test_a_call_in_which_its_process_ended_says_how() -> None:
+    play = Play(max_workers=1)
+    one = play.running(3, retries=0)
+    play.now += 4
+    play.crash(one, 0)
+    [(_, ended)] = play.core.state.sample.calls
+    told = Answer(WHO, Status(elapsed_seconds=20.0), timeline=[ended])
+    [bar] = timeline_of(told).bars
+    assert (bar.state, bar.seconds, bar.died) == (
+        "failed",
+        4.0,
+        "its process was killed by SIGSEGV",
+    )
+    assert explain_ended(told, ended.id) == []
 
 
 def test_a_call_that_began_before_its_dispatcher_as_clocks_differ_begins_with_it() -> None:
