@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
-from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.connections import answers, process_of, sockets, why_blocked
@@ -64,7 +63,7 @@ def ls_command(as_json: bool) -> None:
       gridengine ls --json | jq '.dispatchers[].status.done'
     """
     if reason := why_blocked():
-        click.echo(f"runs on this machine cannot be watched: {reason}", err=True)
+        echo(f"runs on this machine cannot be watched: {reason}", err=True)
     found, silent = answers()
     if DispatcherFolder.all():
         from gridengine.watching import remote_connections as remote  # imports ZeroMQ
@@ -80,9 +79,9 @@ def ls_command(as_json: bool) -> None:
         _show(found, elsewhere, silent)
         if not (found or elsewhere or silent):
             last = f"; last run: {others[0].folder}" if others and not ended else ""
-            click.echo(f"no dispatcher runs{last}")
+            echo(f"no dispatcher runs{last}")
         if ended:
-            click.echo("\nthe last runs that have ended:")
+            echo("\nthe last runs that have ended:")
             console().print(_table(ENDED_COLUMNS, [_ended_row(one) for one in ended]))
     sys.exit(0 if found or elsewhere or silent else 1)
 
@@ -93,9 +92,9 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
         out.print(_table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
     for words in silent:
-        click.echo(words, err=True)
+        echo(words, err=True)
     for one in elsewhere:
-        click.echo(
+        echo(
             f"on {one.host}, process {one.pid}, for {seconds(time.time() - one.since)}: "
             f"{one.folder}"
         )

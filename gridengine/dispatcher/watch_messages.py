@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from gridengine.status.figures import EndedCall
 from gridengine.status.rows import CallStatus, GraphStatus, Status
+from gridengine.wire.messages.common import VERSION
 
-PROTOCOL = 1
 STATUS, REASONS, CALLS, CANCEL, DRAIN = "status", "reasons", "calls", "cancel", "drain"
 REPORT, WINDOW, GRAPH, FOLLOW = "report", "window", "graph", "follow"
 ACTS = CANCEL, DRAIN
@@ -67,7 +67,7 @@ class Identity(Struct, frozen=True):
     version: str
     python: str
     folder: str = ""
-    protocol: int = PROTOCOL
+    protocol: int = VERSION
     runs: Mapping[str, str] = {}
     home: str = ""
     clients: Sequence[tuple[str, int]] = ()

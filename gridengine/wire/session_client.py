@@ -52,6 +52,10 @@ class SessionClient(ABC):
         self.received_at = self._clock.monotonic()
         self._local: LocalConnection | None = None
         """A client's connection to a dispatcher on this machine, open or not."""
+        self._beats = 0
+        self._doubt: tuple[int, int, float] = (-1, -1, 0.0)
+        """How many messages and beats had come, and when, at the first `Rejoin` that may be late.
+        """
 
     @property
     @abstractmethod
@@ -89,8 +93,7 @@ class SessionClient(ABC):
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
-        put = None if self._local is None else self._local.put
-        for frames in self._session.number(encode(message, buffers, put)):
+        for frames in self._session.number(encode(message, buffers)):
             self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
@@ -107,12 +110,13 @@ class SessionClient(ABC):
             for answer in answers:
                 self._send_frames(answer)
             if content is not None:
-                take = None if self._local is None else self._local.take
                 try:
-                    message, buffers = decode(content, take)
+                    message, buffers = decode(content)
                 except OtherProtocol as error:
                     message, buffers = Refuse(error.message, mismatch=True), []
-                if not isinstance(message, Beat):
+                if isinstance(message, Beat):
+                    self._beats += 1
+                else:
                     messages.append((message, buffers))
         return messages
 
@@ -123,8 +127,10 @@ class SessionClient(ABC):
         All messages that were received before this one must have been handled, because the first
         message reports the state that they led to.
         """
-        if self.introduce is None or message.epoch == self.epoch:
+        if self.introduce is None:
             return False
+        if message.epoch == self.epoch:
+            return self._local is not None and not self._is_forgotten()
         if message.epoch != self.introduced_to:
             self.introduced_to = message.epoch
             self.introduce()
@@ -134,6 +140,20 @@ class SessionClient(ABC):
             return True
         self._introduced_at = self.received_at
         return True
+
+    def _is_forgotten(self) -> bool:
+        """Return whether the dispatcher has forgotten this client after it had accepted it.
+
+        One `Rejoin` does not show that. The dispatcher may have sent it by TCP before the welcome,
+        and the welcome arrived first by the local connection; such a dispatcher answers the next
+        beat with a beat.
+        """
+        heard, beats, since = self._doubt
+        if (heard, beats) == (self._session.received, self._beats):
+            return self.received_at - since >= self._beat_seconds
+        self._doubt = self._session.received, self._beats, self.received_at
+        self.acknowledge()
+        return False
 
     def begin_again(self) -> None:
         """Begin a new, empty session."""
@@ -174,7 +194,7 @@ class SessionClient(ABC):
             return self._deliver(patience_seconds)
         finally:
             if self._local is not None:
-                self._local.close()
+                self._local.end()
             self._close()
 
     def _deliver(self, patience: float) -> bool:

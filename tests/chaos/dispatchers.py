@@ -103,11 +103,12 @@ class Dispatcher:
         """
         status = self.process.poll() if self.starts else -signal.SIGKILL
         if self.drains and status == 0:
-            self.drains, status = False, -signal.SIGKILL
+            status = -signal.SIGKILL
         if status != -signal.SIGKILL:
             assert status is None, f"it ended by itself: {status}\n{self.log.read_text()[-2000:]}"
         elif time.monotonic() >= self._start_at:
             self.starts += 1
+            self.drains = False  # one that was killed meanwhile has forgotten it
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("ab") as log:
                 self.process = _started(log, "dispatcher_process.py", NAME, self.place, self._port)

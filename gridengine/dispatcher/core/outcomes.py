@@ -269,7 +269,7 @@ def facts_of(state: CoreState, span: Span) -> set[Fact]:
     if span.calls == 1 and one.cancelled_by(span.start):
         facts.add(Fact.CANCELLED)
     if one.task.escalate_memory > 1:
-        facts.add(Fact.MORE if may_grow(state, span) else Fact.STUCK)
+        facts.add(Fact.MORE if state.is_held(span.grown) else Fact.STUCK)
     return facts
 
 
@@ -302,9 +302,7 @@ def follow(
 
 def retry(state: CoreState, span: Span, *, grows: bool = False) -> None:
     """Queue failed calls for another attempt, with more memory if it grows."""
-    demand = span.demand
-    if grows:
-        demand = demand.with_factor(demand.factor * span.open_task.task.escalate_memory)
+    demand = span.grown if grows else span.demand
     books.retry(state, span.open_task, span.calls)
     _say_retried(state, span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
@@ -337,13 +335,6 @@ def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **m
                 kind, count=span.calls, function=function, call=name, host=host, job=job, **more
             )
         )
-
-
-def may_grow(state: CoreState, span: Span) -> bool:
-    """Return whether calls that ran out of memory may run again with more."""
-    factor = span.open_task.task.escalate_memory
-    grown = span.demand.with_factor(span.demand.factor * factor)
-    return factor > 1 and state.is_held(grown)
 
 
 def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import gridengine
 from tests.support.named_client import NamedClient
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT
 from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
@@ -54,13 +55,8 @@ def call(javascript: Path, over_tcp: Standalone, request: pytest.FixtureRequest)
 
     def call(name: str, *items: object) -> object:
         words = [request.param, name, *map(json.dumps, items)]
-        done = subprocess.run(
-            ["node", "client.mjs", over_tcp.path, *words],
-            cwd=javascript,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+        done = completed(
+            ["node", "client.mjs", over_tcp.path, *words], cwd=javascript, timeout=SECONDS
         )
         assert not done.stderr
         return json.loads(done.stdout) if done.returncode == 0 else done.stdout.strip()
@@ -79,11 +75,9 @@ def worker(javascript: Path, over_tcp: Standalone) -> Iterator[subprocess.Popen[
         assert not said
 
 
-def test_they_pass_the_vectors(javascript: Path) -> None:
+def test_both_examples_pass_the_vectors(javascript: Path) -> None:
     vectors = ROOT / "docs" / "protocol" / "vectors"
-    done = subprocess.run(
-        ["node", "vectors.mjs", vectors], cwd=javascript, capture_output=True, text=True, timeout=60
-    )
+    done = completed(["node", "vectors.mjs", vectors], cwd=javascript)
     assert done.returncode == 0, done.stderr
     assert "vectors passed" in done.stdout
 
@@ -133,7 +127,7 @@ def test_calls_of_a_worker_that_leaves_wait_for_the_next(
     named.close()
 
 
-def test_what_has_not_begun_is_cancelled(
+def test_calls_that_have_not_begun_are_cancelled(
     over_tcp: Standalone, worker: subprocess.Popen[str]
 ) -> None:
     named = NamedClient(over_tcp.path)

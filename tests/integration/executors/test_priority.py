@@ -23,7 +23,7 @@ def note(path: Path, word: str) -> None:
         file.write(word + "\n")
 
 
-def test_of_calls_that_wait_those_of_a_higher_priority_begin_first(tmp_path: Path) -> None:
+def test_waiting_calls_of_a_higher_priority_begin_first(tmp_path: Path) -> None:
     go, told = tmp_path / "go", tmp_path / "told"
     with (
         gridengine.ProcessScheduler(1) as scheduler,

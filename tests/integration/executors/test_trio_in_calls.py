@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
-from trio import sleep
 
 import gridengine
 from tests.support.tcp_scheduler import TcpScheduler
@@ -28,37 +25,11 @@ async def by_module(number: int) -> int:
     return number
 
 
-async def by_name(number: int) -> int:
-    await sleep(0)
-    return number
-
-
-async def by_import(number: int) -> int:
-    import trio
-
-    await trio.lowlevel.checkpoint()
-    return number
-
-
-async def of_asyncio(number: int) -> int:
-    await asyncio.sleep(0)
-    return number
-
-
 async def by_another(number: int) -> int:
     return await by_module(number)
 
 
-@pytest.mark.parametrize(
-    "function", [by_module, by_name, by_import, functools.partial(by_module), of_asyncio]
-)
-def test_a_coroutine_function_runs_in_a_loop_of_the_library_that_it_names(
-    scheduler: gridengine.Scheduler, function: Callable[[int], Any]
-) -> None:
-    assert gridengine.map(function, [4], scheduler=scheduler) == [4]
-
-
-def test_what_a_program_of_trio_hands_in_runs_in_trio(scheduler: gridengine.Scheduler) -> None:
+def test_calls_of_a_trio_program_run_in_trio(scheduler: gridengine.Scheduler) -> None:
     asking = gridengine.delayed(by_another) @ gridengine.Cores(1)
 
     async def main() -> Any:
@@ -67,7 +38,7 @@ def test_what_a_program_of_trio_hands_in_runs_in_trio(scheduler: gridengine.Sche
     assert gridengine.run(main, scheduler=scheduler, backend="trio") == [0, 1, 2]
 
 
-def test_what_a_coroutine_function_of_trio_raises_arrives_as_itself(
+def test_an_exception_of_a_trio_coroutine_arrives_as_itself(
     scheduler: gridengine.Scheduler,
 ) -> None:
     async def fail(number: int) -> None:

@@ -61,7 +61,7 @@ def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path
             client.status()
 
 
-def test_where_calls_run_at_once_little_is_told() -> None:
+def test_little_is_told_of_calls_that_run_inline() -> None:
     with gridengine.InlineScheduler() as scheduler:
         gridengine.map(abs, [1], scheduler=scheduler)
         assert scheduler.status().worker_count == 1
@@ -89,7 +89,7 @@ def fail() -> None:
     raise ValueError("no")
 
 
-def test_it_is_told_what_has_happened_to_calls_and_workers(tmp_path: Path) -> None:
+def test_events_of_calls_and_workers_are_told(tmp_path: Path) -> None:
     seen: list[gridengine.Status] = []
     with gridengine.ProcessScheduler(1) as scheduler:
         watch = gridengine.watch(seen.append, scheduler, interval=0.1)
@@ -109,28 +109,6 @@ def test_it_is_told_what_has_happened_to_calls_and_workers(tmp_path: Path) -> No
 
 
 KINDS = "call waiting", "call started", "call done", "call failed"
-
-
-def test_while_the_function_is_slow_what_happens_is_gathered_for_it(tmp_path: Path) -> None:
-    seen: list[gridengine.Status] = []
-    begun, go_on = threading.Event(), threading.Event()
-
-    def look(status: gridengine.Status) -> None:
-        seen.append(status)
-        begun.set()
-        go_on.wait(60)
-
-    with (
-        gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.watch(look, scheduler, interval=0.1) as watch,
-    ):
-        assert begun.wait(60)
-        gridengine.map(abs, range(3), scheduler=scheduler)
-        # Several are told, and none is kept waiting for the function.
-        wait_until(lambda: (held := watch._newest._held) is not None and held.done == 3)
-        go_on.set()
-        wait_until(lambda: len(seen) > 1)
-    assert done_of(seen[1:2]) == 3
 
 
 def test_a_function_that_raises_is_called_once_and_that_is_logged(
@@ -153,14 +131,14 @@ def test_when_the_scheduler_is_closed_it_is_watched_no_more() -> None:
     assert not watch._thread.is_alive()
 
 
-def test_what_cannot_be_watched_is_an_error() -> None:
+def test_an_unwatchable_scheduler_is_an_error() -> None:
     with pytest.raises(TypeError, match="not callable"):
         gridengine.watch(1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval"):
         gridengine.watch(print, interval=0)
 
 
-def test_what_a_dispatcher_has_done_is_in_a_file_when_it_is_closed(
+def test_a_closed_dispatcher_leaves_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRIDENGINE_METRICS_FILE", str(tmp_path / "metrics-{pid}.prom"))

@@ -42,6 +42,7 @@ from gridengine.wire.server import Server
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from tests.support.cable import Cable
 from tests.support.pollers import poller_of
+from tests.support.processes import completed
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
@@ -156,7 +157,7 @@ def announcing(size: int) -> bytes:
     ],
     ids=["of its first frame", "more than it announced", "more than there is memory"],
 )
-def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
+def test_a_sender_of_endless_pieces_is_sent_away(
     server: Server, client: DispatcherConnection, first: bytes | None, words: str
 ) -> None:
     ends = Ends(server, client)
@@ -175,7 +176,7 @@ def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
     assert re.search(words, refused.reason)
 
 
-def test_what_is_sent_to_nobody_is_dropped(server: Server, client: DispatcherConnection) -> None:
+def test_messages_to_nobody_are_dropped(server: Server, client: DispatcherConnection) -> None:
     ends = Ends(server, client)
     server.send(b"nobody", Welcome())
     server.send(ends.greet(), Stop())
@@ -220,7 +221,7 @@ def close_in_thread(client: DispatcherConnection) -> threading.Thread:
     return thread
 
 
-def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_closed(
+def test_the_last_message_arrives_though_the_connection_breaks_during_close(
     server: Server, cable: Cable
 ) -> None:
     client = DispatcherConnection(connection_to(server, cable.address))
@@ -248,7 +249,7 @@ def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_clos
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_who_is_forgotten_or_has_no_dispatcher_does_not_wait_until_all_is_there(
+def test_a_client_without_dispatcher_does_not_wait_at_its_end(
     server: Server, client: DispatcherConnection, gone: bool
 ) -> None:
     peer = Ends(server, client).greet()
@@ -291,9 +292,7 @@ class Network:
         self._ip(f"-n {self.name} link set {self.theirs} up")
 
     def _ip(self, arguments: str) -> None:
-        done = subprocess.run(
-            ["ip", *arguments.split()], capture_output=True, text=True, check=False
-        )
+        done = completed(["ip", *arguments.split()])
         if done.returncode:
             pytest.skip(
                 f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}"
@@ -309,7 +308,7 @@ class Network:
             f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb "
             "latency 50ms"
         )
-        done = subprocess.run(limit.split(), capture_output=True, text=True, check=False)
+        done = completed(limit.split())
         if done.returncode:
             pytest.skip(f"this kernel cannot slow a line down: {done.stderr.strip()}")
 
@@ -459,7 +458,7 @@ def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> N
         Server(host="no-such-host.invalid")
 
 
-def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> None:
+def test_the_address_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with connected(server, dead, *server.addresses) as client:
@@ -496,13 +495,10 @@ def test_a_worker_logs_what_it_tried_before_it_is_given_up(
 @pytest.mark.promise
 def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
     script = "from gridengine.wire.server import Server; Server(host='127.0.0.1', workers=1000)"
-    text = subprocess.run(
+    text = completed(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512)),
-        capture_output=True,
-        text=True,
-        check=False,
     ).stderr
     assert "ConfigurationError: 1,000 workers need" in text
     assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text

@@ -22,9 +22,8 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report
+from gridengine.schedulers.launcher import Handle, LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
-from gridengine.schedulers.worker_command import interpreter_flags
 
 MakeLauncher = Callable[[str], ProcessLauncher]
 Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
@@ -80,21 +79,6 @@ def wait_for(handle: Handle) -> int:
     ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
     assert ended is not None
     return ended.si_status
-
-
-def report_of(launcher: ProcessLauncher, handle: Handle) -> Report:
-    return launcher.poll([handle])[handle]
-
-
-def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
-    make_launcher: MakeLauncher, tmp_path: Path
-) -> None:
-    launcher = make_launcher('echo "$*" > "$(dirname "$0")/arguments"')
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    words = (tmp_path / "arguments").read_text().split()
-    assert words[:-1] == [*interpreter_flags(), "-P", "-c", *FORK_SERVER.split()]
-    assert int(words[-1]) > 2
 
 
 def test_the_other_end_of_a_worker_s_socket_is_handed_over(
@@ -198,13 +182,6 @@ def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
 def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         ProcessScheduler(value)  # type: ignore[arg-type]
-
-
-def test_a_signal_without_a_name_is_given_by_its_number(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher(f"kill -{signal.SIGRTMIN + 1} $$")
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    assert report_of(launcher, handle).reason == f"killed by signal {signal.SIGRTMIN + 1}"
 
 
 def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:

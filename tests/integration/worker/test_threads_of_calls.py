@@ -10,12 +10,8 @@ import pytest
 
 import gridengine
 import gridengine.joblib_backend
-from gridengine.worker.process_resources import (
-    GRANTED,
-    NOT_OF_OPENMP,
-    THREADS,
-    threads_of_call,
-)
+from gridengine.settings.systems import SYSTEMS
+from gridengine.worker.process_resources import NOT_OF_OPENMP, THREADS, threads_of_call
 
 Told = dict[str, str | None]
 
@@ -41,7 +37,7 @@ def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
 @pytest.mark.parametrize(
     ("name", "others"), [("OMP_NUM_THREADS", None), ("MKL_NUM_THREADS", "cores")]
 )
-def test_what_the_script_says_of_threads_holds(
+def test_thread_counts_that_the_script_sets_hold(
     monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
 ) -> None:
     monkeypatch.setenv(name, "77")
@@ -52,20 +48,22 @@ def test_what_the_script_says_of_threads_holds(
     assert found == {**left, name: "77"}
 
 
-def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:
-    job = gridengine.Job(target=told)
-    job.start()
-    assert job.result(60) == dict.fromkeys(THREADS)
-
-
-@pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
+@pytest.mark.parametrize(
+    ("job", "granted"),
+    [
+        ({"JOB_ID": "7", "NSLOTS": "2"}, 2),
+        ({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}, 1),
+        ({"NCPUS": "3"}, 64),  # not said by a batch job
+    ],
+)
 def test_a_batch_jobs_processors_are_shared_by_its_calls(
-    monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
+    monkeypatch: pytest.MonkeyPatch, job: dict[str, str], granted: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    for name in GRANTED:
+    for name in [name for one in SYSTEMS for name in (*one.job, *one.cores)]:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, str(granted))
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
     assert threads_of_call(1) == granted
 
 

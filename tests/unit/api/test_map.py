@@ -61,7 +61,7 @@ def test_a_map_without_iterables_is_a_type_error() -> None:
 @pytest.mark.parametrize(
     "call", [gridengine.map, gridengine.starmap, gridengine.imap, gridengine.imap_unordered]
 )
-def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
+def test_a_function_that_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not callable"):
         call(3, [1])
     with pytest.raises(TypeError, match=r"\[1\] is not callable: give the function first"):
@@ -69,7 +69,7 @@ def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("call", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
-def test_what_is_not_iterable_is_named(call: Callable[..., Any]) -> None:
+def test_an_argument_that_is_not_iterable_is_named(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not iterable: give an iterable with the argument"):
         call(square, 3)
 
@@ -114,7 +114,7 @@ def test_few_small_calls_of_a_known_number_are_submitted_together(
     assert dispatcher.departures == [len(dispatcher.entries)]
 
 
-def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
+def test_a_slow_iterable_keeps_no_call_waiting() -> None:
     seen: list[int] = []
     dispatcher = FakeDispatcher()
 
@@ -228,7 +228,7 @@ def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
         gridengine.map(
             fail_at_three, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1
         )
-    assert set(dispatcher.cancelled) == {5}
+    assert set(dispatcher.cancelled) == {dispatcher.entries[4].task.id}
 
 
 def test_no_calls_are_submitted_after_a_failure(scheduler: FakeScheduler) -> None:
@@ -277,7 +277,7 @@ def test_ctrl_c_cancels_what_has_not_settled() -> None:
     dispatcher = FakeDispatcher(on_submit=on_submit)
     with pytest.raises(KeyboardInterrupt):
         gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
@@ -301,7 +301,7 @@ def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(LookupError, match="no more arguments"):
         gridengine.map(square, broken(3), scheduler=FakeScheduler(dispatcher), chunksize=1)
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> None:
@@ -360,12 +360,12 @@ def test_a_partial_of_a_partial_shows_the_values_of_both() -> None:
     assert made() == (0.1, "Adam", 1)
 
 
-def test_it_survives_pickling_with_its_name() -> None:
+def test_a_chunk_s_function_survives_pickling_with_its_name() -> None:
     made = pickle.loads(pickle.dumps(gridengine.partial(train, 0.1, "Adam")))
     assert (made.__name__, made.__doc__, made()) == ("train_0.1_Adam", "Train.", (0.1, "Adam", 1))
 
 
-def test_its_name_is_short_and_safe_in_a_file_name() -> None:
+def test_the_name_of_a_map_is_short_and_safe_in_a_file_name() -> None:
     made = gridengine.partial(train, "../a b/" * 100, [1, 2], train)
     assert "/" not in made.__name__
     assert " " not in made.__name__
@@ -458,3 +458,9 @@ def test_an_initializer_that_cannot_be_called_is_refused(scheduler: FakeSchedule
         gridengine.map(square, [1], initializer=3, scheduler=scheduler)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="initargs must be a tuple"):
         gridengine.map(square, [1], initializer=prepare, initargs=3, scheduler=scheduler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap])
+def test_a_misspelt_chunksize_is_told_its_right_name(mapped: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"'chunk_size'; did you mean 'chunksize'\?"):
+        mapped(abs, [1], chunk_size=1)

@@ -15,7 +15,7 @@ from gridengine.status.rows import Status
 from tests.support.watched import WHO
 
 
-def test_what_blocks_the_folder_of_the_sockets_is_told(
+def test_an_obstacle_to_the_folder_of_sockets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = tmp_path / "watch"

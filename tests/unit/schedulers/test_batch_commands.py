@@ -12,7 +12,7 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, shell
+from gridengine.schedulers.batch_commands import GONE, BatchCommands, Seen, WorkerArray, shell
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
@@ -104,7 +104,7 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (GPUs(2), ["--gpus=2"]),
     ],
 )
-def test_what_calls_request_is_said_in_the_systems_words(
+def test_requests_of_calls_are_said_in_the_systems_words(
     resources: Resource, words: list[str]
 ) -> None:
     assert options(resources) == words
@@ -126,7 +126,7 @@ def test_the_users_own_options_stand_for_those_of_the_site_and_have_their_memory
         (Token("big"), "", r"the settings do not say what this is on this Example"),
     ],
 )
-def test_what_cannot_be_said_is_an_error(resources: Resource, own: str, words: str) -> None:
+def test_an_inexpressible_request_is_an_error(resources: Resource, own: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         options(resources, *filter(None, [own]))
 
@@ -144,3 +144,13 @@ def test_a_shell_is_given_arguments_that_it_does_not_read() -> None:
     assert shell('drop $(look "$1")', "a b; c") == [
         *("/bin/sh", "-c", 'drop $(look "$1")', "sh", "a b; c")
     ]
+
+
+def test_of_tasks_that_were_not_asked_about_no_ending_is_told() -> None:
+    ended = {"17.1": GONE}
+    outputs = ["17.1 failed its node is gone\n", "17.2 ended itself\n"]
+    assert EXAMPLE.parse_endings(ended, outputs) == {
+        "17.1": Seen(WorkerStatus.FAILED, "its node is gone")
+    }
+    assert EXAMPLE.parse_endings(ended, ["nothing"]) == {}
+    assert EXAMPLE.parse_endings(ended, []) == {}

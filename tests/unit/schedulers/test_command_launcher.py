@@ -4,6 +4,7 @@ what it is told.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_a_submission_that_failed_and_named_jobs_leaves_none(scene: Scene) -> No
 
 def test_a_submission_that_names_too_few_jobs_is_refused_and_leaves_none(scene: Scene) -> None:
     scene.runner.answers_of["put"] = "thank you"
-    with pytest.raises(SubmissionRefused, match="names 0 jobs of 2: 'thank you'"):
+    words = "put has submitted 2 jobs to Example, and names 0 of them: 'thank you'"
+    with pytest.raises(SubmissionRefused, match=words):
         scene.launcher.launch(2)
     scene.runner.answers_of["put"] = "8"
     scene.system.seen = {"7.1": RUNS, "7.2": WAITS}
@@ -160,7 +162,7 @@ def test_words_that_tell_of_no_job_are_told_when_they_refuse_one(scene: Scene) -
         scene.launcher.launch(1)
 
 
-def test_to_delete_what_is_gone_is_no_error(scene: Scene) -> None:
+def test_deleting_a_job_that_is_gone_is_no_error(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     scene.runner.answers_of["drop"] = Refused("no such job")
     scene.launcher.cancel(handles)
@@ -203,9 +205,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
     assert counts == ["--tasks=2", "--tasks=2", "--tasks=1"]
 
 
-def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
-    scene: Scene,
-) -> None:
+def test_jobs_are_listed_at_most_once_a_second(scene: Scene) -> None:
     handles = scene.launcher.launch(1000)
     scene.system.seen = {handle.id: RUNS for handle in handles}
     assert len(scene.launcher.poll(handles)) == 1000
@@ -215,7 +215,7 @@ def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
     assert len(scene.runner.of("look")) == 2
 
 
-def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
+def test_a_lingering_job_is_deleted_once_reported(scene: Scene) -> None:
     scene.launcher.launch(2)
     held = Seen(WorkerStatus.FAILED, "it is held", blameless=True, linger=True)
     reports = scene.poll(RUNS, held)
@@ -225,9 +225,7 @@ def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
     assert scene.runner.of("drop") == [["drop", "1.2"]] * 2
 
 
-def test_what_ran_and_waits_was_started_again_but_where_no_job_is_started_twice(
-    scene: Scene,
-) -> None:
+def test_a_job_that_ran_and_waits_was_requeued(scene: Scene) -> None:
     scene.launcher.launch(2)
     scene.poll(Seen(WorkerStatus.RUNNING, start="1"), Seen(WorkerStatus.RUNNING, start=None))
     reports = scene.poll(WAITS, WAITS)
@@ -248,7 +246,7 @@ def test_a_listing_that_is_none_tells_nothing(scene: Scene) -> None:
     assert scene.poll(None) == scene.poll(None) == scene.poll(None) == {}
 
 
-def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> None:
+def test_the_system_may_know_the_end_of_an_unlisted_job(scene: Scene) -> None:
     [one, _] = scene.launcher.launch(2)
     Path(one.log).touch()
     scene.system.known = {"1.1": Seen(WorkerStatus.FAILED, "exit status 3", host="n7")}
@@ -263,14 +261,41 @@ def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> 
     assert ["look", "--ended", "1.1", "1.2"] in scene.runner.ran
 
 
-def test_what_still_lives_though_it_was_not_listed_is_not_reported(scene: Scene) -> None:
+def test_that_a_system_keeps_no_accounts_is_logged_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.launcher.launch(2)
+    scene.runner.answers_of["look --ended"] = Refused("accounting storage is disabled")
+    with caplog.at_level("INFO", logger="gridengine"):
+        scene.poll(Seen(WorkerStatus.FAILED), RUNS)
+        scene.poll(None, Seen(WorkerStatus.FAILED))
+    assert caplog.text.count("accounting storage is disabled") == 1
+
+
+def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
     scene.launcher.launch(1)
     scene.system.known = {"1.1": RUNS}
     assert scene.poll(None) == scene.poll(None) == {}
     assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
 
 
-def test_what_a_system_says_when_it_is_asked_why_may_never_pass(scene: Scene) -> None:
+def test_a_reason_that_the_listing_has_is_not_asked_for(scene: Scene) -> None:
+    handles = scene.launcher.launch(1)
+    scene.runner.answers_of["look --why"] = "others come first"
+    scene.poll(Seen(WorkerStatus.QUEUED, "held"))
+    assert scene.launcher.explain(handles) == "held"
+    scene.poll(Seen(WorkerStatus.QUEUED))
+    assert scene.launcher.explain(handles) == "others come first"
+
+
+def test_a_job_that_was_ended_since_it_can_never_start_is_a_refusal(scene: Scene) -> None:
+    scene.launcher.launch(1)
+    report = scene.poll(Seen(WorkerStatus.FAILED, "no node is that large"))["1.1"]
+    assert isinstance(report.error, SubmissionRefused)
+    assert "Example took the job and can never start it: no node" in str(report.error)
+
+
+def test_a_reason_may_never_pass(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     assert scene.poll(WAITS)["1.1"].error is None
     scene.runner.answers_of["look --why"] = "no node is that large"
@@ -284,3 +309,18 @@ def test_many_tasks_are_deleted_by_commands_of_a_thousand(scene: Scene) -> None:
     scene.system.most_tasks = 5000
     scene.launcher.cancel(scene.launcher.launch(2500))
     assert [len(command) - 1 for command in scene.runner.of("drop")] == [1000, 1000, 500]
+
+
+def test_a_fork_of_the_process_cancels_nothing_when_it_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = scene.launcher
+    launcher.launch(1)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert scene.runner.of("drop") == []
+    assert launcher.script.exists()
+    launcher.close()
+    assert scene.runner.of("drop") == [["drop", f"--name={launcher.name}"]]
+    assert not launcher.script.exists()

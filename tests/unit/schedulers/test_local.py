@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
     FORK_SERVER,
     LocalLauncher,
+    ProcessLauncher,
     SpawnedForkServer,
     TcpProcessLauncher,
     names_of_variables,
@@ -57,7 +59,7 @@ class Process:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = 0.0) -> int:
         if self.returncode is None:
             raise subprocess.TimeoutExpired("worker", timeout)
         return self.returncode
@@ -82,18 +84,18 @@ class Launcher(LocalLauncher):
         raise NotImplementedError
 
 
-def test_where_the_system_takes_no_more_those_that_began_are_told() -> None:
+def test_workers_that_began_are_told_when_the_system_takes_no_more() -> None:
     launcher = Launcher(Process(7), Process(8), TryAgain("enough"), Process(9))
     assert launcher.launch(4) == [Handle("7"), Handle("8")]
 
 
 @pytest.mark.parametrize("error", [TryAgain("enough"), WorkerNotStarted("no")])
-def test_where_none_begins_the_reason_is_told(error: Exception) -> None:
+def test_the_reason_is_told_when_no_worker_begins(error: Exception) -> None:
     with pytest.raises(type(error)):
         Launcher(error).launch(2)
 
 
-def test_those_that_do_not_leave_in_time_are_killed() -> None:
+def test_workers_that_do_not_leave_in_time_are_killed() -> None:
     kind, stubborn = Process(7), Process(8, stubborn=True)
     launcher = Launcher(kind, stubborn)
     handles = launcher.launch(2)
@@ -127,9 +129,10 @@ def test_all_that_are_left_end_with_the_launcher_and_none_with_a_fork_of_its_pro
         (0, WorkerStatus.ENDED, "exit status 0"),
         (3, WorkerStatus.FAILED, "exit status 3"),
         (-9, WorkerStatus.FAILED, "SIGKILL"),
+        (-(signal.SIGRTMIN + 1), WorkerStatus.FAILED, f"killed by signal {signal.SIGRTMIN + 1}"),
     ],
 )
-def test_how_a_process_ended_is_told(status: int, state: WorkerStatus, words: str) -> None:
+def test_the_end_of_a_process_is_told(status: int, state: WorkerStatus, words: str) -> None:
     one = Process(7)
     one.returncode = status
     launcher = Launcher(one)
@@ -174,7 +177,9 @@ def test_a_process_that_is_stopped_is_told_and_what_cannot_be_learned_now_is_not
         (errno.ENOENT, WorkerNotStarted, None),
     ],
 )
-def test_what_may_pass_is_tried_again(number: int, kind: type[Exception], hint: str | None) -> None:
+def test_a_passing_failure_is_tried_again(
+    number: int, kind: type[Exception], hint: str | None
+) -> None:
     error = start_error(OSError(number, os.strerror(number)))
     assert type(error) is kind
     assert os.strerror(number) in str(error)
@@ -275,3 +280,23 @@ def test_a_fork_server_that_still_imports_is_out_of_reach_of_the_terminals_ctrl_
         assert os.getsid(started.process.pid) == started.process.pid
     finally:
         started.end()
+
+
+@pytest.mark.parametrize("changed", ["nothing", "environment", "process"])
+def test_a_fork_server_that_was_started_ahead_serves_its_own_process_and_environment(
+    monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    fresh, ahead = (
+        SpawnedForkServer(SimpleNamespace(close=int), Process(pid), environment, os.getpid())  # type: ignore[arg-type]
+        for pid, environment in ((7, {}), (8, worker_environment(os.environ)))
+    )
+    monkeypatch.setattr(SpawnedForkServer, "start", lambda added: fresh)
+    if changed == "environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    if changed == "process":
+        monkeypatch.setattr(os, "getpid", lambda: ahead.owner + 1)
+    adopted: list[Any] = []
+    run: Any = SimpleNamespace(adopt=lambda sock, process: adopted.append(process))
+    ProcessLauncher(run, deque([ahead])).launch(1)
+    assert adopted == [ahead.process if changed == "nothing" else fresh.process]
+    assert ahead.process.sent == [signal.SIGKILL] * (changed == "environment")  # type: ignore[attr-defined]

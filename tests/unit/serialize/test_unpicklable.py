@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import resource
 import sqlite3
 import threading
 import types
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from gridengine import InlineScheduler
-from gridengine.errors import PicklingError
+from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
@@ -111,9 +112,7 @@ class Node:
         self.following = following
 
 
-def test_what_is_nested_too_deeply_is_named_after_few_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_deep_nesting_is_named_after_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Node | None = None
     for _ in range(200_000):
         node = Node(node)
@@ -137,7 +136,7 @@ def refuses(self: object) -> Any:
     raise ValueError("not this one")
 
 
-def test_what_the_users_own_code_raised_is_the_cause() -> None:
+def test_the_error_of_the_users_own_code_is_the_cause() -> None:
     Refusing = type("Refusing", (), {"__reduce__": refuses})
     with pytest.raises(PicklingError, match="ValueError: not this one") as caught:
         pickling.dump_calls([Refusing()])
@@ -173,7 +172,7 @@ def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -
     assert "try: leave it out: calls that a call makes" in text
 
 
-def test_what_a_function_captures_may_be_made_in_a_module() -> None:
+def test_captured_objects_may_come_from_a_module() -> None:
     connection = sqlite3.connect(":memory:")
     text = text_of(pickling.dump_function, lambda: connection)
     assert "try: make it in the function, or in a module" in text
@@ -184,7 +183,23 @@ class Full:
         raise MemoryError("full")
 
 
-def test_a_lack_of_memory_is_no_pickling_error() -> None:
-    for dump in (lambda: pickling.dump(Full()), lambda: pickling.dump_calls([Full()])):
-        with pytest.raises(MemoryError, match="full"):
-            dump()
+@pytest.mark.parametrize(
+    ("dump", "what"),
+    [
+        (lambda: pickling.dump(Full()), "the object"),
+        (lambda: pickling.dump_calls([Full()]), "call 0"),
+        (lambda: pickling.dump_values([Full()]), "the result of call 0"),
+        (lambda: pickling.dump_values([1, Full()]), "these calls or results together"),
+    ],
+)
+def test_a_lack_of_memory_names_the_object_and_the_limits_of_the_process(
+    dump: Callable[[], Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_AS: (2048000, -1), resource.RLIMIT_DATA: (-1, -1)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    words = (
+        rf"no memory to pickle {what} in process \d+, which may have 2,048,000 bytes \(`ulimit -v"
+    )
+    with pytest.raises(OutOfMemory, match=words) as raised:
+        dump()
+    assert repr(raised.value.__cause__) == "MemoryError('full')"

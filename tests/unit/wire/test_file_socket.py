@@ -68,9 +68,7 @@ def next_look(files: Files, now: float) -> float:
     return round(files._look_at - now, 6)
 
 
-def test_it_looks_often_while_messages_come_and_seldom_when_none_do(
-    files: Files, worker: Files
-) -> None:
+def test_a_folder_is_read_often_while_messages_come(files: Files, worker: Files) -> None:
     assert next_look(files, NOW) == SLOW_SECONDS
     say(worker, DISPATCHER, MESSAGE)
     assert next_look(files, NOW) == QUICK_SECONDS
@@ -95,7 +93,7 @@ def test_signs_of_life_do_not_make_it_look_more_often(files: Files, worker: File
     assert next_look(files, NOW) == SLOW_SECONDS
 
 
-def test_what_does_not_fit_is_written_when_there_is_room(files: Files, worker: Files) -> None:
+def test_envelopes_wait_for_room(files: Files, worker: Files) -> None:
     for _ in range(MOST_FILES):
         say(worker, DISPATCHER, MESSAGE)
     worker.put(DISPATCHER, MESSAGE, NOW)
@@ -107,7 +105,7 @@ def test_what_does_not_fit_is_written_when_there_is_room(files: Files, worker: F
     assert worker.is_sent
 
 
-def test_one_that_is_full_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
+def test_a_full_folder_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
     make_folder(exchange / "bb")
     for _ in range(MOST_FILES + 1):
         files.put(WORKER, MESSAGE, NOW)
@@ -144,6 +142,28 @@ def test_a_full_disk_is_told_once_and_its_end_too_and_nothing_is_lost(
     assert "possible again" in told[1]
 
 
+def test_a_failure_for_one_peer_is_told_once_though_others_can_be_written_to(
+    exchange: Path, files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rename, refused = Path.rename, {"ab"}
+
+    def rename_some(path: Path, target: Path) -> Path:
+        if path.parent.name in refused:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_some)
+    (exchange / "ab").mkdir()
+    files.put("ab", MESSAGE, NOW)
+    for later in range(3):
+        files.put(WORKER, MESSAGE, NOW)
+        files.step(NOW + later * RETRY_SECONDS)
+    refused.clear()
+    files.step(NOW + 3 * RETRY_SECONDS)
+    told = [record.message.split(f" {exchange}")[0] for record in caplog.records]
+    assert told == ["cannot write to", "it was possible again to write to"]
+
+
 def test_a_folder_that_cannot_be_read_now_is_tried_again(
     exchange: Path, files: Files, worker: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,7 +186,16 @@ def test_a_folder_that_is_missing_three_times_is_gone(exchange: Path, worker: Fi
     assert worker.is_gone
 
 
-def test_what_is_for_a_folder_that_is_gone_is_dropped(exchange: Path, files: Files) -> None:
+def test_a_folder_that_is_missing_now_and_then_is_not_gone(exchange: Path, worker: Files) -> None:
+    for later in range(0, 10, 2):
+        (exchange / WORKER).rename(exchange / "away")
+        worker.step(NOW + later * SLOW_SECONDS)
+        (exchange / "away").rename(exchange / WORKER)
+        worker.step(NOW + (later + 1) * SLOW_SECONDS)
+    assert not worker.is_gone
+
+
+def test_envelopes_for_a_missing_folder_are_dropped(exchange: Path, files: Files) -> None:
     shutil.rmtree(exchange / WORKER)
     files.put(WORKER, MESSAGE, NOW)
     files.step(NOW)
@@ -220,7 +249,7 @@ def sockets(exchange: Path, clock: ManualClock) -> Iterator[tuple[FileSocket, Fi
         end.close(0.0)
 
 
-def test_what_is_sent_arrives_and_wakes_the_loop(
+def test_an_envelope_arrives_and_wakes_the_loop(
     sockets: tuple[FileSocket, FileSocket], clock: ManualClock
 ) -> None:
     dispatcher, worker = sockets

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
     CANCELLED,
     NO_INPUT,
+    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -89,9 +90,7 @@ def test_calls_that_run_once_are_answered_before_the_next_begins(
     assert driver.values() == list(range(200))
 
 
-def test_what_such_a_run_has_raised_is_answered_before_the_next_run_begins(
-    driver: RunnerDriver,
-) -> None:
+def test_an_exception_is_answered_before_the_next_run_begins(driver: RunnerDriver) -> None:
     driver.channel.sent = SENT
     driver.assign(count_sent, ["no number"], [0], once=True)
     driver.play()
@@ -316,7 +315,7 @@ def test_a_watched_run_says_that_it_begins_before_anything_else(driver: RunnerDr
     assert driver.channel.sent[0][0] == Started(1, os.getpid())
 
 
-def test_what_a_call_pushes_leaves_at_once_and_in_order(driver: RunnerDriver) -> None:
+def test_pushed_values_leave_at_once_and_in_order(driver: RunnerDriver) -> None:
     def call(x: int, controller: Controller) -> tuple[int, int]:
         controller.push(x)
         controller.push([x])
@@ -430,9 +429,7 @@ def test_each_call_gets_the_result_of_another_made_anew(driver: RunnerDriver, de
 
 
 @pytest.mark.parametrize("define", [False, True])
-def test_what_a_runner_has_of_results_goes_with_the_call_or_when_it_is_told(
-    driver: RunnerDriver, define: bool
-) -> None:
+def test_kept_results_go_with_the_call_or_when_told(driver: RunnerDriver, define: bool) -> None:
     driver.assign(grown, [Needed(7)])
     give(driver, define, Input(7, 0, not define), payload=pickling.dump_values([[1]]))
     driver.channel.incoming.append((Forget([input_name(7)]), []))
@@ -505,3 +502,33 @@ def test_values_that_others_need_are_pickled_each_on_its_own_and_with_their_clas
         (2, 0, 2, VALUES),
     ]
     assert driver.values() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"memory": 1 << 50, "once": True}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+        ({"memory": 1 << 50}, [(0, VALUES)]),  # a new process makes it again
+        ({"once": True}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+        ({}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+    ],
+    ids=["once under a limit", "under a limit", "once", "without a limit"],
+)
+def test_a_call_that_is_out_of_memory_behind_others_is_answered_unless_it_may_run_again(
+    driver: RunnerDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    found: list[tuple[int, int]],
+) -> None:
+    def call(x: int) -> int:
+        if x:
+            raise MemoryError
+        return x
+
+    def end(status: int) -> NoReturn:
+        raise EOFError(status)
+
+    monkeypatch.setattr("gridengine.worker.runner.exit_process", end)
+    driver.assign(call, [0, 1, 0], **options)
+    driver.play()
+    assert [(start, status) for _, start, _, status in spans(driver)] == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,9 +53,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepLauncher:
     return StepLauncher(run, script="", job="17", held=[Cores(4), Cores(1)])
 
 
-def test_each_node_has_one_worker_that_holds_what_the_job_has_there(
-    launcher: StepLauncher,
-) -> None:
+def test_each_node_has_one_worker_that_holds_what_the_job_has_there(launcher: StepLauncher) -> None:
     handles = launcher.launch(2)
     assert [handle.id for handle in handles] == ["17.0", "17.1"]
     folder = launcher.run.directory
@@ -99,7 +98,7 @@ def test_a_node_on_which_nothing_starts_keeps_no_other_from_being_used(
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(None, 3), (9, 3), (5, 2), (4, 1)])
-def test_so_many_cores_are_given_of_the_first_nodes(
+def test_cores_are_given_of_the_first_nodes(
     cores: int | None, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JOB.items():
@@ -125,3 +124,15 @@ def test_each_node_s_worker_holds_the_memory_of_its_cores(
 def test_there_is_none_outside_of_a_job_of_several_nodes() -> None:
     with pytest.raises(ConfigurationError, match="is not the script of a job with several nodes"):
         StepScheduler()
+
+
+def test_a_fork_of_the_process_ends_no_step_when_it_ends(
+    launcher: StepLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.launch(2)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert [step.is_running for step in launcher._steps.values()] == [True, True]
+    launcher.close()
+    assert [step.is_running for step in launcher._steps.values()] == [False, False]
