@@ -124,7 +124,9 @@ def _open(
     books.open_task(submitter, function, task.count, task.first)
     state.last_order += 1
     order, calls = state.last_order, task.count
-    one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
+    one = OpenTask(
+        function, submitter, submitter.pace, task, unsettled=calls, order=order, since=state.now
+    )
     if needs:
         one.needs = needs
     state.open_tasks[task.id] = one
