@@ -138,6 +138,7 @@ class Session:
         if kind == _RESEND:
             return None, self._resend(asked)
         if number > self.received + (kind != _UNNUMBERED):
+            # Something is missing. What may be lost may come out of order too.
             return (frames[1:] if kind == _UNNUMBERED else None), self._request(kind, asked)
         if kind == _UNNUMBERED:
             return frames[1:], []

@@ -117,7 +117,6 @@ class Agent:
             self._poller,
             self._definitions,
             self._readers,
-            lambda runner: self._runner_messages.handle_runner(runner),
             slots=slots,
             spare=slots if spare is None else spare,
             grace_seconds=grace_seconds,
@@ -359,15 +358,15 @@ def make_hello(
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Hello(
-        VERSION,
-        __version__,
-        python,
-        run_id,
-        socket.gethostname(),
-        pid,
-        slots,
-        log,
-        max(0.0, elapsed),
+        protocol=VERSION,
+        version=__version__,
+        python=python,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=pid,
+        slots=slots,
+        log=log,
+        elapsed=max(0.0, elapsed),
         **other,
     )
 

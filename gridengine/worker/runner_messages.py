@@ -58,7 +58,7 @@ class RunnerMessages:
     """Passes the runners' answers on to the dispatcher, and reports how runners end.
 
     Args:
-        pool: the pool of these runners.
+        pool: the pool of these runners, which calls when one of them can be read.
         send: sends a message with its buffers to the dispatcher.
         flush_log: called before a crash or a lack of memory is reported, so that the worker's log
             has the runner's output.
@@ -82,6 +82,7 @@ class RunnerMessages:
     ) -> None:
         self._clock = clock
         self._pool = pool
+        pool.on_readable = self.handle_runner
         self._send = send
         self._flush_log = flush_log
         self._definitions = definitions
@@ -300,9 +301,16 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
-        step = runner.status.step if runner.status.run == run else 0
-        self._send(Crashed(run, *facts, step), output)
+        crashed = Crashed(
+            run=run,
+            index=index,
+            exitcode=event.exitcode,
+            reason=reason,
+            pid=runner.pid,
+            peak_memory=event.peak_memory,
+            step=runner.status.step if runner.status.run == run else 0,
+        )
+        self._send(crashed, output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
@@ -322,7 +330,9 @@ class RunnerMessages:
 
     def send_cancelled(self, run: int, number: int) -> None:
         """Report that a run was cancelled by this signal before it began."""
-        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+        self._send(
+            Crashed(run=run, index=-1, exitcode=-number, reason=CANCELLED, pid=0), [b"", b""]
+        )
 
 
 def _with_output(
