@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import islice
+from collections.abc import Sequence
+from itertools import compress, islice
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,11 +18,16 @@ from gridengine.watching.names import short_id
 from gridengine.watching.phrases import seconds
 from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 COLUMNS = (
     *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
-    *(">workers", ">left", "script"),
+    *(">cancelled", ">workers", ">left", "script"),
 )
-ENDED_COLUMNS = ("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
+ENDED_COLUMNS = (
+    *("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", ">cancelled", "script"),
+)
 MOST_ENDED = 5
 WITH_SCRIPT = 100
 """How wide a terminal must be for the column with the path of the script."""
@@ -28,8 +35,8 @@ WITH_SCRIPT = 100
 
 class Ended(Struct, frozen=True):
     """A run that has ended: its identity, when it ended (seconds since 1970), how long it took, and
-    how many of its calls were done and failed. Of a run whose process was `killed`, only its
-    identity and its beginning are known.
+    how many of its calls were done, failed and were cancelled. Of a run whose process was
+    `killed`, only its identity and its beginning are known.
     """
 
     identity: Identity
@@ -38,6 +45,7 @@ class Ended(Struct, frozen=True):
     done: int
     failed: int
     killed: bool = False
+    cancelled: int = 0
 
 
 @command("ls", short_help="List the dispatchers that run.")
@@ -74,7 +82,7 @@ def ls_command(as_json: bool) -> None:
             echo(f"no dispatcher runs{last}")
         if ended:
             echo("\nthe last runs that have ended:")
-            console().print(table(ENDED_COLUMNS, map(_ended_row, ended)))
+            console().print(_table(ENDED_COLUMNS, [_ended_row(one) for one in ended]))
     sys.exit(0 if found or elsewhere or silent else 1)
 
 
@@ -82,7 +90,7 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
     out = console()
     if found:
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
-        out.print(table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
+        out.print(_table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
     for words in silent:
         echo(words, err=True)
     for one in elsewhere:
@@ -94,9 +102,21 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
 
 def _row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    counts = status.done, status.running, status.waiting, status.failed, status.worker_count
+    counts = status.done, status.running, status.waiting, status.failed
+    told = *(f"{count:,}" for count in counts), _cancelled(status.cancelled)
     times = seconds(status.elapsed_seconds), seconds(status.left_seconds)
-    return (*_names(who), times[0], *(f"{count:,}" for count in counts), times[1], who.script)
+    return (*_names(who), times[0], *told, f"{status.worker_count:,}", times[1], who.script)
+
+
+def _cancelled(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table, without the column of the cancelled calls where there are none."""
+    place = columns.index(">cancelled")
+    told = [place != other or any(row[place] for row in rows) for other in range(len(columns))]
+    return table(list(compress(columns, told)), [list(compress(row, told)) for row in rows])
 
 
 def _names(who: Identity) -> tuple[object, ...]:
@@ -106,13 +126,21 @@ def _names(who: Identity) -> tuple[object, ...]:
 def _ended(one: Answer) -> Ended:
     who, status = one.identity, one.status
     ended = who.since + status.elapsed_seconds
-    return Ended(who, ended, status.elapsed_seconds, status.done, status.failed, one.killed)
+    return Ended(
+        identity=who,
+        ended=ended,
+        elapsed_seconds=status.elapsed_seconds,
+        done=status.done,
+        failed=status.failed,
+        killed=one.killed,
+        cancelled=status.cancelled,
+    )
 
 
 def _ended_row(one: Ended) -> tuple[object, ...]:
     who = one.identity
     if one.killed:
-        return (*_names(who), "killed", "-", "-", "-", who.script)
+        return (*_names(who), "killed", "-", "-", "-", "", who.script)
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
     took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (*_names(who), ended, took, done, failed, who.script)
+    return (*_names(who), ended, took, done, failed, _cancelled(one.cancelled), who.script)

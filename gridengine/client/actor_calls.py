@@ -19,15 +19,8 @@ from typing import Any
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.future import (
-    MOST_CALLS,
-    RUNNING,
-    WAITING,
-    CallFuture,
-    CallTemplate,
-    Failed,
-    UndecodedResult,
-)
+from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
+from gridengine.client.future_outcomes import RUNNING, WAITING, Failed, UndecodedResult
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of

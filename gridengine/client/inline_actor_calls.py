@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from gridengine.calls.inline import PASSING
 from gridengine.client.actor_calls import ActorCalls
-from gridengine.client.future import CallFuture, Failed
+from gridengine.client.future import CallFuture
+from gridengine.client.future_outcomes import Failed
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload

@@ -504,7 +504,8 @@ class DispatcherThread:
             )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
-            steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)
+            failed = broken or self._core.state.failed + self._core.state.cancelled > 0
+            steps.callback(self._link.close, failed=failed)
             steps.callback(self._launcher.close)
             if self.listener is not None:
                 steps.callback(self.listener.close)

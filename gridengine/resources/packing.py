@@ -158,11 +158,11 @@ class Packer(Generic[TaskT, HolderT]):
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
         holder = _Holder(
-            key,
-            self._last_holder,
-            resources,
-            FreeResources(resources, now),
-            FreeResources(resources, now),
+            key=key,
+            number=self._last_holder,
+            resources=resources,
+            free=FreeResources(resources, now),
+            empty=FreeResources(resources, now),
         )
         self._holders[key] = self._by_number[holder.number] = holder
         self._freed(holder)

@@ -355,15 +355,15 @@ def make_hello(
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Hello(
-        VERSION,
-        __version__,
-        python,
-        run_id,
-        socket.gethostname(),
-        pid,
-        slots,
-        log,
-        max(0.0, elapsed),
+        protocol=VERSION,
+        version=__version__,
+        python=python,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=pid,
+        slots=slots,
+        log=log,
+        elapsed=max(0.0, elapsed),
         **other,
     )
 

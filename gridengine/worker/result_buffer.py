@@ -287,7 +287,15 @@ class ResultBuffer:
             self.passed_on[self._run] = [payload[0], *map(bytearray, payload[1:])]
         start, stop, seconds = self._first, self._first + calls, max(0.0, ended - self._began)
         self._results.append(
-            Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory)
+            Result(
+                run=self._run,
+                start=start,
+                stop=stop,
+                status=status,
+                seconds=seconds,
+                buffers=len(payload),
+                peak_memory=peak_memory,
+            )
         )
         self._buffers.append(payload)
         self._first, self._began = stop, ended

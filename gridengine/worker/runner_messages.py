@@ -298,9 +298,16 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
-        step = runner.status.step if runner.status.run == run else 0
-        self._send(Crashed(run, *facts, step), output)
+        crashed = Crashed(
+            run=run,
+            index=index,
+            exitcode=event.exitcode,
+            reason=reason,
+            pid=runner.pid,
+            peak_memory=event.peak_memory,
+            step=runner.status.step if runner.status.run == run else 0,
+        )
+        self._send(crashed, output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
@@ -320,7 +327,9 @@ class RunnerMessages:
 
     def send_cancelled(self, run: int, number: int) -> None:
         """Report that a run was cancelled by this signal before it began."""
-        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+        self._send(
+            Crashed(run=run, index=-1, exitcode=-number, reason=CANCELLED, pid=0), [b"", b""]
+        )
 
 
 def _with_output(

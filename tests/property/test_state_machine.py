@@ -1324,7 +1324,7 @@ class Play(RuleBasedStateMachine):
             state = self.core.state
             check_calls(state, self.left)
             self.check_results(state)
-            assert (state.done, state.failed) == (self.done, self.failed)
+            assert (state.done, state.failed + state.cancelled) == (self.done, self.failed)
             for worker in state.workers.values() if state.shared is not None else ():
                 allocated = sum(group.slots for group in worker.slot_groups)
                 assert allocated <= worker.hello.slots, "more is allocated than there is"

@@ -5,7 +5,7 @@ recall. And the calls that the core itself recalls, for the sake of other calls.
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from gridengine.dispatcher.core import allocator, books, dependencies, events, objects, outcomes
@@ -124,7 +124,9 @@ def _open(
     books.open_task(submitter, function, task.count, task.first)
     state.last_order += 1
     order, calls = state.last_order, task.count
-    one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
+    one = OpenTask(
+        function, submitter, submitter.pace, task, unsettled=calls, order=order, since=state.now
+    )
     if needs:
         one.needs = needs
     state.open_tasks[task.id] = one
@@ -211,7 +213,7 @@ def recall_requested(state: CoreState, event: ClientRecall) -> None:
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
-            recall(state, worker, worker.spare())
+            recall(state, worker)
     state.agenda.scale = True
 
 
@@ -289,7 +291,7 @@ def recall_for_new_submitter(state: CoreState) -> None:
     if state.rebalance_due and state.now - state.recalled_for_new_at >= seconds:
         state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
-            recall(state, worker, worker.spare())
+            recall(state, worker)
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
@@ -315,7 +317,7 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
                 run.late = True
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
-        recall(state, worker, spare)
+        recall(state, worker)
 
 
 def told(state: CoreState, event: Told) -> None:
@@ -342,9 +344,9 @@ def _last_sign(run: Run, now: float) -> float:
     return max(run.batch.answered_at, run.touched)
 
 
-def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
-    """Have a worker return the unbegun calls of these runs."""
-    if worker.phase is Phase.READY and runs:
+def recall(state: CoreState, worker: Worker) -> None:
+    """Have a worker return its unbegun calls."""
+    if worker.phase is Phase.READY and (runs := worker.spare()):
         for run in runs:
             run.touched, run.recalled = state.now, True
         state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

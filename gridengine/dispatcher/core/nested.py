@@ -103,7 +103,7 @@ def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
         worker.unlist()
-    clients.recall(state, worker, worker.spare())
+    clients.recall(state, worker)
 
 
 def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:

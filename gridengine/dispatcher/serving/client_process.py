@@ -145,21 +145,21 @@ class ServedClient:
         if output:
             buffers += event.stdout, event.stderr
         return FinishedItem(
-            event.task,
-            event.start,
-            event.stop,
-            len(payload),
-            event.raised,
-            error is not None,
-            event.exitcode,
-            output,
-            event.attempts,
-            event.last,
-            event.recalled,
-            event.seconds,
-            event.path,
-            self._failures.number_of(event) if error is not None or event.raised else 0,
-            isinstance(error, Cancelled),
+            task=event.task,
+            start=event.start,
+            stop=event.stop,
+            buffers=len(payload),
+            raised=event.raised,
+            failed=error is not None,
+            exitcode=event.exitcode,
+            output=output,
+            attempts=event.attempts,
+            last=event.last,
+            recalled=event.recalled,
+            seconds=event.seconds,
+            path=event.path,
+            failure=self._failures.number_of(event) if error is not None or event.raised else 0,
+            ended=isinstance(error, Cancelled),
         )
 
     def owns(self, number: int) -> bool:

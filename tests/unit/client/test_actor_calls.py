@@ -158,7 +158,7 @@ def test_a_dispatcher_that_was_started_again_may_have_lost_what_was_said(far: Fa
         far.call().result()
 
 
-def test_one_that_was_shut_down_takes_no_calls_and_ends_after_those_it_has(far: Far) -> None:
+def test_an_actor_that_was_shut_down_ends_after_the_calls_it_has(far: Far) -> None:
     far.ready()
     futures = [far.call() for _ in range(MOST_SLOW + 1)]
     far.calls.end(cancel=False)
@@ -196,7 +196,7 @@ def test_without_calls_one_that_waits_for_a_worker_never_begins() -> None:
     other.calls.close(wait=True)
 
 
-def test_one_that_is_killed_has_all_its_calls_cancelled(far: Far) -> None:
+def test_a_killed_actor_has_all_its_calls_cancelled(far: Far) -> None:
     far.ready()
     futures = [far.call() for _ in range(MOST_SLOW + 1)]
     far.calls.kill_all()

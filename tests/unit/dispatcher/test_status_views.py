@@ -38,7 +38,7 @@ def test_functions_beyond_the_limit_are_counted_together() -> None:
     for number in range(MOST_FUNCTIONS + 5):
         play.submit(1, function=function(number))
     play.play(ClientCancel(0, range(1, MOST_FUNCTIONS + 6), 15))
-    counts = {one.name: one.failed for one in told(play).functions}
+    counts = {one.name: one.cancelled for one in told(play).functions}
     assert len(counts) == MOST_FUNCTIONS + 1
     assert counts[OTHER_FUNCTIONS] == 5
 
@@ -139,13 +139,22 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
     )
 
 
+def test_a_call_that_was_cancelled_before_it_began_has_an_age() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(ClientCancel(0, [1], 15))
+    play.now += 2
+    [failure] = told(play).failures
+    assert (failure.seconds_ago, failure.seconds, failure.attempts) == (2.0, None, 0)
+
+
 def test_the_last_failures_are_kept() -> None:
     play = Play()
     count = MOST_FAILURES + 10
     play.submit(*[1] * count)
     play.play(ClientCancel(0, range(1, count + 1), 15))
     assert len(told(play, most=1000).failures) == MOST_FAILURES
-    assert told(play).failed == count
+    assert (told(play).cancelled, told(play).failed) == (count, 0)
 
 
 def test_the_time_left_follows_from_what_calls_took() -> None:
@@ -243,7 +252,7 @@ def test_an_even_sample_of_ended_calls_is_kept() -> None:
         if assigned := play.assigned():
             [one] = assigned
     sample = play.core.state.sample
-    gaps = {later.ended - one.ended for one, later in pairwise(sample.calls)}
+    gaps = {later - at for (at, _), (later, _) in pairwise(sample.calls)}
     assert sample.every == 4
     assert MOST_SAMPLED / 2 <= len(sample.calls) < MOST_SAMPLED
     assert max(gaps) <= 2 * sample.every

@@ -234,7 +234,7 @@ def test_a_client_that_comes_back_while_its_calls_end_may_have_another_weight() 
     play.play(ClientLeft(1))
     play.joined(1, weight=3.0)
     counts = play.core.state.snapshot().clients[1]
-    assert counts == ClientCounts(weight=3.0, waiting=0, running=1, done=0, failed=1)
+    assert counts == ClientCounts(weight=3.0, waiting=0, running=1, done=0, failed=0, cancelled=1)
 
 
 @pytest.mark.parametrize(("number", "weight"), [(0, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
@@ -253,7 +253,7 @@ def test_a_snapshot_tells_of_each_client_what_its_calls_do() -> None:
     assert dict(play.core.state.snapshot().clients) == {
         0: ClientCounts(weight=1.0, waiting=0, running=0, done=0, failed=0),
         1: ClientCounts(weight=1.0, waiting=2, running=0, done=1, failed=0),
-        2: ClientCounts(weight=1.0, waiting=0, running=1, done=0, failed=1),
+        2: ClientCounts(weight=1.0, waiting=0, running=1, done=0, failed=0, cancelled=1),
     }
 
 

@@ -102,8 +102,8 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
     play.say(Results([Result(one.run, 2, 3, RAISED, 1.0)]), b"pickled")
     play.play(ClientCancel(0, [], signal.SIGTERM, [(one.task, 10, 12)]))
     state = play.core.state
-    assert (state.done - before, state.failed) == (2, 3)
-    assert [failure.cancelled for failure in state.failures] == [False, True]
+    assert (state.done - before, state.failed, state.cancelled) == (2, 1, 2)
+    assert [failure.cancelled for _, failure in state.failures] == [False, True]
 
 
 @pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
@@ -114,7 +114,7 @@ def test_an_exception_s_text_is_kept_by_its_beginning(codec: str, kept: int) -> 
     settled = raised(play, play.running(retries=0, function=named), payload)
     assert settled.payload is not None
     assert bytes(settled.payload[0]) == payload
-    [failure] = play.core.state.failures
+    [(_, failure)] = play.core.state.failures
     assert failure.exception == payload[:kept]
 
 
