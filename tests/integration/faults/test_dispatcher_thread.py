@@ -16,12 +16,11 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskBegan, TaskMessage
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
-from gridengine.wire.messages import TaskBegan
 
 
 def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:

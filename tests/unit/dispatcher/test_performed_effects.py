@@ -20,7 +20,14 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    ResultWanted,
+    Task,
+    TaskBegan,
+    TaskMessage,
+    WantAnswered,
+)
 from gridengine.dispatcher.io_loop import MOST_LINES, EffectPerformer
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -28,7 +35,7 @@ from gridengine.resources import Cores, Memory, Ranks
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.serialize import pickling
-from gridengine.wire.messages import Allocate, Beat, TaskBegan, Want, WantAnswer
+from gridengine.wire.messages import Allocate, Beat
 
 
 class Recorder:
@@ -65,7 +72,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
     one, recorder, listener = performer()
     handle = Handle("4711")
     finished = CallsFinished(1, 0, 1, [])
-    started, message = TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, [b"x"])
+    started, message = TaskBegan(1, 5, "here", 1), TaskMessage(1, [b"x"])
     one.perform(
         [
             Send(b"a", Beat()),
@@ -90,10 +97,10 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
 
 def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
     recorder: Any = Recorder()
-    wanted = {one: (Want(0, 1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
+    wanted = {one: (ResultWanted(1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
     clients = no_clients(recorder)
     one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, clients, recorder)
-    one.perform([WantAnswer(0, 5, missing=True), WantAnswer(0, 6, missing=False)])
+    one.perform([WantAnswered(5, missing=True), WantAnswered(6, missing=False)])
     assert recorder.calls == [("missing", 5)]
     assert wanted == {}
 
@@ -102,7 +109,7 @@ def test_what_is_told_of_a_settled_task_is_dropped() -> None:
     one, _, listener = performer()
     one.perform([CallsFinished(1, 0, 2, [], last=True)])
     listener.calls.clear()
-    one.perform([TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
+    one.perform([TaskBegan(1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
     assert listener.calls == []
 
 

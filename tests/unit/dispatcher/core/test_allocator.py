@@ -8,21 +8,12 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import CallsFinished, TasksCancelled
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import (
-    TIMEOUT,
-    Assign,
-    Beat,
-    ClientCancel,
-    Recall,
-    Release,
-    Returned,
-    Stop,
-)
+from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
 from tests.support.core_play import CUBE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -321,7 +312,7 @@ def test_a_call_that_does_not_fit_a_workers_time_leaves_it_to_other_calls(how: s
         [short] = play.submit(1, retries=2, demand=Demand(Memory(1)))
         assert [one.task for one in play.assigned()] == [short.id]
         return
-    play.play(ClientCancel(0, [long.id], signal.SIGTERM))
+    play.play(TasksCancelled([long.id], signal.SIGTERM))
     [short] = play.submit(1, retries=2)
     play.later(1.0, beats=[b"w"])
     assert [one.task for one in play.assigned()] == [short.id]
