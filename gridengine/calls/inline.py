@@ -301,7 +301,7 @@ class InlineRun:
                 self._calls, _ = pickling.load_items(task.payload)
                 self._namespaces.enter_again()
             asked = on_one_node(task.demand.request, "a call in its caller's process")
-            self._given = asked.holder()._alloc(asked)
+            self._given = asked.holder().allocate(asked)
             self._attempt = assignment.task, assignment.attempt
 
     def _settle(self, event: CallsFinished) -> None:

@@ -329,7 +329,7 @@ class Peer:
         assert not self.shared or sum(takes for _, takes in self.allocations.values()) <= self.slots
         books = (HELD(self.slots) if self.shared else grant.given).holder()
         for given, _ in self.allocations.values():
-            books._alloc(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
+            books.allocate(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
         cores = [
             core
             for given, _ in self.allocations.values()

@@ -233,7 +233,7 @@ def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None
 def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_fail(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    """A kind's own words for the batch system (`_native`) are user code that is run there."""
+    """A kind's own words for the batch system (`native_options`) are user code."""
     from gridengine.schedulers.local import ProcessLauncher
 
     def fail(*_: object) -> None:

@@ -128,7 +128,7 @@ def test_what_no_worker_can_hold_fails_though_it_was_submitted() -> None:
 class Broken(Capacity):
     """Raises when asked."""
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         raise RuntimeError("broken")
 
 
@@ -146,7 +146,7 @@ def test_a_fault_in_a_users_own_kind_fails_the_calls_that_ask_for_it_and_no_othe
 class Sticky(Capacity):
     """Raises when it is to take something back."""
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         raise RuntimeError("stuck")
 
 
@@ -162,7 +162,7 @@ def test_a_fault_in_giving_back_leaves_the_other_kinds_right() -> None:
 class Upset(Capacity):
     """Raises when it is given."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         raise KeyboardInterrupt
 
 
@@ -369,7 +369,7 @@ def test_a_group_is_limited_once_its_times_are_known() -> None:
 class Ungiven(Capacity):
     """Raises when it is to be given."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         raise RuntimeError("stuck")
 
 
