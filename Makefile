@@ -147,11 +147,11 @@ coverage: $(VENV)/ready-test cpython-tests
 
 # Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
 # `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start; an
-# MPI for calls of several ranks.
+# MPI for calls of several ranks; an aligner and its reads for the example of genomics.
 debian-packages:
 	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev \
 	/usr/sbin/sshd=openssh-server ssh=openssh-client \
-	mpirun=openmpi-bin python3-mpi4py
+	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python

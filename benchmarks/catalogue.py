@@ -134,9 +134,8 @@ OF_MANY_WORKERS = {
     "dask.distributed, 500 threads": Entry("dasks:DaskOfThreads", "distributed", share=10),
 }
 MANY_WORKERS = tuple(OF_MANY_WORKERS)
-BY_ONE = {"gridengine.Client, call by call": Entry("standalones:OurClientByOne", "gridengine")}
-WITH_A_JOURNAL = *BY_ONE, CLIENTS[0]
-OUR_CLIENTS = *BY_ONE, CLIENTS[0], TEN_WORKERS[0], MANY_WORKERS[0]
+WITH_A_JOURNAL = (CLIENTS[0],)
+OUR_CLIENTS = CLIENTS[0], TEN_WORKERS[0], MANY_WORKERS[0]
 ALL = {
     **OTHERS,
     **ON_THIS_MACHINE,
@@ -148,7 +147,6 @@ ALL = {
     **ENCRYPTED,
     **OF_TEN_WORKERS,
     **OF_MANY_WORKERS,
-    **BY_ONE,
     **COMMAND_LINES,
     **WITH_A_NAME,
     **ON_GRID_ENGINE,

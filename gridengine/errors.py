@@ -203,8 +203,8 @@ class VersionMismatch(ConfigurationError):
 
 
 class JournalError(ConfigurationError):
-    """The file of a named run cannot be used: another script has it, it is damaged, or a newer
-    version wrote it.
+    """The file of a named run, or a dispatcher's journal, cannot be used: another script has it, it
+    is damaged, or another version wrote it.
     """
 
 

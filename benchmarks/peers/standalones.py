@@ -34,9 +34,7 @@ class OurClient(Ours):
 
     def hand_in(self, f: Call, xs: Sequence[object]) -> list[object]:
         """Return the futures of calls that the dispatcher has on disk."""
-        return self._on_disk([self.submit(f, x) for x in xs])
-
-    def _on_disk(self, futures: list[object]) -> list[object]:
+        futures = [self.submit(f, x) for x in xs]
         assert isinstance(self.scheduler, gridengine.Client)
         assert self.scheduler.flush(), "the dispatcher has no journal"
         return futures
@@ -51,15 +49,6 @@ class OurClientOfTen(OurClient):
 
     def __init__(self, workers: int) -> None:
         super().__init__(10)
-
-
-class OurClientByOne(OurClient):
-    """The same, whose single calls travel each by itself."""
-
-    def hand_in(self, f: Call, xs: Sequence[object]) -> list[object]:
-        # A new one, which does not know that they are quick: those with a priority do not wait.
-        executor = gridengine.Executor(scheduler=self.scheduler, priority=1)
-        return self._on_disk([executor.submit(f, x) for x in xs])
 
 
 def start_again(dispatcher: gridengine.LocalDispatcher) -> None:

@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from gridengine.cli.completion import seen_names, watched_names
-from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.watch_messages import CANCEL
-from gridengine.display import plural
+from gridengine.display import plural, printable
 from gridengine.status.rows import FailureStatus, RunStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
@@ -78,7 +78,7 @@ def calls_command(
     answer, runs = answer_of(name)
     status = answer.status
     if not runs:
-        click.echo(heading(answer, name), err=True)
+        echo(heading(answer, name), err=True)
     rows = list(_rows(status, failed=failed, running=running, slow=slow))
     if as_json:
         print_json(rows)
@@ -88,7 +88,7 @@ def calls_command(
         writer.writerows(asdict(one).values() for one in rows)
     else:
         console().print(table(COLUMNS, map(_shown, rows)))
-        click.echo(
+        echo(
             f"{status.running:,} running, {status.waiting:,} waiting, {status.done:,} done, "
             f"{status.failed:,} failed or cancelled; {len(rows):,} shown",
             err=True,
@@ -156,9 +156,9 @@ def cancel_command(name: str, calls: tuple[str, ...], yes: bool) -> None:
             whose = f"{left} of {answer.identity.name}"
             if watched.run:
                 whose = f"calls of {watched.run} at {answer.identity.name}"
-            click.confirm(f"End all {whose}?", abort=True)
+            click.confirm(printable(f"End all {whose}?"), abort=True)
         ended = watched.ask(CANCEL, words=calls).count
     none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
     others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""
-    click.echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
+    echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
     sys.exit(0 if ended else 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import shutil
 import sys
 import textwrap
@@ -66,6 +67,25 @@ def write_file(path: Path, content: bytes) -> None:
         raise click.ClickException(f"{path}: {error.strerror}") from error
 
 
+def echo(words: object, *, err: bool = False) -> None:
+    """Print words for people. Control characters become blanks; only `logs` prints them."""
+    click.echo(printable(str(words)), err=err)
+
+
+class LogFormatter(logging.Formatter):
+    """Formats lines of the log without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def begin_logging(form: str) -> None:
+    """Print warnings to standard error in this format."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter(form))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
 def folded(words: str, stream: TextIO) -> str:
     """Return words for people without control characters, folded at blanks to the width of the
     terminal, if the stream is one.
@@ -87,10 +107,10 @@ def folded(words: str, stream: TextIO) -> str:
 
 
 def text(words: str, style: str = "") -> Any:
-    """Return words unchanged: rich would take brackets for markup."""
+    """Return words without control characters for rich, which would take brackets for markup."""
     from rich.text import Text
 
-    return Text(words, style=style)
+    return Text(printable(words), style=style)
 
 
 def shown(value: object) -> str:
@@ -109,7 +129,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold")
-    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    cells = [[str(cell) for cell in row] for row in rows]
     told = [
         not (cells and sys.stdout.isatty()) or any(row[place] not in NOTHING for row in cells)
         for place in range(len(columns))

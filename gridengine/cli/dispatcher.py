@@ -14,7 +14,16 @@ import click
 from msgspec.structs import replace
 
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.console import Group, command, console, json_option, print_json, shown, table
+from gridengine.cli.console import (
+    Group,
+    command,
+    console,
+    echo,
+    json_option,
+    print_json,
+    shown,
+    table,
+)
 from gridengine.cli.scheduler_options import (
     arguments_of,
     dispatcher_options,
@@ -144,7 +153,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
     try:  # a call may run for days, so Ctrl-C ends only the wait
         ended = background.wait_for_end(folder, CLOSE_SECONDS if now else float("inf"))
     except KeyboardInterrupt:
-        click.echo(f"\ndispatcher {folder.name} ends once its calls have", err=True)
+        echo(f"\ndispatcher {folder.name} ends once its calls have", err=True)
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
@@ -177,7 +186,7 @@ def show_all(found: Sequence[Mapping[str, Any]]) -> None:
 def show(found: Mapping[str, Any]) -> None:
     """Print the facts about a dispatcher, a line for each."""
     for name in found:
-        click.echo(f"{name:10} {_shown(found, name)}")
+        echo(f"{name:10} {_shown(found, name)}")
 
 
 def _processes(clients: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -261,9 +270,9 @@ def start_command(name: str, *, foreground: bool, **given: Any) -> None:
     folder.check_here("dispatcher", "start", name)
     options = _options(folder, given)
     begun = start(folder, options, foreground=foreground)
-    click.echo(f"dispatcher {folder.name} runs: {begun}")
-    click.echo(f"its workers: {words(folder.name, options)}")
-    click.echo(f'in a script: gridengine.Client("{folder.name}")')
+    echo(f"dispatcher {folder.name} runs: {begun}")
+    echo(f"its workers: {words(folder.name, options)}")
+    echo(f'in a script: gridengine.Client("{folder.name}")')
 
 
 def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
@@ -307,7 +316,7 @@ def list_command(*, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("there are none; gridengine dispatcher start NAME starts one")
+        echo("there are none; gridengine dispatcher start NAME starts one")
     else:
         show_all(found)
 
@@ -349,7 +358,7 @@ def stop_command(name: str, *, now: bool) -> None:
       gridengine dispatcher stop sweeps
       gridengine dispatcher stop sweeps --now
     """
-    click.echo(stop(by_itself(name), now=now))
+    echo(stop(by_itself(name), now=now))
 
 
 @dispatcher_command.command("restart", short_help="End a dispatcher, and start it again.")
@@ -367,9 +376,9 @@ def restart_command(name: str, *, now: bool) -> None:
     """
     folder = by_itself(name)
     folder.check_here("dispatcher", "restart", name)
-    click.echo(stop(folder, now=now, again=True))
+    echo(stop(folder, now=now, again=True))
     begun = start(folder, folder.options(), foreground=False)
-    click.echo(f"dispatcher {folder.name} runs: {begun}")
+    echo(f"dispatcher {folder.name} runs: {begun}")
 
 
 @command("scale", short_help="Set how many workers a dispatcher has.")
@@ -398,4 +407,4 @@ def scale_command(name: str, workers: int | None, *, auto: bool) -> None:
     told = ask(folder, "scale", **bounds)
     least, most = told["minimum"], told["maximum"]
     words = plural(most, "worker") if least == most else f"between {least} and {most} workers"
-    click.echo(f"dispatcher {folder.name}: {words}")
+    echo(f"dispatcher {folder.name}: {words}")

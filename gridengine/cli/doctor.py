@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import signal
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import command, console, json_option, print_json, text
+from gridengine.cli.console import begin_logging, command, console, json_option, print_json, text
 from gridengine.cli.scheduler_options import SchedulerChoice, node_options
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
@@ -226,9 +225,8 @@ def _show(terminal: Console, finding: Finding) -> None:
         finding.state.value
     ]
     line = text(f"{finding.state.value:7}", style)
-    line.append(
-        f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else ""
-    )
+    words = f"{finding.of}: {finding.check}: {finding.text}"
+    line.append(text(words, "dim" if style == "dim" else ""))
     terminal.print(line, soft_wrap=True)
     if finding.remedy:
         terminal.print(text(f"        try: {finding.remedy}"), soft_wrap=True)
@@ -355,7 +353,7 @@ def probe(name: str, **options: Any) -> None:
     from gridengine.api.map import starmap
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    begin_logging("%(message)s")
     began = time.monotonic()
     said: dict[str, Any]
     try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import command, folded, json_option, print_json
+from gridengine.cli.console import command, echo, folded, json_option, print_json
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
 from gridengine.errors import ConfigurationError
 from gridengine.watching.call_explanation import (
@@ -56,7 +56,7 @@ def explain_command(name: str, which: str, as_json: bool) -> None:
         print_json(found)
     else:
         for one in found:
-            click.echo(folded(str(one), sys.stdout))
+            echo(folded(str(one), sys.stdout))
     sys.exit(0)
 
 
@@ -67,7 +67,7 @@ def _explanations(name: str, which: str) -> list[Explanation]:
         answer = ended_answer(name)
         if answer is None:
             raise
-        click.echo(heading(answer, name), err=True)
+        echo(heading(answer, name), err=True)
         return _of_ended(answer, which) if which else explain(answer)
     with watched:
         answer = status_with_reasons(watched)

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import command
+from gridengine.cli.console import command, echo
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.logs import tail
 from gridengine.watching.worker_logs import FoundLogs, find_logs
@@ -57,7 +57,7 @@ def logs_command(name: str, which: str, failed: bool, follow: bool, lines: int) 
     find = functools.partial(find_logs, name, which, failed=failed)
     told, paths, may_come, printed, why, heading = find()
     if heading:
-        click.echo(heading, err=True)
+        echo(heading, err=True)
     for line in told:
         click.echo(line)
     if printed:
@@ -66,17 +66,17 @@ def logs_command(name: str, which: str, failed: bool, follow: bool, lines: int) 
         _show(path, tail(path, TAIL_BYTES), lines)
     if follow and not paths:
         later = "; waiting for the first" if may_come else ""
-        click.echo(f"no worker has a log to follow{later}", err=True)
+        echo(f"no worker has a log to follow{later}", err=True)
     if follow and (paths or may_come):
         _follow(paths, find)
     if not (told or paths or printed):
-        click.echo(why or "there is no such log", err=True)
+        echo(why or "there is no such log", err=True)
         sys.exit(1)
 
 
 def _show(where: object, written: str, most: int) -> None:
     """Show the last lines of a text, below a line that names its source."""
-    click.echo(f"==> {where} <==")
+    echo(f"==> {where} <==")
     lines = written.splitlines()
     for line in lines[max(0, len(lines) - most) :]:
         click.echo(line)
@@ -99,6 +99,6 @@ def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:
                 sizes[path] = size  # the middle of the log was cut out
                 continue
             if path != last:
-                click.echo(f"==> {path} <==")
+                echo(f"==> {path} <==")
             last, sizes[path] = path, size
             click.echo(tail(path, size - before), nl=False)

@@ -6,10 +6,9 @@ import sys
 import time
 from itertools import islice
 
-import click
 from msgspec import Struct
 
-from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.connections import answers, process_of, sockets, why_blocked
@@ -56,7 +55,7 @@ def ls_command(as_json: bool) -> None:
       gridengine ls --json | jq '.dispatchers[].status.done'
     """
     if reason := why_blocked():
-        click.echo(f"runs on this machine cannot be watched: {reason}", err=True)
+        echo(f"runs on this machine cannot be watched: {reason}", err=True)
     found, silent = answers()
     if DispatcherFolder.all():
         from gridengine.watching import remote_connections as remote  # imports ZeroMQ
@@ -72,9 +71,9 @@ def ls_command(as_json: bool) -> None:
         _show(found, elsewhere, silent)
         if not (found or elsewhere or silent):
             last = f"; last run: {others[0].folder}" if others and not ended else ""
-            click.echo(f"no dispatcher runs{last}")
+            echo(f"no dispatcher runs{last}")
         if ended:
-            click.echo("\nthe last runs that have ended:")
+            echo("\nthe last runs that have ended:")
             console().print(table(ENDED_COLUMNS, map(_ended_row, ended)))
     sys.exit(0 if found or elsewhere or silent else 1)
 
@@ -85,9 +84,9 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
         out.print(table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
     for words in silent:
-        click.echo(words, err=True)
+        echo(words, err=True)
     for one in elsewhere:
-        click.echo(
+        echo(
             f"on {one.host}, process {one.pid}, for {seconds(time.time() - one.since)}: "
             f"{one.folder}"
         )

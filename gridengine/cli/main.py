@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import math
 import os
 import sys
@@ -16,7 +15,17 @@ from typing import Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import Group, console, folded, json_option, shown, text
+from gridengine.cli.console import (
+    Group,
+    begin_logging,
+    console,
+    echo,
+    folded,
+    json_option,
+    shown,
+    text,
+)
+from gridengine.display import printable
 from gridengine.errors import GridEngineError
 from gridengine.settings.files import nearest
 
@@ -73,14 +82,14 @@ class _Commands(Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo(err=True)
+            echo("", err=True)
             sys.exit(130)
         except GridEngineError as error:
             raise click.ClickException(folded(str(error), sys.stderr)) from error
         except OSError as error:
             if error.filename is None:  # a closed pipe, which click handles; or a fault of ours
                 raise
-            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+            raise click.ClickException(printable(f"{error.filename}: {error.strerror}")) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,7 +110,7 @@ def main() -> None:
       gridengine explain                      why does nothing start?
       gridengine runs                         which runs have a name, and what is left of them?
     """
-    logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
+    begin_logging("gridengine: %(message)s")
 
 
 @main.command(short_help="Show each setting, and where it comes from.")

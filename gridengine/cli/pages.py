@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gridengine.cli.completion import seen_names, watched_names
-from gridengine.cli.console import command, write_file
+from gridengine.cli.console import command, echo, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.watching.dispatcher_lookup import answer_of
@@ -75,7 +75,7 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
 
         def started(port: int, access: Access) -> None:
             said = address(port, access)
-            click.echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
+            echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
             if opens:
                 _open(said, Path(folder))
 
@@ -102,7 +102,7 @@ def _open(said: str, folder: Path) -> None:
     file = folder / "page.html"
     file.write_text(OPENER.format(said))
     if not webbrowser.open(file.as_uri()):
-        click.echo("no browser was found here; open the address above", err=True)
+        echo("no browser was found here; open the address above", err=True)
 
 
 @command("report", short_help="Write a page on a run.")
@@ -129,9 +129,9 @@ def report_command(name: str, output: Path | None) -> None:
     """
     answer, runs = answer_of(name, REPORT)
     if not runs:
-        click.echo(heading(answer, name), err=True)
+        echo(heading(answer, name), err=True)
     if answer.killed:
         raise ConfigurationError("nothing is known of its calls, because its process was killed")
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, page(answer).encode())
-    click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")
+    echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

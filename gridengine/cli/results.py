@@ -16,7 +16,7 @@ import click
 
 from gridengine.api.named_runs import CallOfRun, NamedRun, run_named
 from gridengine.cli.completion import run_names
-from gridengine.cli.console import command, write_file
+from gridengine.cli.console import command, echo, write_file
 from gridengine.client.outliving_calls import how_left_go_on, who_has
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
@@ -82,9 +82,7 @@ def results_command(
     seconds = 0.0 if now else timeout
     if seconds != 0 and (who := who_has(run.name, run.path)):
         left = plural(run.left, "call")
-        click.echo(
-            f"waiting for {left} that {who} has; --now takes the results that are there", err=True
-        )
+        echo(f"waiting for {left} that {who} has; --now takes the results that are there", err=True)
     calls = [] if form == "pickle" else run.calls(seconds)
     results = run.results(seconds) if form == "pickle" else [one.result for one in calls]
     content = _pickle(results) if form == "pickle" else WRITERS[form](calls)
@@ -93,9 +91,9 @@ def results_command(
     else:
         write_file(output, content)
     if words := _missing(run, results):
-        click.echo(words, err=True)
+        echo(words, err=True)
     if unknown := sum(one.arguments is None for one in calls):
-        click.echo(
+        echo(
             f"the arguments of {plural(unknown, 'call')} are not told: they are not stored, "
             "because of their size or because they refer to other calls, or cannot be rebuilt here",
             err=True,

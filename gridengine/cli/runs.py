@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from gridengine.cli.completion import dispatcher_names, run_names
-from gridengine.cli.console import command, console, json_option, print_json, table
+from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
-from gridengine.display import plural
+from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
@@ -44,9 +44,9 @@ def runs_command(as_json: bool) -> None:
         console().print(table(COLUMNS, [_row(one) for one in found]))
         for one in found:
             for words in _notes(one):
-                click.echo(words, err=True)
+                echo(words, err=True)
     else:
-        click.echo('no run has a name: gridengine.map(f, xs, name="sweep") gives it one')
+        echo('no run has a name: gridengine.map(f, xs, name="sweep") gives it one')
 
 
 def _notes(one: RunSummary) -> Iterator[str]:
@@ -111,22 +111,22 @@ def retry_command(
     name = run.name
     count = run.failed if failed else run.failed + run.left
     if not count:
-        click.echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
+        echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
         return
     for folder in [] if failed else dispatchers_with(name, run.path):
         if folder.name != dispatcher:
             words = "has calls of it without a result, and makes them too while it runs"
-            click.echo(f"the dispatcher {folder.name} {words}", err=True)
+            echo(f"the dispatcher {folder.name} {words}", err=True)
     if dispatcher and any(given.values()):
         raise click.UsageError("either --dispatcher, or options of a scheduler")
     if not yes:
-        click.confirm(f"Run {plural(count, 'call')} of {name} again?", abort=True)
+        click.confirm(printable(f"Run {plural(count, 'call')} of {name} again?"), abort=True)
     with _scheduler(dispatcher, given) as scheduler:
         results = run.resubmit(failed_only=failed, scheduler=scheduler)
     errors = [one for one in results if isinstance(one, BaseException)]
-    click.echo(f"{name}: {plural(len(results) - len(errors), 'call')} done, {len(errors)} failed")
+    echo(f"{name}: {plural(len(results) - len(errors), 'call')} done, {len(errors)} failed")
     for error in errors[:MOST_TOLD]:
-        click.echo(f"  {short_repr(error)}", err=True)
+        echo(f"  {short_repr(error)}", err=True)
     sys.exit(1 if errors else 0)
 
 
@@ -185,10 +185,10 @@ def forget_command(
         begun = time.time()
         paths = [path for path in paths if begun - stored_runs.size_and_time(path)[1] > older]
     if not paths:
-        click.echo("there is none to delete")
+        echo("there is none to delete")
         return
     for path in paths:
-        click.echo(f"{path}  {size(stored_runs.size_and_time(path)[0])}")
+        echo(f"{path}  {size(stored_runs.size_and_time(path)[0])}")
     if not yes:
         click.confirm("Delete with all results?", abort=True)
     sys.exit(1 if [path for path in paths if not _forgotten(path)] else 0)
@@ -198,6 +198,6 @@ def _forgotten(path: Path) -> bool:
     try:
         stored_runs.forget(path)
     except JournalError as error:
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
         return False
     return True

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import command, folded, json_option, print_json
+from gridengine.cli.console import command, echo, folded, json_option, print_json
 from gridengine.cli.explain import status_with_reasons
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
@@ -154,7 +154,7 @@ def _print(answer: Answer, view: View, *, as_json: bool) -> None:
         print_json({**msgspec.to_builtins(answer), "explanations": explain(answer)})
         return
     columns, lines = shutil.get_terminal_size(PLAIN_SIZE) if sys.stdout.isatty() else PLAIN_SIZE
-    click.echo("\n".join(frame(answer, view, width=columns, height=lines)).rstrip() + "\n")
+    echo("\n".join(frame(answer, view, width=columns, height=lines)).rstrip() + "\n")
 
 
 def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -> None:
@@ -164,7 +164,7 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
         try:
             answer = watched.next_answer()
         except ClusterError as error:
-            click.echo(error.message, err=True)
+            echo(error.message, err=True)
             return
         if as_json:
             click.echo(msgspec.json.encode(answer))
@@ -252,7 +252,7 @@ class _Screen:
             status = self._told.status
             counts = f"{status.done:,} calls were done, {status.failed:,} failed"
             words = f"{self._fault.message}; when it was last seen {counts}"
-            click.echo(folded(words, sys.stdout))
+            echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:
         """Ask for answers that are limited to the rows on the screen, unless they already are."""

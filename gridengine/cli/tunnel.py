@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.console import Command
+from gridengine.cli.console import Command, echo
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine, is_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,19 +115,19 @@ def stay(name: str, ssh: str | None, python: str | None, words: tuple[str, ...] 
             facts = tunnel.open(words)
             opened = True
             if not words:  # else the far machine has said so
-                click.echo(f"dispatcher {name} runs: {facts.holder}")
-                click.echo(f'in a script: gridengine.Client("{name}")')
-            click.echo(
+                echo(f"dispatcher {name} runs: {facts.holder}")
+                echo(f'in a script: gridengine.Client("{name}")')
+            echo(
                 f"the tunnel to {far.ssh} stays open with this command; Ctrl-C closes it, and the "
                 "dispatcher goes on"
             )
-            click.echo(tunnel.keep(lambda told: click.echo(told, err=True)))
+            echo(tunnel.keep(lambda told: echo(told, err=True)))
     except KeyboardInterrupt:
         if opened:
-            click.echo(f"\n{left_words(name, far)}", err=True)
+            echo(f"\n{left_words(name, far)}", err=True)
         elif words:
             again = f"gridengine dispatcher connect {name} --ssh {far.ssh}"
-            click.echo(f"\nif the dispatcher was started before that: {again}", err=True)
+            echo(f"\nif the dispatcher was started before that: {again}", err=True)
         raise
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 import click
 
 from gridengine.cli.completion import dispatcher_names, watched_names
-from gridengine.cli.console import command
+from gridengine.cli.console import command, echo, print_json
 from gridengine.cli.scheduler_options import (
     SchedulerChoice,
     entry_for,
@@ -264,7 +263,7 @@ def up_command(
       gridengine up sweep.py -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
       gridengine up 4242 -n 10 --scheduler grid_engine --cores 4 --dry
     """
-    say = functools.partial(click.echo, err=True)
+    say = functools.partial(echo, err=True)
     files = connection_files(names, say, dry=dry)
     resources = resources_of(asked)
     with contextlib.ExitStack() as stack:
@@ -275,7 +274,10 @@ def up_command(
         if dry:
             for one, file, number in zip(chosen, files, counts, strict=True):
                 planned = plan(one, file, number, resources)
-                click.echo(json.dumps(planned._asdict(), indent=1) if as_json else str(planned))
+                if as_json:
+                    print_json(planned._asdict())
+                else:
+                    echo(planned)
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         groups = [
@@ -289,7 +291,7 @@ def up_command(
 def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
     """Return a function that prints a line about the workers of one of these runs."""
     run = f"{file.parent.name}: " if len(files) > 1 else ""
-    return lambda line: click.echo(f"{run}{line}")
+    return lambda line: echo(f"{run}{line}")
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
@@ -339,7 +341,7 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with (
         ProcessScheduler() as scheduler,
-        extra_workers(scheduler, file, resources, click.echo) as workers,
+        extra_workers(scheduler, file, resources, echo) as workers,
     ):
         default = default_count(scheduler, file) if is_nothing(resources) else 1
         run_all([(workers, count or default)])
@@ -397,8 +399,8 @@ def drain_command(hosts: tuple[str, ...]) -> None:
     """
     found, silent = ask_all(lambda one: one.ask(DRAIN, words=hosts))
     for _, error in silent:
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
     count = sum(answer.count for _, answer in found)
     nowhere = f"no worker is on {', '.join(hosts)}; `gridengine top` shows where they are"
-    click.echo(f"{plural(count, 'worker')} will leave" if count else nowhere)
+    echo(f"{plural(count, 'worker')} will leave" if count else nowhere)
     sys.exit(0 if count and not silent else 1)

@@ -46,7 +46,7 @@ def status_of(
     add to `now` for seconds since 1970; 0 if unknown.
     """
     snapshot, policy = state.snapshot(), state.policy
-    waits = state.has_tasks and not state.runs and not snapshot.waiting
+    waits = bool(state.open_tasks) and not state.runs and not snapshot.waiting
     workers = _named_workers(state, names) if names else state.workers.values()
     queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
     return rows.Status(
@@ -57,7 +57,7 @@ def status_of(
         done=state.done,
         failed=state.failed,
         retried=state.retried,
-        tasks=state.task_count,
+        tasks=len(state.open_tasks),
         submitters=len(state.submitters),
         blocked=waits,
         closing=state.closing,
@@ -301,12 +301,9 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     task, _, place = word.partition(".")
     number = int(task) if task.isdecimal() else None
     if number is not None and place.isdecimal():
-        state.open([number])
         one = state.open_tasks.get(number)
         return [(one, int(place))] if one is not None and int(place) < one.task.count else []
     found = []
-    if number is not None:
-        state.open([task for bundle in state.bundles for task in bundle.numbered(number)])
     for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
         first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
         if numbered and number is not None and first <= number < first + one.task.count:

@@ -86,10 +86,6 @@ class UnsettledTasks:
                 self._calls[task.id] = _Calls(task.count, [])
             self._tasks[task.id] = listener
 
-    def add_single(self, numbers: Iterable[int], listener: Listener) -> None:
-        """Add submitted tasks of one call each, by their numbers."""
-        self._tasks.update(dict.fromkeys(numbers, listener))
-
     def listener(self, task: int) -> Listener | None:
         """Return the listener of a task; None if all its calls are settled."""
         return self._tasks.get(task)

@@ -278,7 +278,6 @@ class WatchAnswers:
         run or client.
         """
         if not request.words:
-            self._state.open_all()
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
             self._post(TasksCancelled([one.task.id for one in left], signal.SIGTERM))
             return Answer(self._identity, count=sum(one.unsettled for one in left))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gridengine.status.rows import CallStatus, GraphStatus, Status
+from gridengine.wire.messages.common import VERSION
 
-PROTOCOL = 1
 STATUS, REASONS, CALLS, CANCEL, DRAIN = "status", "reasons", "calls", "cancel", "drain"
 REPORT, WINDOW, GRAPH, FOLLOW = "report", "window", "graph", "follow"
 ACTS = CANCEL, DRAIN
@@ -66,7 +66,7 @@ class Identity(Struct, frozen=True):
     version: str
     python: str
     folder: str = ""
-    protocol: int = PROTOCOL
+    protocol: int = VERSION
     runs: Mapping[str, str] = {}
     home: str = ""
     clients: Sequence[tuple[str, int]] = ()

@@ -30,7 +30,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.writer import JournalWriter, open_connection
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import VERSION as PROTOCOL
@@ -82,8 +82,9 @@ class DispatcherFile:
         clock: of the loop that calls `write_due`.
 
     Raises:
-        ConfigurationError: the file is damaged, not a journal, or written by a gridengine whose
-        journal this one cannot read.
+        JournalError: the file is damaged, not a journal, or written by a gridengine whose journal
+            this one cannot read.
+        ConfigurationError: the file cannot be opened now, which may pass.
     """
 
     def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -99,10 +100,7 @@ class DispatcherFile:
                 self._reader.close()
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise ConfigurationError(
-                f"the dispatcher's journal {path} cannot be used: {error}",
-                hint="nothing was changed in it; move it away to begin without its calls",
-            ) from error
+            raise unusable(path, error) from error
         self.epoch = self.counted("epoch", 1) + 1
         """The epoch of this process: its number among the processes that have used the file."""
         self._begin(JournalWriter(partial(open_connection, str(path)), f"the journal {path}"))
@@ -132,7 +130,7 @@ class DispatcherFile:
             "SELECT EXISTS (SELECT 1 FROM clients) OR EXISTS (SELECT 1 FROM workers)"
         ).fetchone()
         if held and found and found[0] != PROTOCOL:
-            raise ConfigurationError(
+            raise JournalError(
                 f"the dispatcher's journal {self.path} is of another gridengine: it is in "
                 f"protocol {found[0]}, and this one speaks {PROTOCOL}",
                 hint="start the dispatcher with that gridengine until its clients have their "
@@ -265,10 +263,19 @@ class DispatcherFile:
         self._reader.close()
 
 
+def unusable(path: Path, error: Exception) -> ConfigurationError:
+    """Return the error of a journal that cannot be used: a `JournalError`, unless that may pass."""
+    passes = isinstance(error, sqlite3.OperationalError | OSError)
+    return (ConfigurationError if passes else JournalError)(
+        f"the dispatcher's journal {path} cannot be used: {error}",
+        hint="nothing was changed in it; move it away to begin without its calls",
+    )
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
-        raise ConfigurationError(
+        raise JournalError(
             f"the dispatcher's journal {path} is of a newer gridengine (version {version} of the "
             f"file; this one reads {VERSION})",
             hint="start the dispatcher with that, or move the file away",

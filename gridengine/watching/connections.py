@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
@@ -26,6 +27,7 @@ from gridengine.wire.connection_file import (
     is_private,
     runtime_folders,
 )
+from gridengine.wire.messages.common import VERSION
 
 ANSWER_SECONDS = 5.0
 """How long a dispatcher has for an answer. A suspended one never answers."""
@@ -132,7 +134,8 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.DecodeError as error:
-            raise self._fault("its answer is not understood", error) from error
+            words = _other_version(line) or "its answer is not understood"
+            raise self._fault(words, error) from error
         if answer.error:
             raise self._fault(f"it refuses: {answer.error}")
         faults = [*answer.status.faults, *full_folder(answer.identity.folder)]
@@ -151,6 +154,17 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _other_version(line: Buffer) -> str:
+    """Return which version gave an answer, if it speaks another protocol; else an empty text."""
+    try:
+        told = msgspec.json.decode(line)["identity"]
+        version, protocol = told["version"], told["protocol"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return ""
+    ours = f"this gridengine, {__version__}, speaks {VERSION}"
+    return "" if protocol == VERSION else f"gridengine {version} speaks {protocol}, and {ours}"
 
 
 def sockets() -> list[Path]:

@@ -298,7 +298,7 @@ def test_a_worker_holds_resources_and_each_call_has_what_it_asked_for(
 
 
 @everywhere
-def test_what_calls_print_goes_to_the_place_that_is_said_and_what_jobs_print_to_their_caller(
+def test_output_of_calls_goes_to_their_log_and_output_of_jobs_to_their_caller(
     place: Place, everyday: dict[str, Any]
 ) -> None:
     words = "what calls print goes to the workers' logs below "

@@ -143,7 +143,7 @@ DELETE, LARGEST = {place.delete_command!r}, {place.largest_array()}
 
 
 @with_a_queue
-def test_what_can_never_be_had_is_refused_at_once_in_the_system_s_words(
+def test_an_impossible_request_is_refused_at_once_in_the_system_s_words(
     place: Place, queue: dict[str, Any]
 ) -> None:
     assert queue["refused"].keys() == place.refused.keys(), queue["refused"]

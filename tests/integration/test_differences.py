@@ -154,7 +154,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.promise
-def test_what_changes_in_a_module_after_its_import_does_not_travel(
+def test_changes_of_a_module_after_its_import_do_not_travel(
     compare: Compare, tmp_path: Path
 ) -> None:
     (tmp_path / "helpers.py").write_text("K = 1\ndef look(_=None): return K\n")
@@ -298,7 +298,9 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
 
 
 @pytest.mark.promise
-def test_what_calls_leave_in_a_shared_process_others_find(compare: Compare, tmp_path: Path) -> None:
+def test_globals_that_a_call_sets_are_found_by_later_calls_of_its_process(
+    compare: Compare, tmp_path: Path
+) -> None:
     (tmp_path / "helpers.py").write_text("seen = []\n")
     assert compare("""
 def leave(word):
@@ -466,7 +468,7 @@ tell(
 
 
 @pytest.mark.promise
-def test_what_cannot_be_pickled_is_named(compare: Compare) -> None:
+def test_an_unpicklable_argument_is_named(compare: Compare) -> None:
     told = compare("""
 def generator(x):
     return (y for y in range(x))

@@ -96,7 +96,7 @@ def test_an_array_spreads_over_both_nodes(pool: Pool) -> None:
         wait_for(pool, job, "Error")
 
 
-def test_what_no_node_has_is_refused_and_a_closed_queue_keeps_its_jobs(pool: Pool) -> None:
+def test_an_impossible_request_is_refused_and_a_closed_queue_keeps_its_jobs(pool: Pool) -> None:
     output = pool.run("oarsub", "-l", "host=1/core=5", "true", check=False)
     assert "There are not enough resources" in output
     job = submit(pool, "-q", "closed", "true")

@@ -103,9 +103,7 @@ def test_a_job_of_oar_over_its_walltime_says_so(oar: OAR) -> None:
 
 
 @pytest.mark.htcondor
-def test_what_no_slot_can_ever_hold_is_an_error_that_names_the_condition(
-    htcondor: HTCondor,
-) -> None:
+def test_an_impossible_request_is_an_error_that_names_the_condition(htcondor: HTCondor) -> None:
     script = """
 scheduler = CLUSTER()
 tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler,

@@ -10,7 +10,7 @@ from gridengine.dispatcher.core.worker_messages import HANDLERS
 MESSAGES = 1_500
 
 
-def test_whatever_comes_from_a_socket_is_a_message_or_refused_and_the_core_goes_on() -> None:
+def test_any_bytes_from_a_socket_are_a_message_or_refused() -> None:
     trial = Trial(checked=True)
     for _, kind, frames, chance in trials(1, MESSAGES):
         trial.give(kind, frames, chance)

@@ -87,7 +87,7 @@ def counted(calls: list[Any]) -> collections.Counter[str]:
 
 @examples(25)
 @given(SESSIONS)
-def test_what_has_a_result_is_found_once_in_each_session(sessions: list[Any]) -> None:
+def test_each_result_is_found_once_in_each_session(sessions: list[Any]) -> None:
     kept: dict[bytes, list[tuple[Any, int]]] = {one.digest: [] for one in VERSIONS}
     values, is_simple = itertools.count(), True
     with tempfile.TemporaryDirectory() as folder:

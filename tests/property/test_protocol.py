@@ -120,7 +120,7 @@ def sent(draw: st.DrawFn) -> Sent:
 
 
 @given(sent())
-def test_what_is_encoded_is_decoded_the_same_as_views_of_one_block_too(given_: Sent) -> None:
+def test_encoded_messages_are_decoded_unchanged_from_views_of_one_block_too(given_: Sent) -> None:
     frames = encode(given_.message, given_.buffers)
     for received in (frames, [memoryview(b"?" + bytes(frame))[1:] for frame in frames]):
         message, buffers = decode(received)

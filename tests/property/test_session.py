@@ -124,7 +124,7 @@ def test_a_message_arrives_as_the_frames_it_was_and_none_is_longer_than_a_piece(
     assert plain(last) == message
 
 
-def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() -> None:
+def test_messages_sent_before_a_question_do_not_repeat_its_answer() -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
     first, *_ = ours.number([b"first"])
     late = [*ours.number([b"second"]), *(ours.unnumbered([b"beat"]) for _ in range(20))]

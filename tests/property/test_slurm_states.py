@@ -17,7 +17,7 @@ ids = st.one_of(
 
 
 @given(st.sets(ids))
-def test_what_is_compressed_expands_to_the_same(some: set[str]) -> None:
+def test_compressed_ids_expand_to_the_same(some: set[str]) -> None:
     words = (word.rstrip("]").partition("_[") for word in compress(some))
     expanded = [id for job, _, tasks in words for id in ids_of(job, tasks)]
     assert sorted(expanded) == sorted(some)

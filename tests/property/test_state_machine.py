@@ -42,7 +42,6 @@ from gridengine.dispatcher.core.events import (
     ResultStays,
     Scaled,
     Send,
-    SubmittedAlike,
     Tick,
     Withdraw,
 )
@@ -51,7 +50,6 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
-    AlikeTasks,
     CallsFinished,
     CallsRecalled,
     Function,
@@ -868,14 +866,6 @@ class Play(RuleBasedStateMachine):
         for name in sorted(names & self.released):
             self.play(NamesForgotten(shared=[name]))
 
-    @rule(count=st.integers(1, 12), who=WHO, options=st.fixed_dictionaries(OPTIONS))
-    def submit_alike(self, count: int, who: tuple[int, int], options: dict[str, Any]) -> None:
-        """Tasks of one call that wait as one."""
-        first, *_ = [self.new_task(**options) for _ in range(count)]
-        own = {"payload": (), "submitter": self.number_of(who), "escalate_memory": 2.0}
-        alike = AlikeTasks(msgspec.structs.replace(first, **own), [b"calls"] * count)
-        self.play(SubmittedAlike(Function(b"alike", (b"function",), (), b"/", "alike"), alike))
-
     @rule(number=st.integers(1, 2), weight=st.sampled_from([0.5, 1.0, 2.0, 10.0]))
     def join(self, number: int, weight: float) -> None:
         self.clients.add(number)
@@ -892,8 +882,6 @@ class Play(RuleBasedStateMachine):
             client = one.submitter.client
             if client.number == number and not one.remade:
                 assert one.parent or one.runs, "nobody wants it"
-        for block in self.core.state.bundles:
-            assert block.submitter.client.number != number
 
     @rule(minimum=st.integers(0, 2), more=st.integers(0, 3), first=st.booleans())
     def scale(self, minimum: int, more: int, first: bool) -> None:
@@ -1072,21 +1060,17 @@ class Play(RuleBasedStateMachine):
         return calls
 
     def waiting(self, last_attempt: float) -> set[tuple[int, int]]:
-        return (
-            {
-                (span.open_task.task.id, call)
-                for queue in self.core.state.queues.values()
-                for span in queue.waiting
-                if span.attempt <= last_attempt
-                for call in range(span.start, span.stop)
-            }
-            | {
-                (task, 0)
-                for task, one in self.core.state.open_tasks.items()
-                if one.missing and not one.runs and one.only_span().attempt <= last_attempt
-            }
-            | {(task, 0) for block in self.core.state.bundles for task in block.numbers}
-        )
+        return {
+            (span.open_task.task.id, call)
+            for queue in self.core.state.queues.values()
+            for span in queue.waiting
+            if span.attempt <= last_attempt
+            for call in range(span.start, span.stop)
+        } | {
+            (task, 0)
+            for task, one in self.core.state.open_tasks.items()
+            if one.missing and not one.runs and one.only_span().attempt <= last_attempt
+        }
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
         for task, first, stop in calls:
@@ -1390,7 +1374,7 @@ class Play(RuleBasedStateMachine):
             self.make(0, "value")
         if self.closes:
             self.asking.clear()
-        self.finish(lambda: not self.core.state.has_tasks and not self.asking)
+        self.finish(lambda: not self.core.state.open_tasks and not self.asking)
         assert not any(self.left.values()), "never settled"
         self.finish(
             lambda: (
@@ -1446,8 +1430,6 @@ class Play(RuleBasedStateMachine):
 
 def check_calls(state: CoreState, left: dict[int, set[int]]) -> None:
     """The calls that are open are those that were never settled."""
-    blocks = {task: {0} for block in state.bundles for task in block.numbers}
-    assert blocks.items() <= left.items()
     for task, one in state.open_tasks.items():
         its = {index for index in range(one.task.count) if not one.is_settled(index)}
         assert one.remade or its == left[task]

@@ -10,7 +10,7 @@ from gridengine.arguments import flag, number, whole
 from gridengine.errors import ConfigurationError
 
 
-def test_what_is_said_of_too_small_a_number_is_not_said_of_too_large_a_one() -> None:
+def test_a_number_too_small_and_one_too_large_have_different_errors() -> None:
     with pytest.raises(ConfigurationError) as small:
         whole("N", 0, hint="say none")
     with pytest.raises(ConfigurationError) as large:
@@ -26,12 +26,12 @@ class bool_:
 @pytest.mark.parametrize(
     ("value", "means"), [(True, True), (False, False), (1, True), (0, False), (bool_(), False)]
 )
-def test_what_is_true_or_false_is_taken(value: object, means: bool) -> None:
+def test_truth_values_are_taken(value: object, means: bool) -> None:
     assert flag("wait", value) is means
 
 
 @pytest.mark.parametrize("value", ["no", "", None, 2, 1.0, [], [True]])
-def test_what_is_neither_is_refused_with_its_name(value: object) -> None:
+def test_a_value_that_is_no_truth_value_is_refused_by_name(value: object) -> None:
     with pytest.raises(TypeError) as raised:
         flag("wait", value)
     assert str(raised.value) == f"wait must be True or False, not {value!r}"
@@ -39,6 +39,6 @@ def test_what_is_neither_is_refused_with_its_name(value: object) -> None:
 
 @pytest.mark.parametrize("check", [number, whole])
 @pytest.mark.parametrize("value", [True, "3", None])
-def test_what_is_no_number_is_refused_a_truth_value_too(check: Any, value: object) -> None:
+def test_a_truth_value_is_no_number(check: Any, value: object) -> None:
     with pytest.raises(TypeError, match="N must be a"):
         check("N", value)

@@ -24,13 +24,13 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-def test_what_users_have_named_is_escaped() -> None:
+def test_names_of_users_are_escaped() -> None:
     html = html_table("<f>", [("a & b", "<script>"), ("none", None)], [("x", "y"), ("<1>", 2000)])
     assert "<script>" not in html
     assert words(html) == "&lt;f&gt; a &amp; b &lt;script&gt; x y &lt;1&gt; 2,000"
 
 
-def test_it_has_no_colours_of_its_own() -> None:
+def test_html_has_no_colours_of_its_own() -> None:
     assert "color" not in html_table("f", [("a", 1)], [("x", "y"), (1, 2)])
 
 
@@ -96,5 +96,5 @@ def test_a_run_says_how_far_it_is_or_what_is_wrong(error: str, said: str) -> Non
     assert said in words(NamedRun(summary)._repr_html_())
 
 
-def test_one_of_a_thing_is_no_plural() -> None:
+def test_a_single_thing_is_no_plural() -> None:
     assert [plural(count, "worker") for count in (0, 1)] == ["0 workers", "1 worker"]

@@ -46,7 +46,7 @@ def test_the_public_errors_are_those_that_users_may_meet() -> None:
     }
 
 
-def test_what_is_not_public_is_an_attribute_error() -> None:
+def test_a_private_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'gridengine' has no attribute 'nosuch'"):
         gridengine.nosuch  # noqa: B018
 

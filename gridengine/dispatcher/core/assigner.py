@@ -85,10 +85,8 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
     queue.relist(group)
-    share = state.policy.jobs_per_worker
-    if share is not None and worker.taken >= share:
-        for other in worker.slot_groups:
-            other.queue.unlist(other)
+    if group.listed is None and worker.is_spent:
+        worker.unlist()
 
 
 def _begin_run(

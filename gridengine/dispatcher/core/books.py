@@ -35,16 +35,14 @@ from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import UNNUMBERED
 
 
-def open_tasks(
-    submitter: Submitter, function: RemoteObject, tasks: int, calls: int, first: int
-) -> None:
-    """Count new tasks of a submitter. `calls`: how many calls they have together; `first`: the
-    number of the first call in its map.
+def open_task(submitter: Submitter, function: RemoteObject, calls: int, first: int) -> None:
+    """Count a new task of a submitter with this many calls; `first` is the number of the first of
+    them in its map.
     """
     if first != UNNUMBERED and first + calls > function.counts.numbered:
         function.counts.numbered = first + calls
-    submitter.open += tasks
-    function.open += tasks
+    submitter.open += 1
+    function.open += 1
     submitter.client.unsettled += calls
     function.counts.unsettled += calls
 

@@ -305,6 +305,11 @@ class Span(Struct, frozen=True, gc=False):
         """How many calls there are."""
         return self.stop - self.start
 
+    @property
+    def grown(self) -> Demand:
+        """Their demand after they ran out of memory."""
+        return self.demand.with_factor(self.demand.factor * self.open_task.task.escalate_memory)
+
     def split(self, ranges: Ranges) -> tuple[list[Span], list[Span]]:
         """Return the parts outside of these ranges of calls, and the parts within them."""
         outside = left_of([(self.start, self.stop)], ranges)
@@ -372,7 +377,7 @@ CallState: TypeAlias = Literal["waiting", "missing", "assigned", "settled"]
 """The state of one call. It is not stored: the place of a call is its state (`CoreState.state_of`),
 and a million calls that wait need no field for it. `Story` stores it while checks are on.
 
-waiting: in a queue, in a span or a bundle. missing: in no queue, until results that it needs are
+waiting: in a queue, in a span. missing: in no queue, until results that it needs are
 there, or until the worker that has them has room. assigned: a worker has it, in a run. settled: its
 outcome has been told.
 """

@@ -19,7 +19,6 @@ from gridengine.dispatcher.core.calls import (
     Unwanted,
 )
 from gridengine.dispatcher.core.events import Rebalance, Send
-from gridengine.dispatcher.core.fair_queue import TaskBundle
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
@@ -46,7 +45,6 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         return
     client.left = True
     if client.submitters:  # else there is no need to look at all tasks
-        state.open_bundles_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
         cancel_requested(state, TasksCancelled(tasks, signal.SIGTERM))
@@ -73,9 +71,9 @@ def submitted(state: CoreState, event: Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign calls."""
     if not event.tasks:
         return
-    known, bundles = state.open_tasks, state.bundles
+    known = state.open_tasks
     for task in event.tasks:
-        if task.id in known or task.count < 1 or (bundles.tasks and bundles.find(task.id)):
+        if task.id in known or task.count < 1:
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     if event.generation > state.generation:
         state.generation = event.generation
@@ -116,7 +114,7 @@ def _open(
     submitter = state.submitters.get(task.submitter)
     if submitter is None or submitter.function is not function:
         submitter = _submitter_of(state, task, function, parent, detached)
-    books.open_tasks(submitter, function, 1, task.count, task.first)
+    books.open_task(submitter, function, task.count, task.first)
     state.last_order += 1
     order, calls = state.last_order, task.count
     one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
@@ -129,28 +127,6 @@ def _open(
             parent.children = {}
         parent.children[task.id] = None
     return one
-
-
-def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
-    """Queue tasks that are alike as one bundle."""
-    task, count = event.alike.task, len(event.alike.payloads)
-    if state.has_any(range(task.id, task.id + count)):
-        raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
-    function = objects.use_function(state, event.function)
-    submitter = _submitter_of(state, task, function, None, False)
-    books.open_tasks(submitter, function, count, count, task.first)
-    order, pace = state.last_order + 1, submitter.pace
-    bundle = TaskBundle(event.alike, function, submitter, pace, order, state.now, state.bundles)
-    state.last_order += count
-    state.bundles.add(bundle)
-    queue = state.queue_for(task.demand)
-    if queue.put_bundle(bundle):
-        state.agenda.changed_queues[queue] = None
-    if state.closing:
-        reject(state, [(one, 0, 1) for one in bundle.numbers], signal.SIGKILL)
-    else:
-        state.log.note(WAITING, count, function=event.function.name)
-        provide(state, (queue,), submitter, task.name)
 
 
 def _submitter_of(
@@ -213,7 +189,6 @@ MOST_SEARCHED = 200
 
 def cancel_requested(state: CoreState, event: TasksCancelled) -> None:
     """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
-    state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
     for worker, runs in reject(state, calls, event.signal):
@@ -246,8 +221,6 @@ def reject(
     unwanted. Return the runs of the assigned calls, by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
-    calls = list(calls)
-    state.open(task for task, _, _ in calls)
     for task, start, stop in calls:
         if task in state.open_tasks:
             rejected.setdefault(task, []).append(Unwanted(start, stop, number))

@@ -91,7 +91,6 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
 def wanted(state: CoreState, event: ResultWanted) -> None:
     """Keep the result of an unsettled call; ask the client for the result of a settled one."""
     index, reference = event.index, event.reference
-    state.open((event.task,))
     one = state.open_tasks.get(event.task)
     if one is None or one.is_settled(index):
         state.effects.append(WantAnswered(reference, missing=True))

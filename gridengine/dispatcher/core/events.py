@@ -8,9 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import (
-    AlikeTasks,
     Effect,
-    Function,
     Request,
     ResultData,
     Submitted,
@@ -41,13 +39,6 @@ class ClientLeft(EventBase, frozen=True):
     """A client has left; its tasks end."""
 
     number: int
-
-
-class SubmittedAlike(EventBase, frozen=True):
-    """Tasks that are alike; no call is their parent."""
-
-    function: Function
-    alike: AlikeTasks
 
 
 class ResultAsked(EventBase, frozen=True):

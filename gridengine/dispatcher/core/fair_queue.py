@@ -1,4 +1,4 @@
-"""The calls that wait in one queue: whose turn it is, and bundles of tasks that wait as one.
+"""The calls that wait in one queue, and whose turn it is.
 
 Clients take turns by weight, and the submitters of one client take turns. Next is the submitter
 with the smallest share of the workers; of equal shares, the one that has waited longest.
@@ -13,129 +13,7 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TypeAlias
 
-from msgspec import Struct
-
-from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.tasks import AlikeTasks
-from gridengine.errors import UNNUMBERED
-
-_GROUP_BITS = 10
-"""Bundles are found by the numbers of their tasks without this many of the last bits."""
-
-
-class TaskBundle(Struct, eq=False):
-    """Tasks of one call that wait as one; the first `opened` are no longer in it. `order` is the
-    place of the first among all tasks.
-    """
-
-    alike: AlikeTasks
-    function: RemoteObject
-    submitter: Submitter
-    pace: Pace
-    order: int
-    since: float
-    table: TaskBundles
-    opened: int = 0
-
-    @property
-    def left(self) -> int:
-        """How many tasks of the bundle are not open."""
-        return len(self.alike.payloads) - self.opened
-
-    @property
-    def numbers(self) -> range:
-        """The numbers of the tasks that are not open."""
-        return self.alike.numbers[self.opened :]
-
-    def numbered(self, number: int) -> range:
-        """Return the task, as a range of one, whose call has this number in the submission; an
-        empty range if the call is not in this bundle.
-        """
-        first, task = self.alike.task.first, self.alike.task.id
-        if first == UNNUMBERED or not self.opened <= number - first < len(self.alike.payloads):
-            return range(0)
-        return range(task + number - first, task + number - first + 1)
-
-    def open_next(self) -> Span:
-        """Open the next task. Its span goes before the bundle in the queue or, after the last, in
-        its place.
-        """
-        place, payloads = self.opened, self.alike.payloads
-        task = self.alike.at(place)
-        payloads[place] = b""
-        order, since = self.order + place, self.since
-        one = OpenTask(self.function, self.submitter, self.pace, task, 1, order, since)
-        self.opened = place + 1
-        self.table.note_opened(self, one)
-        return Span(one, 0, 1, task.demand)
-
-    def open_all(self) -> Iterator[Span]:
-        """Open all tasks of the bundle."""
-        while self.left:
-            yield self.open_next()
-
-
-class TaskBundles:
-    """All bundles. It is true while there are some.
-
-    Args:
-        open_tasks: the table of the tasks that are open.
-    """
-
-    def __init__(self, open_tasks: dict[int, OpenTask]) -> None:
-        self._open_tasks = open_tasks
-        self._groups: dict[int, list[TaskBundle]] = {}
-        self.tasks = 0
-        """How many tasks are in bundles."""
-
-    def __bool__(self) -> bool:
-        return self.tasks > 0
-
-    def __iter__(self) -> Iterator[TaskBundle]:
-        return iter({id(one): one for its in self._groups.values() for one in its}.values())
-
-    def add(self, bundle: TaskBundle) -> None:
-        """Add a bundle."""
-        self.tasks += bundle.left
-        for group in _groups(bundle.numbers):
-            self._groups.setdefault(group, []).append(bundle)
-
-    def find(self, task: int) -> TaskBundle | None:
-        """Return the bundle that has this task, or None."""
-        for bundle in self._groups.get(task >> _GROUP_BITS, ()):
-            if task in bundle.numbers:
-                return bundle
-        return None
-
-    def has_any(self, tasks: range) -> bool:
-        """Return whether a bundle has one of these tasks."""
-        return any(
-            bundle.numbers[0] < tasks.stop and tasks.start <= bundle.numbers[-1]
-            for group in _groups(tasks)
-            for bundle in self._groups.get(group, ())
-        )
-
-    def note_opened(self, bundle: TaskBundle, one: OpenTask) -> None:
-        """Note that a task of a bundle is open."""
-        number = one.task.id
-        self._open_tasks[number] = one
-        self.tasks -= 1
-        group, numbers = number >> _GROUP_BITS, bundle.numbers
-        if not numbers or numbers[0] >> _GROUP_BITS != group:
-            its = self._groups[group]
-            its.remove(bundle)
-            if not its:
-                del self._groups[group]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._groups.clear()
-        self.tasks = 0
-
-
-def _groups(numbers: range) -> Iterable[int]:
-    return range(numbers[0] >> _GROUP_BITS, (numbers[-1] >> _GROUP_BITS) + 1)
-
+from gridengine.dispatcher.core.calls import Client, OpenTask, Span, Submitter
 
 MOST_COMPARED = 16
 """The shares of this many submitters are compared, those that have waited longest: a turn costs
@@ -145,8 +23,8 @@ MOST_CLIENTS = 64
 """The same for clients."""
 
 
-Spans: TypeAlias = deque[Span | TaskBundle]
-"""The waiting spans and bundles of one submitter."""
+Spans: TypeAlias = deque[Span]
+"""The waiting spans of one submitter."""
 Waiting = OrderedDict[Submitter, Spans]
 """The spans of each submitter. Ordered: a plain dictionary takes longer to find its first item, the
 more items before it were removed.
@@ -225,22 +103,17 @@ class FairQueue:
     def nested_calls(self) -> int:
         """How many of the waiting calls are nested. The price grows with their number."""
         levels = (level for its in self._others.values() for level in its.items() if level[0][0])
-        entries = chain.from_iterable(spans for _, one in levels for spans in one.values())
-        return sum(one.calls if isinstance(one, Span) else one.left for one in entries)
+        return sum(span.calls for _, one in levels for spans in one.values() for span in spans)
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the waiting spans, without the tasks in bundles."""
-        return (one for one in self._entries() if isinstance(one, Span))
-
-    def _entries(self) -> Iterator[Span | TaskBundle]:
+        """Yield the waiting spans."""
         levels = (levels.values() for levels in self._others.values())
         waiting = chain((self.spans,), chain.from_iterable(levels))
         return chain.from_iterable(spans for level in waiting for spans in level.values())
 
     def first(self, floor: int = -1) -> Span:
         """Return the first span of the submitter whose turn it is; see `begin_turn`."""
-        spans = self.begin_turn(floor)
-        return spans[0] if type(spans[0]) is Span else first_of(spans)
+        return self.begin_turn(floor)[0]
 
     def begin_turn(self, floor: int = -1) -> Spans:
         """Return the spans of the next submitter, to be taken from the left until `end_turn`. Only
@@ -294,28 +167,6 @@ class FairQueue:
         if not self._depths[depth]:
             del self._depths[depth]
 
-    def add_bundle(self, bundle: TaskBundle) -> bool:
-        """Add a bundle behind all spans of its submitter; return whether it is the first."""
-        priority = bundle.alike.task.priority
-        level = self.level(bundle.submitter, priority)
-        spans = level.setdefault(bundle.submitter, deque())
-        spans.append(bundle)
-        return len(spans) == 1
-
-    def open_bundles(self, bundles: Iterable[TaskBundle]) -> None:
-        """Open all tasks of these bundles."""
-        opened = set(bundles)
-        places = dict.fromkeys((one.submitter, one.alike.task.priority) for one in opened)
-        for submitter, priority in places:
-            waiting = self.level(submitter, priority)
-            spans: Spans = deque()
-            for one in waiting[submitter]:
-                if isinstance(one, TaskBundle) and one in opened:
-                    spans.extend(one.open_all())
-                else:
-                    spans.append(one)
-            waiting[submitter] = spans
-
     def take_out(
         self,
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
@@ -324,11 +175,8 @@ class FairQueue:
         """Take parts of the waiting spans out, and return them. `split` divides a span into the
         parts that stay and the parts that go.
 
-        With `tasks` only the spans at the levels of these tasks are divided, and bundles stay as
-        they are. Otherwise all spans are divided, and all bundles are opened first.
+        With `tasks` only the spans at the levels of these tasks are divided; otherwise all are.
         """
-        if tasks is None:
-            self.open_bundles([one for one in self._entries() if isinstance(one, TaskBundle)])
         found = (span.open_task for span in self) if tasks is None else tasks
         taken: list[Span] = []
         for submitter, level in dict.fromkeys((one.submitter, level_of(one)) for one in found):
@@ -338,9 +186,6 @@ class FairQueue:
                 continue
             kept: Spans = deque()
             for span in waiting[submitter]:
-                if isinstance(span, TaskBundle):
-                    kept.append(span)
-                    continue
                 stays, goes = split(span)
                 kept.extend(stays)
                 taken.extend(goes)
@@ -350,19 +195,6 @@ class FairQueue:
                 if not plain and not waiting:
                     self._drop(submitter.client, level)
         return taken
-
-
-def first_of(spans: Spans) -> Span:
-    """Return the first span; the next task of a bundle is opened for it."""
-    first = spans[0]
-    if isinstance(first, Span):
-        return first
-    span = first.open_next()
-    if first.left:
-        spans.appendleft(span)
-    else:
-        spans[0] = span
-    return span
 
 
 def _share(submitter: Submitter) -> tuple[int, int]:

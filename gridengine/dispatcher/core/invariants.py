@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from gridengine.dispatcher.core.calls import CallState, Client, OpenTask, Story, Subject, Submitter
-from gridengine.dispatcher.core.fair_queue import TaskBundle
 from gridengine.dispatcher.core.model import READY, Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import MOST_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
@@ -41,7 +40,6 @@ class _Check:
         self.state = state
         self.story = state.story or Story()
         self.tasks = list(state.open_tasks.values())
-        self.bundles = list(state.bundles)
         self.runs = list(state.runs.values())
         self.workers = list(state.workers.values())
         self.groups = [group for worker in self.workers for group in worker.slot_groups]
@@ -64,7 +62,6 @@ class _Check:
     def check(self) -> None:
         self.holds(self.state.agenda.is_done, "an event ends, and something is left to do")
         self.check_calls()
-        self.check_bundles()
         self.check_parents()
         self.check_clients()
         self.check_functions()
@@ -119,22 +116,6 @@ class _Check:
                 for index in story.states_of(one, start, stop, but=state):
                     raise story.broken(f"call {index} is not {state}, where it is", task)
 
-    def check_bundles(self) -> None:
-        """No task is in a bundle and open."""
-        bundles, open_tasks = self.state.bundles, self.state.open_tasks
-        for bundle in self.bundles:
-            self.holds(bundle.left, "an empty bundle")
-            for task in bundle.numbers:
-                self.holds(task not in open_tasks, f"task {task} is open, and in a bundle", task)
-                self.holds(bundles.find(task) is bundle, f"task {task} is not found", task)
-        self.same(
-            "the tasks in bundles", bundles.tasks, sum(bundle.left for bundle in self.bundles)
-        )
-
-    def in_bundles(self, key: Callable[[TaskBundle], K]) -> Counter[K]:
-        """Count the tasks in bundles by a key of their bundle, such as its queue or client."""
-        return counted(self.bundles, key, lambda bundle: bundle.left)
-
     def check_parents(self) -> None:
         """Calls end with the calls that have made them."""
         children = grouped(self.tasks, lambda one: one.parent)
@@ -151,7 +132,6 @@ class _Check:
         state = self.state
         slots = [run for run in self.batches.values() if not run.batch.waiting]
         tasks = counted(self.tasks, lambda one: one.submitter)
-        tasks += self.in_bundles(lambda bundle: bundle.submitter)
         batches = counted(slots, _submitter)
         loads = counted(slots, _submitter, lambda run: run.batch.load)
         self.same("the submitters", set(state.submitters.values()), set(tasks))
@@ -163,7 +143,6 @@ class _Check:
         loads_of = counted(slots, _client, lambda run: run.batch.load)
         running = counted(self.runs, _client, _calls)
         unsettled = counted(self.tasks, lambda one: one.submitter.client, _unsettled)
-        unsettled += self.in_bundles(lambda bundle: bundle.submitter.client)
         self.holds(state.clients[0] is state.own, "the own client is another")
         self.holds(set(submitters) <= set(state.clients.values()), "a client is not known")
         self.same("the active clients", state.active_clients, len(submitters))
@@ -178,7 +157,6 @@ class _Check:
     def check_functions(self) -> None:
         """The counts of functions agree with their calls."""
         unsettled = counted(self.tasks, lambda one: id(one.function.counts), _unsettled)
-        unsettled += self.in_bundles(lambda bundle: id(bundle.function.counts))
         running = counted(self.runs, lambda run: id(run.span.open_task.function.counts), _calls)
         for name, one in self.state.functions.items():
             its = unsettled[id(one)], running[id(one)]
@@ -187,8 +165,7 @@ class _Check:
     def check_queue(self, queue: TaskQueue) -> None:
         """A queue counts its calls and slots, and none waits beside a free slot."""
         state = self.state
-        left = self.in_bundles(lambda bundle: state.queue_for(bundle.alike.task.demand))[queue]
-        waiting = sum(span.calls for span in queue.waiting) + left
+        waiting = sum(span.calls for span in queue.waiting)
         groups = [one for one in self.groups if one.queue is queue]
         found = waiting, sum(one.slots for one in groups)
         self.same("a queue's calls and slots", (queue.calls, queue.slots), found)
@@ -288,8 +265,7 @@ class _Check:
         its = {id(run.batch): run.batch for run in worker.runs.values() if run.slot_group is group}
         running = sum(not batch.waiting for batch in its.values())
         self.same("the batches of a slot group", group.batches, running, of)
-        ready = worker.phase is READY and not (worker.withheld or worker.draining)
-        willing = ready and (share is None or worker.taken < share)
+        willing = not worker.closed_because
         free, second = group.batches < group.slots, group.batches < 2 * group.slots
         lists = [queue.idle, queue.ahead, *queue.reserved.values()]
         listed = [id(one) for one in lists if group in one]
@@ -312,7 +288,7 @@ class _Check:
         for worker in self.workers:
             for digest in worker.functions:
                 holders[digest].add(worker.id)
-        uses = self.in_bundles(lambda bundle: bundle.function.function.digest)
+        uses = Counter[bytes]()
         for one in self.tasks:
             uses.update({known.function.digest for known in (one.function, *one.needs)})
         self.holds(set(holders) <= set(state.objects), "a worker has what nobody knows")
@@ -365,7 +341,7 @@ class _Check:
         self.same("their slots", state.slots_by_phase[READY], slots)
         self.same("calls that run", seen.calls_running, sum(map(_calls, self.runs)))
         missing = sum(one.unsettled for one in self.tasks if one.missing and not one.runs)
-        unsettled = sum(one.unsettled for one in self.tasks) - missing + state.bundles.tasks
+        unsettled = sum(one.unsettled for one in self.tasks) - missing
         self.same("calls that wait or run", seen.waiting + seen.calls_running, unsettled)
         ended = sum(one.done for one in state.clients.values())
         self.holds(ended <= state.done, "clients have more calls that are done than there are")

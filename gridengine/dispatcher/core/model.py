@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
-from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBundle, first_of
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.resources.base import Resource
@@ -222,6 +222,11 @@ class Worker:
         share = self.provisioner.policy.jobs_per_worker
         return share is not None and self.taken >= share
 
+    def unlist(self) -> None:
+        """Have all its slot groups get no calls."""
+        for group in self.slot_groups:
+            group.queue.unlist(group)
+
     def waiting_depths(self) -> list[int]:
         """Return how deep its waiting calls are nested, the deepest first."""
         batches = {id(run.batch): run for run in self.runs.values() if run.batch.waiting}
@@ -338,9 +343,7 @@ class TaskQueue:
             listed = self.ahead
             if not listed:
                 return None
-            spans = self.waiting.begin_turn()
-            span = spans[0] if type(spans[0]) is Span else first_of(spans)
-            if not self.may_go_ahead(span):
+            if not self.may_go_ahead(self.waiting.first()):
                 return None
         group, _ = listed.popitem()
         group.listed = None
@@ -376,22 +379,11 @@ class TaskQueue:
         level[submitter] = deque((span,))
         return True
 
-    def put_bundle(self, bundle: TaskBundle) -> bool:
-        """Queue a bundle, as `put` does."""
-        self.calls += bundle.left
-        return self.waiting.add_bundle(bundle)
-
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""
-        one, waiting = span.open_task, self.waiting
-        submitter = one.submitter
-        plain = submitter.plain and not one.task.priority
-        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
-        spans = level.get(submitter)
-        if spans is None:
-            level[submitter] = deque((span,))
-        else:
-            spans.appendleft(span)
+        one = span.open_task
+        level = self.waiting.level(one.submitter, one.task.priority)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
@@ -411,7 +403,7 @@ class TaskQueue:
         """
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
-        span = queue[0] if type(queue[0]) is Span else first_of(queue)
+        span = queue[0]
         first, room, brief = span.open_task, 1, 0
         if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
             room = self._sensible_calls(first.pace.seconds)
@@ -449,7 +441,7 @@ class TaskQueue:
                     self.put_back(follower.only_span())  # and is taken next
             if not queue:
                 break
-            span = queue[0] if type(queue[0]) is Span else first_of(queue)
+            span = queue[0]
             if span.attempt != 1 or span.open_task.function is not first.function:
                 break
         if not queue or not waiting.alone:

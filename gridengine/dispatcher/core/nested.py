@@ -103,8 +103,7 @@ def _resume(state: CoreState, worker: Worker) -> None:
 def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
-        for group in worker.slot_groups:
-            group.queue.unlist(group)
+        worker.unlist()
     clients.recall(state, worker, worker.spare())
 
 

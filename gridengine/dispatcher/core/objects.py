@@ -51,8 +51,6 @@ def use_function(state: CoreState, function: Function) -> RemoteObject:
 
 def use_shared(state: CoreState, function: Function, task: Task) -> tuple[RemoteObject, ...]:
     """Return the shared objects that a task is about to use."""
-    if not function.needs and not task.needs:
-        return ()
     needs = tuple(_shared(state, needed) for needed in all_needed(function.needs, task.needs))
     for known in needs:
         known.open += 1
@@ -179,7 +177,6 @@ def clear(state: CoreState) -> None:
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
-    state.bundles.clear()
     state.away.clear()
     state.near.clear()
     state.idle_results.clear()
@@ -321,7 +318,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     if submitter is None:
         submitter = maker.submitter
         books.add_submitter(state, submitter)
-    books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
+    books.open_task(submitter, function, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(function, submitter, maker.pace, task, 1, maker.order, maker.since)
     one.needs = needs

@@ -261,7 +261,7 @@ def facts_of(state: CoreState, span: Span) -> set[Fact]:
     if span.calls == 1 and one.cancelled_by(span.start):
         facts.add(Fact.CANCELLED)
     if one.task.escalate_memory > 1:
-        facts.add(Fact.MORE if may_grow(state, span) else Fact.STUCK)
+        facts.add(Fact.MORE if state.is_held(span.grown) else Fact.STUCK)
     return facts
 
 
@@ -294,9 +294,7 @@ def follow(
 
 def retry(state: CoreState, span: Span, *, grows: bool = False) -> None:
     """Queue failed calls for another attempt, with more memory if it grows."""
-    demand = span.demand
-    if grows:
-        demand = demand.with_factor(demand.factor * span.open_task.task.escalate_memory)
+    demand = span.grown if grows else span.demand
     books.retry(state, span.open_task, span.calls)
     _say_retried(state, span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
@@ -325,13 +323,6 @@ def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **m
     if events is not None and events.takes(kind, span.calls):
         function, name = span.open_task.function.function.name, name_of(span, span.start)
         events.add(WatchEvent(kind, span.calls, 0.0, function, name, host, job, **more))
-
-
-def may_grow(state: CoreState, span: Span) -> bool:
-    """Return whether calls that ran out of memory may run again with more."""
-    factor = span.open_task.task.escalate_memory
-    grown = span.demand.with_factor(span.demand.factor * factor)
-    return factor > 1 and state.is_held(grown)
 
 
 def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> None:

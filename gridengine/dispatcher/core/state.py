@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
-from gridengine.dispatcher.core.fair_queue import TaskBundle, TaskBundles
 from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, LaunchedWorker, Provisioner
@@ -99,8 +98,7 @@ class CoreState:
 
     def _add_tasks(self) -> None:
         self.open_tasks: dict[int, calls.OpenTask] = {}
-        """All tasks that have not ended, but for those in `bundles`."""
-        self.bundles = TaskBundles(self.open_tasks)
+        """All tasks that have not ended."""
         self.submitters: dict[int, calls.Submitter] = {}
         """The submitters of open tasks."""
         self.own = calls.Client(0)
@@ -196,49 +194,9 @@ class CoreState:
         self.effects += map(Inform, lines)
 
     @property
-    def has_tasks(self) -> bool:
-        """Whether there is a task that has not ended."""
-        return bool(self.open_tasks or self.bundles)
-
-    @property
     def has_nested(self) -> bool:
         """Whether a nested call waits for a worker."""
         return any(queue.calls and queue.waiting.deepest for queue in self.queues.values())
-
-    @property
-    def task_count(self) -> int:
-        """How many tasks have not ended."""
-        return len(self.open_tasks) + self.bundles.tasks
-
-    def has_task(self, task: int) -> bool:
-        """Return whether there is a task of this number."""
-        return self.has_any(range(task, task + 1))
-
-    def has_any(self, tasks: range) -> bool:
-        """Return whether there is a task of one of these numbers."""
-        return not self.open_tasks.keys().isdisjoint(tasks) or self.bundles.has_any(tasks)
-
-    def open(self, tasks: Iterable[int]) -> None:
-        """Open the tasks of these numbers that are in bundles."""
-        if self.bundles:
-            known = self.open_tasks
-            found = {self.bundles.find(task) for task in tasks if task not in known}
-            self._open_bundles(one for one in found if one is not None)
-
-    def open_all(self) -> None:
-        """Open all tasks."""
-        self._open_bundles(self.bundles)
-
-    def open_bundles_of(self, client: calls.Client) -> None:
-        """Open all tasks of a client."""
-        self._open_bundles([one for one in self.bundles if one.submitter.client is client])
-
-    def _open_bundles(self, bundles: Iterable[TaskBundle]) -> None:
-        by_demand: dict[Demand, list[TaskBundle]] = {}
-        for one in bundles:
-            by_demand.setdefault(one.alike.task.demand, []).append(one)
-        for demand, its in by_demand.items():
-            self.queue_for(demand).waiting.open_bundles(its)
 
     def state_of(self, one: calls.OpenTask, index: int) -> CallState:
         """Return the state of a call, by its place."""
@@ -285,7 +243,7 @@ class CoreState:
         requested.
         """
         return not (
-            self.has_tasks
+            self.open_tasks
             or self.workers
             or self.policy.min_workers
             or self.closing

@@ -213,7 +213,6 @@ def _draining(state: CoreState, event: events.Draining) -> None:
 
 def _closing(state: CoreState, event: events.Closing) -> None:
     state.closing = True
-    state.open_all()
     everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
     clients.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
@@ -256,7 +255,7 @@ def _tick(state: CoreState, event: events.Tick) -> None:
     scaling.check_launches(state)
     assigner.give_up_waiting(state)
     assigner.try_passed_over(state)
-    state.say(state.log.tick(state.figures, state.now, busy=state.has_tasks))
+    state.say(state.log.tick(state.figures, state.now, busy=bool(state.open_tasks)))
     state.agenda.scale = True
 
 
@@ -269,7 +268,6 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientJoined: clients.joined,
     events.ClientLeft: clients.left,
     Submitted: clients.submitted,
-    events.SubmittedAlike: clients.submitted_alike,
     TasksCancelled: clients.cancel_requested,
     CallsRecalled: clients.recall_requested,
     ResultWanted: dependencies.wanted,

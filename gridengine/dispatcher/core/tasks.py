@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from gridengine.errors import UNNUMBERED, GridEngineError
+from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
-from gridengine.serialize.payload import SINGLE, Buffer, Payload
+from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import Attempt, CallerState
 
@@ -75,31 +74,6 @@ class Task(Struct, frozen=True, gc=False):
     after: tuple[int, ...] = ()
     kept: tuple[tuple[int, int], ...] = ()
     priority: int = 0
-
-
-class AlikeTasks(Struct, frozen=True):
-    """Tasks of one call each, like their first (`task`) but for their payloads, of one buffer each.
-    Task and call numbers are consecutive. They neither need results or shared objects nor make
-    results that others need, and none is watched. Payloads are dropped when their tasks are opened.
-    """
-
-    task: Task
-    payloads: list[Buffer]
-
-    @property
-    def numbers(self) -> range:
-        """The numbers of the tasks."""
-        return range(self.task.id, self.task.id + len(self.payloads))
-
-    def at(self, place: int) -> Task:
-        """Return one of them."""
-        first = self.task.first
-        return replace(
-            self.task,
-            id=self.task.id + place,
-            payload=(self.payloads[place],),
-            first=first if first == UNNUMBERED else first + place,
-        )
 
 
 class ResultData(Struct, frozen=True, gc=False):

@@ -146,7 +146,7 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
     if worker.phase is Phase.READY:
         books.enter(state, worker, Phase.SILENT)
         _note(state, worker, SILENT)
-        _unlist(worker)
+        worker.unlist()
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
@@ -155,19 +155,13 @@ def heard_again(state: CoreState, worker: Worker) -> None:
     allocator.resume_worker(state, worker)
 
 
-def _unlist(worker: Worker) -> None:
-    for group in worker.slot_groups:
-        group.queue.unlist(group)
-
-
 def finished_batch(state: CoreState, worker: Worker) -> None:
     """If a worker is idle, note since when; stop it if it drains or has done its share."""
     if worker.phase is READY and not worker.batches:
         worker.idle_since = state.now
         if worker.to_release is not None:
             allocator.open_emptied(state, worker)
-        share = state.policy.jobs_per_worker
-        if worker.draining or (share is not None and worker.taken >= share):
+        if worker.draining or worker.is_spent:
             stop(state, worker)
 
 
@@ -210,7 +204,7 @@ def drain_worker(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker.draining = True
     books.note_suspended(worker)
-    _unlist(worker)
+    worker.unlist()
     if worker.phase is READY and not worker.batches:
         stop(state, worker)
 
@@ -249,7 +243,6 @@ def _close(state: CoreState, worker: Worker) -> None:
     state.retiring.pop(worker.id, None)
     books.enter(state, worker, Phase.STOPPING)
     _note(state, worker, LEAVING, worker.exit_reason)
-    _unlist(worker)
     allocator.close_worker(state, worker)
 
 

@@ -271,7 +271,6 @@ def assign_restored(state: CoreState, event: Restored) -> None:
     """
     waiting: dict[int, Ranges] = {}
     named = *event.settled, *event.saved, *(run.task for run in event.runs)
-    state.open(named)
     tasks = {task: state.open_tasks[task] for task in named if task in state.open_tasks}
     for task, ranges in event.settled.items():
         if (one := tasks.get(task)) is not None:

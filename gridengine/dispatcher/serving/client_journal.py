@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher import journal_limits
-from gridengine.errors import ConfigurationError, ProtocolError, VersionMismatch
-from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.errors import ProtocolError, VersionMismatch
+from gridengine.journal.dispatcher_file import DispatcherFile, unusable
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -82,10 +82,17 @@ class Journal:
         return dict(self.file.read("SELECT * FROM absent"))
 
     def states(self) -> dict[int, dict[int, Payload]]:
-        """Return the states that calls have saved, by task and index."""
+        """Return the states that calls have saved, by task and index.
+
+        Raises:
+            JournalError: one cannot be read.
+        """
         found: dict[int, dict[int, Payload]] = {}
         for task, index, content in self.file.read("SELECT * FROM states"):
-            found.setdefault(task, {})[index] = read_content(content)[1]
+            try:
+                found.setdefault(task, {})[index] = read_content("states", task, content)[1]
+            except ProtocolError as error:
+                raise unusable(self.file.path, error) from error
         return found
 
     def record_state(self, task: int, index: int, payload: Payload | None) -> None:
@@ -139,7 +146,7 @@ def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
     the loop that uses it.
 
     Raises:
-        ConfigurationError: see `DispatcherFile`; or a message in it cannot be read.
+        JournalError, ConfigurationError: see `DispatcherFile`; or a client's greeting is damaged.
         VersionMismatch: the journal has functions of another version of Python.
     """
     file = DispatcherFile(path, clock)
@@ -150,10 +157,7 @@ def open_file(path: Path, clock: Clock = SYSTEM_CLOCK) -> DispatcherFile:
             _check_python(message.python, path)
     except ProtocolError as error:
         file.close()
-        raise ConfigurationError(
-            f"the dispatcher's journal {path} cannot be used: {error}",
-            hint="move it away to begin without its calls",
-        ) from error
+        raise unusable(path, error) from error
     except BaseException:
         file.close()
         raise
@@ -233,9 +237,16 @@ def task_ids(tasks: Iterable[TaskItem]) -> array[int]:
     return array("q", sorted(map(_ID, tasks)))
 
 
-def read_content(content: bytes) -> tuple[Any, list[Buffer]]:
-    """Decode a row: return its message and buffers."""
-    return decode(msgspec.msgpack.decode(content))
+def read_content(table: str, row: int, content: bytes) -> tuple[Any, list[Buffer]]:
+    """Decode a row: return its message and buffers.
+
+    Raises:
+        ProtocolError: the row is damaged; the text names it.
+    """
+    try:
+        return decode(msgspec.msgpack.decode(content, type=list[bytes]))
+    except (msgspec.DecodeError, ProtocolError) as error:
+        raise ProtocolError(f"row {row} of {table} is damaged: {error}") from error
 
 
 def ranges_of(many: Iterable[array[int]]) -> dict[int, list[tuple[int, int, int]]]:

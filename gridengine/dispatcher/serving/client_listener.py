@@ -198,7 +198,12 @@ class ClientListener:
             client.connected = False
             client.record = ClientRecord(journal, number, hello, client.send, seen)
             yield self._join(client, hello)
-            for message, buffers in client.record.replay(settled):
+            try:
+                requests = list(client.record.replay(settled))
+            except ProtocolError as error:
+                yield from self._give_up(client, error)
+                continue
+            for message, buffers in requests:
                 if type(message) in ENDINGS:
                     endings.append((peer, message))
                 else:
@@ -215,6 +220,22 @@ class ClientListener:
             self._look_at = 0.0  # perhaps none of them comes back
             who = plural(len(found), "client")
             log.info("the calls of %s are taken up again from %s", who, journal.file.path)
+
+    def _give_up(self, client: RemoteClient, error: ProtocolError) -> Iterable[Event]:
+        """End a client whose part of the journal is damaged: it cannot be told which of its calls
+        are missing. When it comes back, it is refused, and its calls get an error.
+        """
+        assert self._table.journal is not None
+        log.error(
+            "the dispatcher's journal %s: %s; all calls of %s, script %s, are given up: run it "
+            "again; the calls of other clients are kept",
+            self._table.journal.file.path,
+            error,
+            client,
+            client.hello.script,
+        )
+        del self._clients[client.peer]
+        return self._forget(client)
 
     def events(self, now: float, most: int) -> Iterator[Event]:
         """Receive at most `most` messages; yield the events that follow from them for the core."""

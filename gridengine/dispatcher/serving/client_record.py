@@ -324,7 +324,7 @@ class ClientRecord:
             log.warning("%s cannot be read: %s", self._journal.file.path, error)
             self._unread = True
             return None
-        return read_content(content)
+        return read_content("outcomes", number, content)
 
     def taken(self, numbers: Iterable[int]) -> None:
         """Delete outcomes that the client has acknowledged, and the requests whose calls have all
@@ -407,12 +407,15 @@ class ClientRecord:
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
         """Yield the client's requests, in their order, without the tasks that have ended. For tasks
         of which some calls have ended, add the ranges of these calls to `settled`.
+
+        Raises:
+            ProtocolError: a row of the client is damaged.
         """
         file = self._journal.file
         for id, content in file.read(
             "SELECT number, content FROM outcomes WHERE client = ? ORDER BY number", self._number
         ):
-            message, _ = read_content(content)
+            message, _ = read_content("outcomes", id, content)
             self._outcomes[id] = _calls_of(message.outcomes)
         own: dict[int, list[tuple[int, int]]] = {}
         yield from self._requests.replay(file, ranges_of(self._outcomes.values()), own)

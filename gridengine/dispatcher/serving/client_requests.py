@@ -377,11 +377,14 @@ class ClientRequests:
 
         Args:
             ended: the calls of the outcomes that the file has.
+
+        Raises:
+            ProtocolError: a row is damaged.
         """
         for id, kind, content in file.read(
             "SELECT id, kind, content FROM requests WHERE client = ? ORDER BY id", self._number
         ):
-            message, buffers = read_content(content)
+            message, buffers = read_content("requests", id, content)
             if kind == TASKS:
                 rows = file.read("SELECT calls FROM ended WHERE request = ?", id)
                 taken = ranges_of(array("q", calls) for (calls,) in rows)

@@ -15,10 +15,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gridengine.dispatcher.call_selection import NamedCalls
-from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved, SubmittedAlike
+from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
-    AlikeTasks,
     CallsFinished,
     CallsRecalled,
     NamesForgotten,
@@ -225,21 +224,16 @@ class Clients:
         """Return the events of a submission; refuse its tasks if it is not valid."""
         parent = client.parent(self._state, message)
         try:
-            function, parts = self._decoder.decode(client, message, iter(buffers), parent)
+            function, tasks = self._decoder.decode(client, message, iter(buffers))
         except Exception as error:
             yield from self.refuse(client, message.tasks, error)
             return
-        for one in parts:
-            if isinstance(one, AlikeTasks):
-                self._unsettled.add_single(one.numbers, client)
-                yield SubmittedAlike(function, one)
-            else:
-                for task in one:
-                    client.references.update(task.after)
-                    if task.kept:
-                        client.references.update(reference for _, reference in task.kept)
-                self._unsettled.add(one, client)
-                yield Submitted(function, one, parent=parent, detached=message.detached)
+        for task in tasks:
+            client.references.update(task.after)
+            if task.kept:
+                client.references.update(reference for _, reference in task.kept)
+        self._unsettled.add(tasks, client)
+        yield Submitted(function, tasks, parent=parent, detached=message.detached)
 
     def refuse(
         self, client: ServedClient, tasks: Iterable[TaskItem], error: Exception

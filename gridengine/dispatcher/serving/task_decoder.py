@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import AlikeTasks, Function, Task
+from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.serving.client_process import ServedClient
-from gridengine.errors import UNNUMBERED, ProtocolError
+from gridengine.errors import ProtocolError
 from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
 from gridengine.serialize.codecs import PICKLE, is_importable
@@ -22,13 +21,6 @@ from gridengine.serialize.payload import Buffer
 from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import EncodedDemand, FunctionItem, Submit, TaskItem
-
-LEAST = 8
-"""Tasks are stored as one block when at least this many are alike; fewer would not save enough."""
-SMALL = 4096
-"""A payload of up to this many bytes is copied out of its message, so that the message can be
-freed.
-"""
 
 
 class TaskDecoder:
@@ -52,10 +44,9 @@ class TaskDecoder:
         self._claim = claim
 
     def decode(
-        self, client: ServedClient, message: Submit, buffers: Iterator[Buffer], parent: int
-    ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
-        """Return the function and the tasks of a submission. Tasks that are alike come as one
-        block; nested calls, and calls whose function needs shared objects or results, never do.
+        self, client: ServedClient, message: Submit, buffers: Iterator[Buffer]
+    ) -> tuple[Function, list[Task]]:
+        """Return the function and the tasks of a submission.
 
         Raises:
             ProtocolError, ConfigurationError: the submission is not valid, or no worker can hold a
@@ -73,30 +64,10 @@ class TaskDecoder:
                 client, message.digest, item, payload
             )
         function = client.functions[message.digest]
-        alone = parent or function.needs or function.after
-        parts: list[list[Task] | AlikeTasks] = []
-        for items in [[one] for one in message.tasks] if alone else groups_of(message.tasks):
-            payload = take(items[0])
-            [task] = placed(function, [self._decode_task(client, items[0], payload)])
-            if len(items) > 1:
-                parts.append(
-                    self._alike(client, task, [*payload, *islice(buffers, len(items) - 1)])
-                )
-            elif parts and isinstance(parts[-1], list):
-                parts[-1].append(task)
-            else:
-                parts.append([task])
+        tasks = [self._decode_task(client, one, take(one)) for one in message.tasks]
         if len({one.id for one in message.tasks}) < len(message.tasks):
             raise ProtocolError("a task is submitted twice")
-        return function, parts
-
-    def _alike(self, client: ServedClient, first: Task, payloads: list[Buffer]) -> AlikeTasks:
-        alike = AlikeTasks(replace(first, payload=()), list(map(compact, payloads)))
-        if not client.owns(alike.numbers[-1]) or self._state.has_any(alike.numbers):
-            raise ProtocolError(
-                f"tasks from {first.id} on have another client's numbers, or are here already"
-            )
-        return alike
+        return function, placed(function, tasks)
 
     def _decode_function(
         self, client: ServedClient, digest: bytes, item: FunctionItem, payload: list[Buffer]
@@ -138,7 +109,7 @@ class TaskDecoder:
         """Check and return one task."""
         demand = self.decode_demand(item.demand)
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
-            self._state.has_task(item.id) or (item.after and item.count > 1)
+            item.id in self._state.open_tasks or (item.after and item.count > 1)
         ):
             raise ProtocolError(
                 f"task {item.id} has another client's numbers, is here already, or has several "
@@ -174,45 +145,6 @@ class TaskDecoder:
         demand = decode_demand(*encoded)
         self._check(demand)
         return demand
-
-
-def groups_of(items: Sequence[TaskItem]) -> Iterator[Sequence[TaskItem]]:
-    """Split tasks, in order, into groups that can be stored as one `AlikeTasks` block; others come
-    alone.
-    """
-    start = place = 0
-    while len(items) - place >= LEAST:
-        stop = _alike_from(items, place)
-        if stop - place >= LEAST:
-            yield from ([one] for one in items[start:place])
-            yield items[place:stop]
-            start = stop
-        place = stop
-    yield from ([one] for one in items[start:])
-
-
-def _alike_from(items: Sequence[TaskItem], start: int) -> int:
-    """Return the index after the last of the consecutive tasks that are alike, beginning with
-    `start`.
-    """
-    first = expected = items[start]
-    stop = start + 1
-    if first.count > 1 or first.buffers != 1 or first.watched:
-        return stop
-    if first.after or first.kept or first.needs:
-        return stop
-    step = 0 if first.first == UNNUMBERED else 1
-    while stop < len(items):
-        expected = replace(expected, id=expected.id + 1, first=expected.first + step)
-        if items[stop] != expected:
-            break
-        stop += 1
-    return stop
-
-
-def compact(buffer: Buffer) -> Buffer:
-    """Return a payload in the form in which it waits: a copy if it is small, see `SMALL`."""
-    return bytes(buffer) if len(buffer) <= SMALL else buffer
 
 
 def named_function(item: FunctionItem) -> Function:

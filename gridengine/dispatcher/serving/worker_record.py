@@ -7,13 +7,15 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher.core.events import RestoredRun, RestoredWorker
 from gridengine.dispatcher.worker_links import LastingLink
+from gridengine.errors import ProtocolError
+from gridengine.journal.dispatcher_file import unusable
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Assign, Hello, Message
 
@@ -24,6 +26,7 @@ _SWEEP = 1000
 """Delete ended batches when the noted batches exceed twice the present runs by more than this."""
 
 
+T = TypeVar("T")
 _Row: TypeAlias = tuple[int, int, int, int, int]
 """The number of a run, its task, its first call, the one after the last, and the attempt."""
 
@@ -190,8 +193,9 @@ class RecordedLink:
 
 def read_workers(file: DispatcherFile) -> list[RestoredWorker]:
     """Return the workers that a file has."""
+    decode = msgspec.msgpack.Decoder(Hello).decode
     rows = file.read("SELECT id, hello FROM workers")
-    return [RestoredWorker(id, msgspec.msgpack.decode(hello, type=Hello)) for id, hello in rows]
+    return [RestoredWorker(id, _read(file, "workers", decode, hello)) for id, hello in rows]
 
 
 def read_runs(file: DispatcherFile) -> list[RestoredRun]:
@@ -206,4 +210,17 @@ def read_runs(file: DispatcherFile) -> list[RestoredRun]:
 def _read_batches(file: DispatcherFile) -> Iterator[tuple[int, bytes, list[_Row]]]:
     decode = msgspec.msgpack.Decoder(list[_Row]).decode
     for first, worker, runs in file.read("SELECT run, worker, runs FROM assigned ORDER BY run"):
-        yield first, worker, decode(runs)
+        yield first, worker, _read(file, "assigned", decode, runs)
+
+
+def _read(file: DispatcherFile, table: str, decode: Callable[[bytes], T], content: bytes) -> T:
+    """Decode the content of a row.
+
+    Raises:
+        JournalError: it is damaged.
+    """
+    try:
+        return decode(content)
+    except msgspec.DecodeError as error:
+        damaged = ProtocolError(f"a row of {table} is damaged: {error}")
+        raise unusable(file.path, damaged) from error

@@ -26,7 +26,7 @@ from gridengine.dispatcher.standalone.background import (
     process_command,
 )
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-from gridengine.errors import GridEngineError, exit_words
+from gridengine.errors import GridEngineError, JournalError, VersionMismatch, exit_words
 from gridengine.journal.lock_file import TOUCH_SECONDS, Holder, LockFile
 from gridengine.settings.values import settings
 from gridengine.worker.forkserver import restore_dispositions, unblock
@@ -174,6 +174,8 @@ class _Process:
             log.error("%s", error)
             self._tell(str(error))
             self._lock.write(None)
+            if isinstance(error, JournalError | VersionMismatch):
+                return NOT_AGAIN  # no time mends that
             return 1 if self._begun or self._inherited.ready == NONE else NOT_AGAIN
         if options.temporary:
             shutil.rmtree(folder.path, ignore_errors=True)

@@ -40,7 +40,7 @@ def runs(cluster: Cluster) -> Iterator[dict[str, str]]:
         command(cluster, "dispatcher", "stop", "sweeps", "--now", environment=environment)
 
 
-def test_one_inside_a_cluster_job_takes_clients_and_its_job_ends_with_it(
+def test_a_dispatcher_inside_a_cluster_job_takes_clients_and_ends_its_job(
     cluster: Cluster, runs: dict[str, str]
 ) -> None:
     words = [cluster.python, "-m", "gridengine", "dispatcher", "start", "sweeps", "--foreground"]

@@ -55,7 +55,7 @@ with told(environment=None) as scheduler:
 )
 
 
-def test_what_a_prologue_sets_stays_and_the_site_s_variables_can_be_had(cluster: Cluster) -> None:
+def test_variables_of_a_prologue_stay_and_the_site_s_variables_are_there(cluster: Cluster) -> None:
     done = cluster.run(SITE_S.replace("SCHEDULER", cluster.scheduler))
     first, second = map(json.loads, done.stdout.splitlines())
     assert first[0].startswith("/prologue/bin:")
@@ -88,61 +88,3 @@ with told() as scheduler:
 def test_the_batch_system_shows_nobody_the_environment(cluster: Cluster) -> None:
     done = cluster.run(HIDDEN.replace("SCHEDULER", cluster.scheduler))
     assert json.loads(done.stdout) == ["a-secret-of-mine", True, False]
-
-
-CARRIED = """
-import contextvars, json, socket
-import gridengine
-
-VARIABLE = contextvars.ContextVar("VARIABLE", default="initial")
-
-def seen(_=0):
-    return VARIABLE.get(), socket.getdefaulttimeout()
-
-def nested(_):
-    return gridengine.map(seen, [0])[0]
-
-VARIABLE.set("mine")
-socket.setdefaulttimeout(20)
-pair = socket.getdefaulttimeout, socket.setdefaulttimeout
-with gridengine.SCHEDULER(max_workers=1) as scheduler:
-    with gridengine.carry(VARIABLE), gridengine.carry(*pair):
-        found = [gridengine.map(one, [0], scheduler=scheduler)[0] for one in (seen, nested)]
-    print(json.dumps([*found, gridengine.map(seen, [0], scheduler=scheduler)[0]]))
-"""
-
-
-def test_calls_find_the_state_that_their_caller_has_them_carry(cluster: Cluster) -> None:
-    done = cluster.run(CARRIED.replace("SCHEDULER", cluster.scheduler))
-    assert json.loads(done.stdout) == [["mine", 20.0], ["mine", 20.0], ["initial", None]]
-
-
-CONTAINED = """
-import json, os, sys
-from pathlib import Path
-import gridengine
-
-folder = Path("bin").absolute()
-folder.mkdir()
-(folder / "apptainer").write_text(
-    '#!/bin/bash\\nexport WORDS="$*"; shift 4; export IN_CONTAINER=1; exec "$@"\\n'
-)
-(folder / "apptainer").chmod(0o755)
-
-def look(_):
-    return os.environ["IN_CONTAINER"], os.environ["WORDS"].split()[:4]
-
-prologue = [f"export PATH={folder}:$PATH"]
-nodes = {"container": "image.sif", "python": sys.executable, "prologue": prologue}
-with gridengine.SCHEDULER(max_workers=1, **nodes) as scheduler:
-    print(json.dumps([*gridengine.map(look, [0], scheduler=scheduler)[0], os.getcwd()]))
-"""
-
-
-def test_workers_run_in_a_container_that_sees_the_run_directory(cluster: Cluster) -> None:
-    """Its `apptainer` is a stand-in, which the prologue brings."""
-    done = cluster.run(CONTAINED.replace("SCHEDULER", cluster.scheduler))
-    inside, words, folder = json.loads(done.stdout)
-    assert inside == "1"
-    assert [*words[:2], words[3]] == ["exec", "--bind", f"{folder}/image.sif"]
-    assert words[2].startswith("/")

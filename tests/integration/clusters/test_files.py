@@ -40,19 +40,3 @@ def test_calls_run_and_make_calls_and_no_process_has_a_connection(cluster: Clust
     assert told["own"] == []
     assert told["folders"] >= 1
     assert told["left"] == []
-
-
-HOLD_TWO = """
-with CLUSTER(max_workers=2, transport="files") as scheduler:
-    tell(results=gridengine.map(hold, range(2), retries=2, scheduler=scheduler))
-"""
-
-
-def test_the_call_of_a_task_that_somebody_deletes_runs_again(cluster: Cluster) -> None:
-    scenario = play(cluster, HOLD_TWO, environment={**QUICK, "GRIDENGINE_SLURM_SRUN": "no"})
-    [first, second] = scenario.began(2)
-    cluster.delete_worker(first)
-    scenario.began(2, index=first.index)
-    assert len(scenario.begun(second.index)) == 1
-    scenario.go()
-    assert scenario.result()["results"] == [0, 1]

@@ -52,7 +52,7 @@ WORDS = {
 """What the text says, likewise."""
 
 
-def test_what_there_is_not_is_refused_in_the_cluster_s_words_with_a_remedy(
+def test_a_missing_resource_is_refused_in_the_cluster_s_words_with_a_remedy(
     cluster: Cluster,
 ) -> None:
     remedies, words = REMEDIES[cluster.name], WORDS[cluster.name]

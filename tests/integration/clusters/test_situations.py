@@ -178,7 +178,7 @@ def end(scenario: Scenario) -> None:
     ],
     indirect=["cluster"],
 )
-def test_what_a_queued_job_waits_for_is_told(cluster: Cluster, situation: str) -> None:
+def test_the_reason_why_a_job_is_queued_is_told(cluster: Cluster, situation: str) -> None:
     arguments, words, step = QUEUED[situation][cluster.name]
     with SITES.get((situation, cluster.name), contextlib.nullcontext)(cluster) as site:
         scenario = play(site, HOLD.format(count=3, arguments=arguments, more=""))
@@ -192,37 +192,6 @@ def test_what_a_queued_job_waits_for_is_told(cluster: Cluster, situation: str) -
             assert sum(one["queued"] for one in launches) > 0
         finally:
             end(scenario)
-
-
-def test_workers_for_which_there_is_no_room_are_told_beside_those_that_run(
-    cluster: Cluster,
-) -> None:
-    scenario = play(cluster, HOLD.format(count=20, arguments="max_workers=20", more=""))
-    try:
-        scenario.began(4)
-        words = re.compile("full|slots|Resources|Priority")
-        told: dict[str, str] = wait_until(
-            lambda: words.search((one := explained(cluster, scenario, "queued"))["text"]) and one
-        )
-        assert re.search(r"; \d+ workers are there: ", told["text"])
-        assert "wait" in told["next_step"]
-    finally:
-        end(scenario)
-
-
-def test_a_call_and_a_worker_are_told_with_their_cluster_job(cluster: Cluster) -> None:
-    scenario = play(cluster, HOLD.format(count=2, arguments="max_workers=2", more=""))
-    try:
-        calls = scenario.began(2)
-        explained(cluster, scenario, "running")  # it can be watched by now
-        job = cluster.worker_id(calls[0])
-        [told] = ask(cluster, scenario, "explain", str(calls[0].index))
-        assert f"(cluster job {job})" in told["text"]
-        [told] = ask(cluster, scenario, "explain", job)
-        assert f"(cluster job {job}) is busy" in told["text"]
-        assert told["next_step"].startswith("its log is /")
-    finally:
-        end(scenario)
 
 
 REFUSED: dict[str, dict[str, tuple[str, str, str, str]]] = {

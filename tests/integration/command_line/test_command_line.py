@@ -121,7 +121,7 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
         ),
     ],
 )
-def test_what_is_broken_is_named_with_a_remedy(
+def test_a_broken_part_is_named_with_a_remedy(
     grid_engine: GridEngine, environment: dict[str, str], check: str, words: str, remedy: str
 ) -> None:
     status, found = doctor(grid_engine, "--scheduler", "grid_engine", environment=environment)

@@ -71,14 +71,14 @@ def run(onefile: Path, bare: Path, home: Path) -> Run:
     return run
 
 
-def test_it_finds_all_in_order_and_a_job_returns(run: Run) -> None:
+def test_doctor_of_the_one_file_finds_all_in_order(run: Run) -> None:
     done = run("doctor", "--scheduler", "processes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {f"{one['of']} {one['check']}": one for one in json.loads(done.stdout)["findings"]}
     assert found["processes job"]["state"] == "ok"
 
 
-def test_it_runs_scripts_whose_calls_have_the_package_too(run: Run, home: Path) -> None:
+def test_scripts_of_the_one_file_and_their_calls_have_the_package(run: Run, home: Path) -> None:
     (home / "script.py").write_text(MAP)
     done = run("script.py", "--rate", "1")
     assert done.stdout == "True True ['--rate', '1']\n", done.stderr
@@ -96,13 +96,13 @@ def test_dispatcher_client_and_workers_are_all_of_it(run: Run, home: Path) -> No
     assert stopped.returncode == 0, stopped.stderr
 
 
-def test_it_stands_for_a_python(run: Run) -> None:
+def test_the_one_file_stands_for_a_python(run: Run) -> None:
     code = "import sys; print(sys.flags.safe_path, sys.flags.optimize, sys.argv)"
     assert run("-P", "-O", "-c", code, "x").stdout == "True 1 ['-c', 'x']\n"
     assert run("-P", "-m", "gridengine.worker").returncode == 2
 
 
-def test_what_it_unpacks_is_the_users_alone(run: Run, home: Path) -> None:
+def test_unpacked_files_are_the_users_alone(run: Run, home: Path) -> None:
     assert run("--version").returncode == 0
     assert (home / ".cache" / "gridengine").stat().st_mode & 0o777 == 0o700
 
@@ -116,7 +116,7 @@ def test_several_first_starts_at_once_all_come_to_run(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
-def test_what_another_user_has_unpacked_is_not_run(onefile: Path, bare: Path, home: Path) -> None:
+def test_files_unpacked_by_another_user_are_not_run(onefile: Path, bare: Path, home: Path) -> None:
     folder = home / "his"
     folder.mkdir()
     os.chown(folder, 12345, 12345)
@@ -128,7 +128,7 @@ def test_what_another_user_has_unpacked_is_not_run(onefile: Path, bare: Path, ho
     assert "belongs to another user" in done.stderr
 
 
-def test_it_runs_by_an_interpreter_that_is_named(onefile: Path, home: Path) -> None:
+def test_the_one_file_runs_by_a_named_interpreter(onefile: Path, home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-E", onefile, "--version"],
         env={"HOME": str(home), "PATH": "/usr/bin:/bin"},

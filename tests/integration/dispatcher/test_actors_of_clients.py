@@ -40,7 +40,7 @@ def test_a_client_calls_the_methods_of_its_object(client: gridengine.Client) -> 
             adder.exit().result()
 
 
-def test_it_ends_with_its_client(standalone: Standalone) -> None:
+def test_an_object_ends_with_its_client(standalone: Standalone) -> None:
     with gridengine.Client(standalone.path) as client:
         adder = client.actor(Adder, 0)
         pid = adder.where().result()

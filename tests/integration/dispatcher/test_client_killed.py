@@ -154,7 +154,7 @@ BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries
     print("back", flush=True)"""
 
 
-def test_who_has_left_a_run_may_look_at_it_at_once(scripts: Scripts) -> None:
+def test_a_client_that_has_left_its_run_may_read_it_at_once(scripts: Scripts) -> None:
     """No script has the run then: only the dispatcher, for which nobody has to wait."""
     scripts.write(BACK)
     said, errors = scripts.start().communicate()
@@ -168,7 +168,7 @@ LOOK = """with client:
             print(run.results())"""
 
 
-def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
+def test_outcomes_that_a_client_leaves_are_there_for_the_next(scripts: Scripts) -> None:
     scripts.write(SINGLE)
     left = scripts.start("detach")
     _, errors = left.communicate()
@@ -183,21 +183,6 @@ def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
     wait_until(lambda: look() == ["7 0 ['sweep']", GIVEN.strip()])
     assert scripts.calls() == list(range(8))
     wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
-
-
-WAIT = 'print(client.run_named("sweep").results(), flush=True)'
-
-
-def test_results_of_calls_that_the_dispatcher_runs_are_waited_for(scripts: Scripts) -> None:
-    scripts.write(SINGLE)
-    _, errors = scripts.start("detach").communicate()
-    assert not errors
-    scripts.write(WAIT)
-    waiting = scripts.start()
-    wait_until(lambda: scripts.in_file("SELECT ifnull(sum(stop - start), 0) FROM results") >= 4)
-    (scripts.folder / "go").touch()
-    said, errors = waiting.communicate()
-    assert said == GIVEN, errors
 
 
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:

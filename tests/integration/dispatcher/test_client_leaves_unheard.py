@@ -49,7 +49,7 @@ def welcoming(file: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("detach", [True, False])
-def test_who_ends_calls_is_told_when_the_dispatcher_has_not_heard_of_it(
+def test_an_end_of_calls_that_the_dispatcher_did_not_hear_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, detach: bool
 ) -> None:
     file = tmp_path / "client.json"

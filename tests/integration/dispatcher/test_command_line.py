@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -81,7 +82,7 @@ def begun(shell: Shell, code: str) -> Iterator[tuple[subprocess.Popen[str], Path
         yield script, go_on
 
 
-def test_what_one_shell_starts_others_use_and_end(shell: Shell) -> None:
+def test_a_dispatcher_that_one_shell_starts_is_used_and_ended_by_others(shell: Shell) -> None:
     assert "sweeps runs: process" in shell.done("dispatcher", "start", "sweeps", *HERE)
     assert shell.python(MAP) == "328350\n"
     assert shell.python(MAP) == "328350\n"
@@ -97,9 +98,7 @@ def test_what_one_shell_starts_others_use_and_end(shell: Shell) -> None:
     assert "does not run" in shell.done("dispatcher", "stop", "sweeps")
 
 
-def test_its_folder_and_files_are_closed_to_others_and_no_key_is_on_a_command_line(
-    shell: Shell,
-) -> None:
+def test_the_folder_is_closed_to_others_and_no_key_is_on_a_command_line(shell: Shell) -> None:
     before = os.umask(0)
     try:
         shell.done("dispatcher", "start", "sweeps", *HERE)
@@ -113,7 +112,7 @@ def test_its_folder_and_files_are_closed_to_others_and_no_key_is_on_a_command_li
     assert process.cmdline()[-7:-1] == [str(folder), *process.cmdline()[-6:-1]]
 
 
-def test_what_is_printed_there_is_found_by_logs_and_a_job_s_is_its_callers_too(
+def test_output_at_a_dispatcher_is_found_by_logs_and_a_job_s_by_its_caller_too(
     shell: Shell,
 ) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
@@ -130,7 +129,7 @@ def test_what_is_printed_there_is_found_by_logs_and_a_job_s_is_its_callers_too(
     assert "speaks" not in (path.parents[1] / "dispatcher.log").read_text()
 
 
-def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> None:
+def test_a_killed_dispatcher_is_told_as_killed_and_started_as_before(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     pid = shell.status("sweeps")["pid"]
     psutil.Process(pid).kill()
@@ -221,7 +220,20 @@ def test_with_restart_a_map_survives_the_death_of_its_dispatcher_and_stop_ends_b
     assert shell.processes() == []
 
 
-def test_one_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> None:
+def test_a_dispatcher_whose_journal_is_refused_is_not_started_again(shell: Shell) -> None:
+    shell.done("dispatcher", "start", "sweeps", *HERE, "--restart")
+    folder, pid = shell.dispatchers / "sweeps", shell.status("sweeps")["pid"]
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as file, file:
+        file.execute("INSERT INTO clients VALUES (5000, x'', x'', 0)")
+        file.execute("UPDATE counters SET value = 99 WHERE name = 'protocol'")
+    psutil.Process(pid).kill()
+    wait_until(lambda: not shell.processes())
+    log = (folder / "dispatcher.log").read_text()
+    assert "it is in protocol 99, and this one speaks" in log
+    assert "Traceback" not in log
+
+
+def test_a_dispatcher_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> None:
     shell.environment = {**shell.environment, "GRIDENGINE_HOST": "no.such.host.example"}
     for more in ((), ("--restart",)):
         status, output = shell.run("dispatcher", "start", "sweeps", *HERE, *more)

@@ -43,13 +43,6 @@ def client(killed: Killed) -> Iterator[gridengine.Client]:
         yield client
 
 
-def logged(path: Path, number: int) -> int:
-    """Note a call in a file, and return its argument."""
-    with open(path, "ab", buffering=0) as file:
-        file.write(b"%d\n" % number)
-    return number
-
-
 def test_a_map_under_way_has_each_result_once(
     killed: Killed, client: gridengine.Client, tmp_path: Path
 ) -> None:
@@ -82,26 +75,6 @@ def _when_there(path: Path) -> int:
     return 1
 
 
-def test_jobs_of_a_job_dispatcher_end_once(
-    killed: Killed, client: gridengine.Client, tmp_path: Path
-) -> None:
-    calls, go = tmp_path / "calls", tmp_path / "go"
-
-    def work(number: int) -> int:
-        return _after(go, logged(calls, number))
-
-    jobs = [gridengine.Job(target=work, args=(number,), retries=3) for number in range(20)]
-    with gridengine.JobDispatcher(client) as dispatcher:
-        dispatcher.dispatch(jobs)
-        assert client.flush(120)
-        wait_until(lambda: _logged(calls))
-        killed.kill()
-        killed.start()
-        go.touch()
-        dispatcher.join()
-        assert [job.result() for job in jobs] == list(range(20))
-
-
 def test_a_call_goes_on_from_the_state_that_it_has_saved_before(
     killed: Killed, client: gridengine.Client, tmp_path: Path
 ) -> None:
@@ -124,15 +97,6 @@ def _rows(journal: Path, table: str) -> int:
     with contextlib.closing(sqlite3.connect(journal)) as file:
         [(count,)] = file.execute(f"SELECT count(*) FROM {table}")
     return int(count)
-
-
-def _after(path: Path, number: int) -> int:
-    _when_there(path)
-    return number
-
-
-def _logged(calls: Path) -> list[int]:
-    return [int(one) for one in calls.read_text().split()] if calls.exists() else []
 
 
 class Counter:

@@ -69,13 +69,6 @@ def test_calls_that_make_calls(client: gridengine.Client) -> None:
     assert client.map(outer, range(3)) == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
 
 
-def test_large_arguments_and_results(client: gridengine.Client) -> None:
-    numpy = pytest.importorskip("numpy", reason="an optional library")
-    arrays = [numpy.full(1_500_000, x) for x in range(4)]
-    doubled = client.map(lambda array: array * 2, arrays)
-    assert [int(one.sum()) for one in doubled] == [3_000_000 * x for x in range(4)]
-
-
 def test_a_kind_of_ones_own_is_refused_with_the_reason(client: gridengine.Client) -> None:
     with pytest.raises(ConfigurationError, match="a kind of your own"):
         client.map(abs, [-1], resources=Own(1))

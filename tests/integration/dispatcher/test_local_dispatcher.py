@@ -68,7 +68,7 @@ def test_calls_that_have_not_ended_fail_with_it() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_it_ends_when_its_parent_dies(number: signal.Signals) -> None:
+def test_a_local_dispatcher_ends_when_its_parent_dies(number: signal.Signals) -> None:
     code = (
         "import gridengine, signal\n"
         "dispatcher = gridengine.LocalDispatcher(1)\n"
@@ -85,7 +85,7 @@ def test_it_ends_when_its_parent_dies(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
-def test_it_refuses_what_is_no_number_of_workers(count: object) -> None:
+def test_a_wrong_number_of_workers_is_refused(count: object) -> None:
     with pytest.raises((TypeError, ConfigurationError), match="n_workers"):
         gridengine.LocalDispatcher(count)  # type: ignore[arg-type]
 

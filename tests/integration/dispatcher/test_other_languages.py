@@ -79,7 +79,7 @@ def worker(javascript: Path, over_tcp: Standalone) -> Iterator[subprocess.Popen[
         assert not said
 
 
-def test_they_pass_the_vectors(javascript: Path) -> None:
+def test_both_examples_pass_the_vectors(javascript: Path) -> None:
     vectors = ROOT / "docs" / "protocol" / "vectors"
     done = subprocess.run(
         ["node", "vectors.mjs", vectors], cwd=javascript, capture_output=True, text=True, timeout=60
@@ -133,7 +133,7 @@ def test_calls_of_a_worker_that_leaves_wait_for_the_next(
     named.close()
 
 
-def test_what_has_not_begun_is_cancelled(
+def test_calls_that_have_not_begun_are_cancelled(
     over_tcp: Standalone, worker: subprocess.Popen[str]
 ) -> None:
     named = NamedClient(over_tcp.path)

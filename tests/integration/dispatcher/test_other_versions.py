@@ -23,11 +23,19 @@ try:
 except gridengine.VersionMismatch as error:
     print(error)
 """
+LEAVE = """
+import gridengine, time
+client = gridengine.Client("night")
+executor = gridengine.Executor(scheduler=client, name="named")
+futures = [executor.submit(pow, 2, 3), executor.submit(time.sleep, 1000)]
+futures[0].result()
+client.disconnect(detach=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build of the next protocol, whose greetings and files have one more field."""
+    """A build of the next protocol, whose files have one more field, and answers another."""
     root = tmp_path_factory.mktemp("other")
     shutil.copytree(HERE / "gridengine", root / "gridengine")
 
@@ -38,6 +46,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(text.replace(old, new, 1))
 
     change("wire/messages/common.py", f"= {VERSION}\n", f"= {VERSION + 1}\n")
+    change("dispatcher/watch_messages.py", "killed: bool = False", 'killed: str = ""')
     last = 'scheduler: str = ""\n'
     change("wire/connection_file.py", last, f"{last}    more: int = 1\n")
     return root
@@ -50,10 +59,12 @@ def builds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
-    """Start a dispatcher of one build; the other build is yielded."""
+    """Start a dispatcher of one build, which has calls of a run; the other build is yielded."""
     monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(tmp_path / "watched"))
     theirs, ours = (other, HERE) if request.param == "newer" else (HERE, other)
     dispatcher = Standalone(tmp_path, PYTHONPATH=str(theirs))
+    left = run(theirs, tmp_path, "-c", LEAVE)
+    assert left.returncode == 0, left.stderr
     yield ours
     dispatcher.end()
 
@@ -77,7 +88,14 @@ def test_clients_workers_and_watchers_of_another_protocol_are_told_that_it_is_an
     client = run(builds, tmp_path, "-c", CLIENT)
     assert f"{VERSION}" in client.stdout, client.stderr
     assert f"{VERSION + 1}" in client.stdout
-    for words in (["worker", "night"], ["dispatcher", "status", "night"]):
+    questions = (
+        ["worker", "night"],
+        ["dispatcher", "status", "night"],
+        ["top", "night", "--once"],
+        ["ls"],
+        ["results", "named", "--now"],
+    )
+    for words in questions:
         told = run(builds, tmp_path, "-m", "gridengine", *words)
         said = told.stdout + told.stderr
         assert "Traceback" not in said

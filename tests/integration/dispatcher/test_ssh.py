@@ -220,7 +220,9 @@ def test_refused_forwarding_is_told_and_the_dispatcher_stays(make_node: MakeNode
         (("--remote-python", "{python}", "--queue", "all.q"), "did not start the dispatcher"),
     ],
 )
-def test_what_is_missing_there_is_told(node: LoginNode, words: tuple[str, ...], told: str) -> None:
+def test_a_missing_program_on_the_far_machine_is_told(
+    node: LoginNode, words: tuple[str, ...], told: str
+) -> None:
     given = [word.format(python=node.python) for word in words]
     status, said = node.laptop.run("dispatcher", "start", "sweeps", "--ssh", HOST, *given)
     assert status == 1

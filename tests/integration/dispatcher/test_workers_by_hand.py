@@ -54,7 +54,7 @@ def shell(bare_shell: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("by_file", [False, True])
-def test_they_work_beside_the_dispatchers_own_and_leave_when_it_ends(
+def test_workers_by_hand_work_beside_the_dispatchers_own_and_leave_with_it(
     shell: Shell, by_file: bool
 ) -> None:
     file = shell.dispatchers / "sweeps" / "worker.json"
@@ -66,7 +66,7 @@ def test_they_work_beside_the_dispatchers_own_and_leave_when_it_ends(
     assert output.count("ended") == 2
 
 
-def test_who_ends_the_command_ends_the_workers_and_their_calls_go_on_elsewhere(
+def test_the_end_of_the_command_ends_the_workers_and_their_calls_go_on_elsewhere(
     shell: Shell,
 ) -> None:
     shell.python(WHERE, "1")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,39 +17,6 @@ from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
 
 PATIENCE = 120
-TCP = "tests.support.tcp_dispatcher"
-
-
-class Restarts:
-    """A dispatcher whose workers outlive it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.calls = folder / "calls"
-        self.calls.touch()
-        self.now = Standalone(folder, module=TCP)
-        self.client = gridengine.Client(self.now.path)
-
-    def kill(self) -> None:
-        self.now.kill()
-
-    def start(self) -> None:
-        self.now = Standalone(self.folder, module=TCP)
-
-    def begun(self) -> Counter[int]:
-        """How often each call has begun."""
-        return Counter(int(line.split()[0]) for line in self.calls.read_text().splitlines())
-
-    def processes(self) -> set[int]:
-        return {int(line.split()[1]) for line in self.calls.read_text().splitlines()}
-
-
-@pytest.fixture
-def restarts(tmp_path: Path) -> Iterator[Restarts]:
-    found = Restarts(tmp_path)
-    yield found
-    found.client.disconnect()
-    found.now.end()
 
 
 def noted(calls: Path, number: int, until: Path) -> int:
@@ -64,27 +29,6 @@ def noted(calls: Path, number: int, until: Path) -> int:
         time.sleep(0.02)
     until.with_suffix(".seen").touch()
     return number * number
-
-
-@pytest.mark.parametrize("retries", [0, 2])
-@pytest.mark.parametrize("ends_meanwhile", [False, True])
-def test_a_call_that_runs_goes_on_and_gives_its_result_though_it_ends_without_a_dispatcher(
-    restarts: Restarts, retries: int, ends_meanwhile: bool
-) -> None:
-    go = restarts.folder / "go"
-    with gridengine.Executor(scheduler=restarts.client, retries=retries) as executor:
-        future = executor.submit(noted, restarts.calls, 7, go)
-        wait_until(lambda: restarts.begun()[7] == 1, PATIENCE)
-        restarts.kill()
-        if ends_meanwhile:
-            go.touch()
-            wait_until(go.with_suffix(".seen").exists, PATIENCE)
-        restarts.start()
-        if not ends_meanwhile:
-            wait_until(lambda: restarts.client.status().running == 1, PATIENCE)
-            go.touch()
-        assert future.result(PATIENCE) == 49
-    assert restarts.begun() == {7: 1}
 
 
 def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_path: Path) -> None:
@@ -102,21 +46,6 @@ def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_p
     client.disconnect()
     again.end()
     assert len(calls.read_text().splitlines()) == 1
-
-
-def outer(calls: Path, until: Path) -> list[int]:
-    """Make calls, of which one waits."""
-    return gridengine.map(functools.partial(noted, calls, until=until), range(2))
-
-
-def test_a_call_that_has_made_calls_runs_again(restarts: Restarts) -> None:
-    go = restarts.folder / "go"
-    future = restarts.client.submit(outer, restarts.calls, go)
-    wait_until(lambda: len(restarts.begun()) == 2, PATIENCE)
-    restarts.kill()
-    restarts.start()
-    go.touch()
-    assert future.result(PATIENCE) == [0, 1]
 
 
 def test_a_worker_that_was_started_by_hand_returns_too(tmp_path: Path) -> None:

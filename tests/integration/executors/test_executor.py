@@ -139,15 +139,7 @@ def processes(max_workers: int) -> gridengine.ProcessScheduler:
     return gridengine.ProcessScheduler(max_workers)
 
 
-def test_a_timed_call_goes_to_another_process_too() -> None:
-    with gridengine.Executor(
-        2, max_tasks_per_child=1, scheduler=processes, timeout=SECONDS
-    ) as executor:
-        pids = list(executor.map(lambda _: os.getpid(), range(10), chunksize=5))
-    assert len(set(pids)) == 10
-
-
-def test_what_the_last_call_of_a_process_left_running_is_waited_for(tmp_path: Path) -> None:
+def test_a_thread_left_by_the_last_call_of_a_process_is_waited_for(tmp_path: Path) -> None:
     def leave(x: int) -> None:
         def write() -> None:
             wait_until((tmp_path / "go").exists)
@@ -215,7 +207,7 @@ def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessSche
 
 
 @pytest.mark.parametrize("make", [gridengine.Executor, gridengine.Pool])
-def test_what_is_closed_leaves_no_descriptor(make: type) -> None:
+def test_a_closed_scheduler_leaves_no_descriptor(make: type) -> None:
     def numbers() -> set[str]:
         with make(1) as pool:
             assert list(pool.map(square, [2])) == [4]

@@ -122,7 +122,7 @@ def test_a_call_that_crashed_is_given_its_input_again(
 
 
 @pytest.mark.parametrize("act", ["crash", "raise"])
-def test_of_quick_calls_that_travel_together_each_has_its_own_outcome(
+def test_quick_calls_that_travel_together_have_outcomes_of_their_own(
     executor: gridengine.Executor, tmp_path: Path, act: str
 ) -> None:
     done = executor.submit(count, tmp_path / "made", act, 0)  # how quick they are is known then
@@ -138,7 +138,7 @@ def test_of_quick_calls_that_travel_together_each_has_its_own_outcome(
     assert all(isinstance(one.exception(), OSError) for one in failed)
 
 
-def test_what_waits_when_the_scheduler_is_closed_is_cancelled() -> None:
+def test_calls_that_wait_when_the_scheduler_is_closed_are_cancelled() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         executor = gridengine.Executor(scheduler=scheduler)
         waiting = executor.submit(add, concurrent.futures.Future())
@@ -183,7 +183,7 @@ CHAIN = """
 """
 
 
-def test_of_a_long_chain_nothing_is_kept_that_nobody_needs(script: MakeScript) -> None:
+def test_unneeded_results_of_a_long_chain_are_freed(script: MakeScript) -> None:
     made = script(CHAIN)
     made.command.extend([str(LINKS), str(LINK_BYTES // 8)])
     done = made.run(seconds=280)

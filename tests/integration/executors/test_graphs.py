@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
 import pytest
 
@@ -31,26 +30,6 @@ def add(*values: int) -> int:
 
 def crash(*_: object) -> None:
     os.abort()
-
-
-@pytest.mark.parametrize("fuse", [True, False])
-def test_a_long_chain_ends(executor: gridengine.Executor, *, fuse: bool) -> None:
-    graph = {"0": (inc, 0)} | {str(n): (inc, str(n - 1)) for n in range(1, 2000)}
-    [future] = executor.submit_graph(graph, ["1999"], fuse=fuse)
-    assert future.result(SECONDS) == 2000
-
-
-def test_arrays_pass_from_call_to_call_and_may_be_written_to(executor: gridengine.Executor) -> None:
-    numpy = pytest.importorskip("numpy")
-
-    def fill(array: Any, number: int) -> Any:
-        array[:] = number
-        return array
-
-    graph = {"zero": numpy.zeros(300_000), "a": (fill, "zero", 1), "b": (fill, "zero", 2)}
-    graph |= {"c": (fill, "a", 3), "sum": (add, "zero", "a", "b", "c")}
-    [future] = executor.submit_graph(graph, ["sum"])
-    assert set(future.result(SECONDS)) == {6.0}
 
 
 @pytest.mark.parametrize("fuse", [True, False])

@@ -146,9 +146,7 @@ def test_a_process_that_is_left_is_an_error_of_its_test_that_names_it(
     assert f"there are left: the process {pid} (sleep 100)" in done.stdout
 
 
-def test_a_folder_that_is_left_is_an_error_of_its_test_that_names_it(
-    run_pytest: RunPytest,
-) -> None:
+def test_a_folder_that_is_left_is_an_error_of_its_test_that_names_it(run_pytest: RunPytest) -> None:
     done = run_pytest(
         f"""{HEAD}
 import shutil

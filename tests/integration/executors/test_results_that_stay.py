@@ -89,7 +89,7 @@ def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
 
-def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
+def test_a_needed_result_stays_and_the_caller_gets_it_on_demand(
     executor: gridengine.Executor,
 ) -> None:
     array = executor.submit(made, 1)
@@ -105,19 +105,6 @@ def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
     assert len(state.away) == 1
     del array, more
     wait_until(lambda: not state.awaited)
-
-
-def grows_inside(times: int) -> float:
-    with gridengine.Executor() as executor:
-        arrays = [executor.submit(made, 0)]
-        for _ in range(times):
-            arrays.append(executor.submit(grown, arrays[-1]))
-        return float(sum(one.result()[-1] for one in arrays))
-
-
-def test_calls_that_calls_make_have_such_results_too(executor: gridengine.Executor) -> None:
-    assert executor.submit(grows_inside, 4).result() == 1 + 2 + 3 + 4
-    wait_until(lambda: not core_of(executor).awaited)
 
 
 def test_quick_calls_that_travel_together_may_write_to_what_they_are_given(
@@ -160,35 +147,8 @@ def test_a_lost_worker_has_what_it_held_made_again(
     assert more.result()[0] == 4
 
 
-def test_what_may_not_run_twice_is_not_left_at_its_worker(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    once = executor.with_options(retries=0).submit(made, 3, log)
-    value, pid = executor.submit(first_and_worker, once).result()
-    assert not core_of(executor).away
-    os.kill(pid, signal.SIGKILL)
-    assert executor.submit(first_and_worker, once).result()[0] == value == 3
-    assert log.read_text().split() == ["3"]
-
-
-def test_a_worker_that_leaves_hands_over_what_is_needed(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with (
-        TcpWorkers(1, idle_seconds=0.2) as scheduler,
-        gridengine.Executor(scheduler=scheduler) as executor,
-    ):
-        array = executor.submit(made, 3, log)
-        executor.submit(first_and_worker, array).result()
-        state = core_of(executor)
-        wait_until(lambda: not state.workers)
-        assert executor.submit(first_and_worker, array).result()[0] == 3
-        assert array.result()[0] == 3
-    assert log.read_text().split() == ["3"]
-
-
 @pytest.mark.parametrize("full", [False, True])
-def test_what_has_come_and_is_too_much_for_memory_lies_in_files(
+def test_received_results_beyond_the_memory_limit_lie_in_files(
     runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, full: bool
 ) -> None:
     def fail(block: Block, folder: Path) -> None:
@@ -202,21 +162,6 @@ def test_what_has_come_and_is_too_much_for_memory_lies_in_files(
     assert Path("/proc/self/maps").read_text().count(str(runs)) == (0 if full else 4)
     assert [float(one.result()[-1]) for one in arrays] == list(range(6))
     assert caplog.text.count("No space left on device") == full
-
-
-def test_a_worker_keeps_nothing_that_nobody_needs(executor: gridengine.Executor) -> None:
-    def blocks() -> int:
-        folder = Path(f"/proc/{worker()}/fd")
-        found = [str(one.readlink()) for one in folder.iterdir() if one.is_symlink()]
-        return sum("gridengine-block" in one for one in found)
-
-    last = executor.submit(made, 0)
-    for _ in range(50):
-        last = executor.submit(grown, last)
-    assert executor.submit(first_and_worker, last).result()[0] == 50
-    del last
-    wait_until(lambda: not core_of(executor).awaited)
-    wait_until(lambda: set(executor.map(lambda _: blocks(), range(4), chunksize=1)) == {0})
 
 
 SPILLING = """
@@ -237,15 +182,13 @@ SPILLING = """
 """
 
 
-def test_what_is_too_much_for_memory_lies_in_files(script: MakeScript, runs: Path) -> None:
+def test_results_beyond_the_memory_limit_lie_in_files(script: MakeScript, runs: Path) -> None:
     done = script(SPILLING).run()
     assert (done.stdout, done.stderr) == ("190.0\n190.0\n", "")
     assert list(runs.iterdir()) == []
 
 
-def test_where_the_disk_takes_no_more_the_call_says_so_and_others_go_on(
-    script: MakeScript, runs: Path
-) -> None:
+def test_a_full_disk_fails_its_call_and_others_go_on(script: MakeScript, runs: Path) -> None:
     runs.touch()  # no folder, and so no file can be there
     done = script(
         SPILLING.split("    with ")[0]

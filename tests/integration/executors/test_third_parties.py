@@ -142,7 +142,7 @@ def in_shared_memory(owner: str) -> list[str]:
     ]
 
 
-def test_what_joblib_s_own_processes_share_is_removed_when_the_workers_end() -> None:
+def test_memory_shared_by_joblib_s_processes_goes_with_the_workers() -> None:
     pytest.importorskip("joblib", reason=WHY)
     pytest.importorskip("numpy", reason=WHY)
     with gridengine.ProcessScheduler(max_workers=1) as scheduler:

@@ -58,7 +58,7 @@ def test_a_coroutine_function_runs_in_a_loop_of_the_library_that_it_names(
     assert gridengine.map(function, [4], scheduler=scheduler) == [4]
 
 
-def test_what_a_program_of_trio_hands_in_runs_in_trio(scheduler: gridengine.Scheduler) -> None:
+def test_calls_of_a_trio_program_run_in_trio(scheduler: gridengine.Scheduler) -> None:
     asking = gridengine.delayed(by_another) @ gridengine.Cores(1)
 
     async def main() -> Any:
@@ -67,7 +67,7 @@ def test_what_a_program_of_trio_hands_in_runs_in_trio(scheduler: gridengine.Sche
     assert gridengine.run(main, scheduler=scheduler, backend="trio") == [0, 1, 2]
 
 
-def test_what_a_coroutine_function_of_trio_raises_arrives_as_itself(
+def test_an_exception_of_a_trio_coroutine_arrives_as_itself(
     scheduler: gridengine.Scheduler,
 ) -> None:
     async def fail(number: int) -> None:

@@ -23,7 +23,7 @@ from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 
 
-def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:
+def test_a_submission_while_the_scheduler_closes_fails_without_waiting() -> None:
     for _ in range(20):
         scheduler = gridengine.ProcessScheduler(1)
         ends: list[BaseException] = []
@@ -151,7 +151,7 @@ def fail_in(monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any) -> Callable[
         (LocalWorkers, "send", 1),
     ],
 )
-def test_whatever_the_thread_fails_at_each_call_fails_once(
+def test_a_failing_thread_fails_each_call_once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
 ) -> None:
     handed, fail = Handed(), fail_in(monkeypatch, owner, name)
@@ -205,23 +205,6 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
 
-def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None:
-    class Deaf(Handed):
-        def settled(self, event: CallsFinished) -> None:
-            raise MemoryError
-
-    pending, handed = UnsettledTasks(), Handed()
-    pending.add([Task(1, [], 3)], Deaf())
-    pending.add([Task(2, [], 5)], handed)
-    pending.settle(CallsFinished(2, 1, 2, []))
-    pending.settle(CallsFinished(2, 2, 3, []))
-    assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
-    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
-        (0, 1, False),
-        (3, 5, True),
-    ]
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -230,7 +213,7 @@ def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None
         SystemExit("a fault of mine"),
     ],
 )
-def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_fail(
+def test_an_error_of_a_launcher_fails_the_calls_and_its_thread_goes_on(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     """A kind's own words for the batch system (`native_options`) are user code."""

@@ -292,7 +292,7 @@ def test_other_calls_have_no_limit_and_within_theirs_they_go_on(
     assert gridengine.map(take, [400] * 4, scheduler=scheduler) == [400 * MEGABYTE] * 4
 
 
-def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(
+def test_leftovers_of_earlier_calls_are_not_a_later_call_s_fault(
     scheduler: ProcessScheduler,
 ) -> None:
     def leak(x: int) -> int:
@@ -431,7 +431,7 @@ def group() -> Iterator[Path]:
 
 
 @pytest.mark.promise
-def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
+def test_a_call_killed_by_the_kernel_for_memory_is_out_of_memory(
     script: MakeScript, group: Path
 ) -> None:
     one = script(
@@ -549,7 +549,7 @@ def with_a_grandchild(path: str) -> None:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
-def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
+def test_processes_in_sessions_of_their_own_end_with_their_call(
     way: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"

@@ -25,7 +25,7 @@ def is_known(grid_engine: GridEngine, job: str) -> bool:
     return "job_number" in grid_engine.command("qstat", "-j", job.partition(".")[0])
 
 
-def test_some_of_an_array_s_tasks_are_withdrawn_and_the_others_stay(
+def test_single_tasks_of_an_array_are_withdrawn_and_the_others_stay(
     grid_engine: GridEngine,
 ) -> None:
     told = run(

@@ -132,15 +132,6 @@ def test_a_slurm_is_asked_in_its_own_words(site: Site) -> None:
     assert sorted(done.record[0].split()) == sorted(["submit", *words.split()])
 
 
-def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Site) -> None:
-    done = site.run("""
-plan = gridengine.GridEngineScheduler(queue="long").dry_run(gridengine.Cores(2))
-print(json.dumps(plan.request["nativeSpecification"]))
-""")
-    assert done.value == "--no-requeue --partition=long --cpus-per-task=2"
-    assert done.record == []
-
-
 def test_a_library_is_named_by_an_argument_by_a_variable_or_by_the_user_s_settings(
     site: Site,
 ) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield made
 
 
-def test_its_methods_are_called_in_their_order_in_one_process(place: Any) -> None:
+def test_methods_of_an_object_are_called_in_order_in_one_process(place: Any) -> None:
     with place.actor(Counter, value=5) as counter:
         futures = [counter.increment(2) for _ in range(1000)]
         assert [future.result() for future in futures] == list(range(7, 2007, 2))
@@ -91,21 +91,6 @@ def test_its_methods_are_called_in_their_order_in_one_process(place: Any) -> Non
         assert counter.where().result()[0] != os.getpid()
         assert counter.later(by=1).result() == 2006
         assert {one.result() for one in as_completed([counter.increment()])} == {2007}
-
-
-def test_an_exception_of_a_method_is_its_future_s_and_the_object_lives_on(place: Any) -> None:
-    with place.actor(Counter) as counter:
-        with pytest.raises(LookupError, match="not here") as caught:
-            counter.fail().result()
-        assert "the call of Counter-" in caught.value.__notes__[0]
-        assert "in fail" in str(caught.value.__cause__)
-        with pytest.raises(gridengine.PicklingError, match="the result of unpicklable"):
-            counter.unpicklable().result()
-        with pytest.raises(gridengine.PicklingError, match=r"Counter-\d+\.increment"):
-            counter.increment(threading.Lock()).result()
-        with pytest.raises(TypeError, match="positional argument"):
-            counter.increment(1, 2, 3).result()
-        assert counter.increment().result() == 101
 
 
 def test_large_arrays_go_there_and_back(place: Any) -> None:
@@ -168,19 +153,6 @@ def test_a_lost_worker_is_named(tmp_path: Path) -> None:
         assert isinstance(caught.value.__cause__, gridengine.WorkerLost)
 
 
-def test_a_constructor_that_fails_fails_every_call_with_its_error(place: Any) -> None:
-    counter = place.actor(Counter, -1)
-    for future in (counter.increment(), counter.increment()):
-        with pytest.raises(ValueError, match="below zero") as caught:
-            future.result()
-        assert "the making of Counter-" in caught.value.__notes__[0]
-    with pytest.raises(ValueError, match="below zero"):
-        counter.increment().result()
-    counter.shutdown()
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        counter.increment()
-
-
 @pytest.mark.promise
 def test_when_nobody_has_its_handle_it_ends_after_the_calls_that_were_made(
     place: Any, tmp_path: Path
@@ -191,34 +163,7 @@ def test_when_nobody_has_its_handle_it_ends_after_the_calls_that_were_made(
     wait_until((tmp_path / "deleted").exists)
 
 
-def test_at_its_shutdown_the_calls_that_were_made_run_first(place: Any, tmp_path: Path) -> None:
-    counter = place.actor(Counter, folder=tmp_path)
-    first = counter.wait_for("go")
-    others = [counter.increment() for _ in range(10)]
-    wait_until((tmp_path / "go.begun").exists)
-    counter.shutdown(wait=False)
-    (tmp_path / "go").touch()
-    assert [first.result(), *(one.result() for one in others)] == ["go", *range(1, 11)]
-    wait_until((tmp_path / "deleted").exists)
-
-
-def test_calls_that_were_not_sent_are_withdrawn_if_asked_for(place: Any, tmp_path: Path) -> None:
-    counter = place.actor(Counter, folder=tmp_path)
-    first = counter.wait_for("go")
-    others = [counter.increment() for _ in range(10)]
-    wait_until((tmp_path / "go.begun").exists)
-    assert not first.cancel()
-    assert others[-1].cancel()
-    counter.shutdown(wait=False, cancel_futures=True)
-    (tmp_path / "go").touch()
-    assert first.result() == "go"
-    assert others[0].result() == 1
-    for one in others[1:]:
-        with pytest.raises(CancelledError):
-            one.result()
-
-
-def test_one_that_is_killed_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
+def test_a_killed_actor_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
     counter = place.actor(Counter, folder=tmp_path)
     running, waiting = counter.wait_for("never"), [counter.increment() for _ in range(5)]
     wait_until((tmp_path / "never.begun").exists)
@@ -235,40 +180,12 @@ def test_a_process_that_a_method_forks_is_not_the_actor(place: Any) -> None:
         assert counter.increment().result() == 1
 
 
-def test_one_that_nobody_has_called_does_not_wait_for_a_worker() -> None:
-    with gridengine.ProcessScheduler(1) as own, own.actor(Counter) as first:
-        first.increment().result()
-        own.actor(Counter).shutdown()
-        waiting = own.actor(Counter)
-        with pytest.raises(TimeoutError):
-            waiting.increment().result(timeout=0.1)
-        first.shutdown()
-        assert waiting.increment().result() == 2
-
-
 def test_a_time_limit_ends_it_with_the_error_that_names_it() -> None:
     with gridengine.ProcessScheduler(1) as own:
         counter = own.actor(Counter, resources=gridengine.WTime(1))
         counter.increment().result()
         with pytest.raises(ActorLost, match="ran over its limit of 1"):
             counter.sleep().result()
-
-
-def test_a_handle_does_not_travel(place: Any) -> None:
-    with place.actor(Counter) as counter, gridengine.Executor(scheduler=place) as executor:
-        with pytest.raises(gridengine.PicklingError, match="works in the process that made it"):
-            executor.submit(print, counter).result()
-        future = executor.submit(pow, 2, 2)
-        with pytest.raises(gridengine.ConfigurationError, match="future, which methods of actors"):
-            counter.increment(future).result()
-
-
-def test_a_future_is_an_argument_when_the_object_is_made(place: Any) -> None:
-    with (
-        gridengine.Executor(scheduler=place) as executor,
-        place.actor(Counter, executor.submit(pow, 2, 3)) as counter,
-    ):
-        assert counter.increment().result() == 9
 
 
 def test_a_call_makes_one_of_its_own_which_ends_with_the_call(place: Any, tmp_path: Path) -> None:

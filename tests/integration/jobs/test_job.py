@@ -6,7 +6,6 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -127,21 +126,6 @@ def test_a_failed_job_has_its_exception_with_the_remote_line(
 # ------------------------------------------------------------------ output
 
 
-def write_by_all_means() -> None:
-    print("print")
-    os.write(1, b"descriptor\n")
-    subprocess.run(["echo", "subprocess"], check=True)
-    ctypes.CDLL(None).printf(b"C\n")
-    print("error", file=sys.stderr)
-    os.write(2, b"error descriptor\n")
-
-
-def test_all_that_a_job_writes_is_found(scheduler: gridengine.ProcessScheduler) -> None:
-    job = ended(Job(target=write_by_all_means, scheduler=scheduler))
-    assert sorted(job.stdout().splitlines()) == ["C", "descriptor", "print", "subprocess"]
-    assert job.stderr() == "error\nerror descriptor\n"
-
-
 def print_by_a_library() -> None:
     c = ctypes.CDLL(None)
 
@@ -155,19 +139,12 @@ def print_by_a_library() -> None:
     c.printf(b"C\n")
 
 
-def test_what_libraries_have_buffered_is_written_before_the_result_is_sent(
+def test_buffered_output_of_libraries_is_written_before_the_result_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # C's own output would be, too
     with gridengine.ProcessScheduler(1) as scheduler:
         assert ended(Job(target=print_by_a_library, scheduler=scheduler)).stdout() == "C\n"
-
-
-def test_each_job_has_its_own_output(scheduler: gridengine.ProcessScheduler) -> None:
-    jobs = [Job(target=print, args=(number,), scheduler=scheduler) for number in range(10)]
-    for job in jobs:
-        job.start()
-    assert [job.stdout() for job in jobs] == [f"{number}\n" for number in range(10)]
 
 
 # ------------------------------------------------------------------ controller, subclasses

@@ -58,7 +58,7 @@ print(gridengine.map(abs, [-3]))
     assert (done.stdout, done.returncode) == ("[1, 2]\n[3]\n", 0), done.stderr
 
 
-def test_of_many_jobs_that_have_ended_few_processes_stay(with_head: MakeScript) -> None:
+def test_few_processes_stay_after_many_jobs(with_head: MakeScript) -> None:
     done = with_head("""
 import psutil
 jobs = [Job(target=meet, args=(number, 40)) for number in range(40)]
@@ -87,7 +87,7 @@ print({job.exitcode for job in jobs})
     assert (done.stdout, done.stderr, done.returncode) == ("{0}\n", "", 0)
 
 
-def test_where_the_system_gives_no_more_that_is_logged_and_the_others_have_their_turn(
+def test_a_shortage_of_processes_is_logged_and_the_other_jobs_have_their_turn(
     with_head: MakeScript,
 ) -> None:
     done = with_head("""

@@ -110,9 +110,7 @@ with {where}(4) as scheduler:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_what_a_job_prints_is_there_when_it_has_been_joined(
-    where: str, with_head: MakeScript
-) -> None:
+def test_output_of_a_job_is_there_after_join(where: str, with_head: MakeScript) -> None:
     done = with_head(f"""
 def speak():
     print("out")
@@ -134,7 +132,7 @@ with {where}(1) as scheduler:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_what_a_job_prints_comes_while_it_runs(where: str, with_head: MakeScript) -> None:
+def test_output_of_a_job_comes_while_it_runs(where: str, with_head: MakeScript) -> None:
     process = with_head(f"""
 def speak(go):
     print("I am here")
@@ -180,7 +178,7 @@ with {where}(1) as scheduler:
 
 
 @pytest.mark.promise
-def test_what_calls_at_a_local_dispatcher_print_is_printed_once_and_whole(
+def test_output_of_calls_at_a_local_dispatcher_is_printed_once_and_whole(
     with_head: MakeScript,
 ) -> None:
     done = with_head("""
@@ -195,9 +193,7 @@ print("after all")
     assert sorted(lines) == sorted(2 * lines_of("call", lines=1000) + lines_of("job", lines=10))
 
 
-def test_what_is_printed_at_a_local_dispatcher_that_nobody_closes_is_there_at_the_end(
-    with_head: MakeScript,
-) -> None:
+def test_output_at_an_unclosed_local_dispatcher_is_there_at_the_end(with_head: MakeScript) -> None:
     done = with_head("""
 client = Client(LocalDispatcher(2).address)
 client.starmap(say, [("call", 1000)] * 2)
@@ -209,7 +205,7 @@ Job(target=say, args=("job", 1000), scheduler=client).start()
 
 
 @pytest.mark.promise
-def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(
+def test_output_of_calls_elsewhere_goes_to_logs_whose_folder_is_logged(
     with_head: MakeScript,
 ) -> None:
     done = with_head("""
@@ -226,20 +222,6 @@ with OverTcp(2) as scheduler:
         in ran.stderr.splitlines()
     )
     assert sorted(log.read_text().splitlines()) == sorted(2 * lines_of("call", lines=3))
-
-
-def test_what_jobs_print_elsewhere_is_in_the_logs_too(with_head: MakeScript) -> None:
-    script = with_head("""
-with OverTcp(1) as scheduler:
-    done(Job(target=say, args=("job", 1000), scheduler=scheduler))
-""")
-    done = script.run()
-    [log] = script.folder.glob("runs/*/worker.log")
-    assert (
-        done.stdout
-        == log.read_text()
-        == "".join(line + "\n" for line in lines_of("job", lines=1000))
-    )
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -260,7 +242,7 @@ def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_
     assert process.returncode == 120
 
 
-def test_what_was_lost_is_marked_where_there_is_room_again(with_head: MakeScript) -> None:
+def test_lost_output_is_marked_when_there_is_room_again(with_head: MakeScript) -> None:
     script = with_head("""
 import resource
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -112,9 +112,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_what_a_program_leaves_in_the_background_is_ended_and_not_waited_for(
-    scheduler: Any,
-) -> None:
+def test_background_processes_of_a_program_are_ended_and_not_waited_for(scheduler: Any) -> None:
     [done] = gridengine.map(shell("sleep 600 & echo $!"), ["-"], scheduler=scheduler, timeout=60)
     wait_until(lambda: not is_running(int(done.stdout)))
 
@@ -154,7 +152,7 @@ def test_a_program_ends_with_its_call(scheduler: Any, tmp_path: Path, end: str) 
         (lambda: LineProgram(["bc"], lines=0), "lines must be at least 1, not 0"),
     ],
 )
-def test_what_is_no_program_is_told_at_once(make: Any, words: str) -> None:
+def test_a_program_that_is_none_is_told_at_once(make: Any, words: str) -> None:
     with pytest.raises(gridengine.ConfigurationError, match=words):
         make()
 

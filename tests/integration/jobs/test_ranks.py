@@ -60,7 +60,7 @@ def test_ranks_end_with_their_call(adding: list[str], scheduler: Any, tmp_path: 
     wait_until(lambda: not any(alive(int(path.name)) for path in tmp_path.iterdir()))
 
 
-def test_where_there_is_no_mpirun_the_error_says_so(scheduler: Any) -> None:
+def test_a_missing_mpirun_is_an_error_that_says_so(scheduler: Any) -> None:
     with pytest.raises(FileNotFoundError, match="mpirun") as caught:
         run_program(["./a"], env={"PATH": "/nosuch"}, resources=Ranks(2), scheduler=scheduler)
     assert "looked for in PATH=/nosuch" in caught.value.__notes__[0]

@@ -39,7 +39,7 @@ def mapped(tmp_path: Path) -> Any:
         lambda array: array[:1, 0],
     ],
 )
-def test_what_calls_write_to_a_memory_map_is_in_its_file(
+def test_writes_of_calls_to_a_memory_map_are_in_its_file(
     scheduler: gridengine.Scheduler, mapped: Any, part: Callable[[Any], Any]
 ) -> None:
     wanted = np.zeros(mapped.shape)

@@ -162,9 +162,7 @@ def test_a_method_that_a_class_holds_equals_its_own_method(called: Called) -> No
 
 
 @pytest.mark.promise
-def test_what_a_script_has_registered_with_its_abstract_class_counts_in_calls(
-    called: Called,
-) -> None:
+def test_classes_registered_with_a_script_s_abstract_class_count_in_calls(called: Called) -> None:
     class Shape(abc.ABC):  # noqa: B024
         pass
 
@@ -181,9 +179,7 @@ def test_what_a_script_has_registered_with_its_abstract_class_counts_in_calls(
 
 
 @pytest.mark.promise
-def test_a_class_that_a_script_has_registered_as_a_sequence_is_one_in_calls(
-    called: Called,
-) -> None:
+def test_a_class_that_a_script_has_registered_as_a_sequence_is_one_in_calls(called: Called) -> None:
     @collections.abc.Sequence.register
     class Row:
         pass
@@ -241,8 +237,6 @@ def test_a_class_whose_getattr_calls_itself_without_end_is_named(
         call(Delegating([]), scheduler=scheduler)
 
 
-def test_a_class_that_says_that_it_is_of_another_module_travels_by_its_own(
-    called: Called,
-) -> None:
+def test_a_class_that_says_that_it_is_of_another_module_travels_by_its_own(called: Called) -> None:
     with pytest.raises(pytest.skip.Exception, match="not today"):
         called(lambda: pytest.skip("not today"))

@@ -82,15 +82,6 @@ def test_a_map_runs_what_is_there_when_it_begins(
     assert [line for line in caplog.messages if line.startswith("edited")] == [said]
 
 
-def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
-    scheduler: ProcessScheduler, project: Project
-) -> None:
-    helper = project.helper
-    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {1}
-    edited(project)
-    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {22}
-
-
 @pytest.mark.promise
 def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
     scheduler: ProcessScheduler, project: Project

@@ -129,14 +129,6 @@ def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
         assert list(iterator) == list(range(BAD + 1, CALLS))
 
 
-def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler) -> None:
-    results = gridengine.map(bad_result, range(CALLS), scheduler=scheduler, reraise=False)
-    assert errors_in([one.number if isinstance(one, Number) else one for one in results]) == {
-        BAD: PicklingError
-    }
-    assert isinstance(results[BAD].__cause__, KeyError)
-
-
 @pytest.mark.parametrize("f", [leaving_result, leaving_error])
 def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(
     f: Any, scheduler: Scheduler

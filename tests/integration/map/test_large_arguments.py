@@ -34,7 +34,7 @@ def first_and_write(array: Any) -> float:
     return write(array, 0)
 
 
-def test_what_a_call_writes_into_its_array_no_other_sees(scheduler: Scheduler) -> None:
+def test_no_call_sees_writes_of_another_into_its_array(scheduler: Scheduler) -> None:
     array = np.ones(ITEMS)
     assert gridengine.map(first_and_write, [array] * CALLS, scheduler=scheduler) == [1] * CALLS
     assert array[0] == 1

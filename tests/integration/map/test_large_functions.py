@@ -84,7 +84,7 @@ def test_many_large_arrays_take_one_block(scheduler: gridengine.ProcessScheduler
     assert seen == [200_000.0 * number for number in range(60)]
 
 
-def test_of_a_large_function_nothing_is_left_when_its_calls_are_done(
+def test_nothing_is_left_of_a_large_function_when_its_calls_are_done(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     gridengine.map(functools.partial(mapped, np.ones(3 * ITEMS)), range(4), scheduler=scheduler)

@@ -68,9 +68,7 @@ def test_large_results_can_be_written_to_and_take_no_descriptors(
     assert {float(one[1:].sum()) for one in results} == {ITEMS - 1.0}
 
 
-def test_a_result_of_many_large_parts_arrives_whole(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
+def test_a_result_of_many_large_parts_arrives_whole(scheduler: gridengine.ProcessScheduler) -> None:
     array, text, others = gridengine.map(several, [ITEMS], scheduler=scheduler)[0]
     assert array.sum() == ITEMS
     assert text == b"x" * (8 * ITEMS)

@@ -185,19 +185,6 @@ def test_a_script_from_standard_input_works(script: MakeScript) -> None:
     assert (run.stdout, run.stderr) == ("[1, 2, 3]\n", "")
 
 
-def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(
-    script: MakeScript, tmp_path: Path
-) -> None:
-    trap = tmp_path / "trap"
-    trap.mkdir()
-    for name in ("zmq", "random", "msgspec", "dill", "socket"):
-        (trap / f"{name}.py").write_text("raise SystemExit('trapped')\n")
-    run = script(
-        "print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))", folder=trap
-    ).run()
-    assert (run.stdout, run.stderr) == ("[1]\n", "")
-
-
 @pytest.mark.promise
 def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript) -> None:
     run = script("print(gridengine.map(abs, [-1, -2]), gridengine.map(abs, [-3]))").run()
@@ -341,26 +328,7 @@ def run_until_seen(script: Script, *words: str) -> str:
     return printed
 
 
-def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> None:
-    one = script(
-        f"""{UNTIL_SEEN}
-        import threading
-        two = gridengine.ProcessScheduler(2)
-        with gridengine.Executor(scheduler=two) as executor:
-            futures = [executor.submit(until_seen, number) for number in range(5)]
-            graph = {{"a": (until_seen, 1), "b": (until_seen, 2)}}
-            executor.submit_graph(graph, ["a", "b"])
-            map(until_seen, range(12), scheduler=two, chunksize=1)
-        print("all are done")
-        """
-    )
-    printed = run_until_seen(one, " of 12 calls done", " of 7 calls done")
-    assert "calls done" not in screen(printed)[-1]
-    assert "executor: 0 of 7 calls done" in printed
-    assert "until_seen: 0 of 12 calls done" in printed
-
-
-def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript) -> None:
+def test_output_of_calls_and_log_lines_stand_above_the_bar(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
         logging.basicConfig(level=logging.INFO)

@@ -41,7 +41,7 @@ def imported(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", ["lock", "session", "file"])
-def test_what_cannot_be_pickled_and_a_module_offers_is_found_there_by_its_name(
+def test_an_unpicklable_object_of_a_module_is_found_there_by_its_name(
     helpers: ModuleType, name: str
 ) -> None:
     offered = getattr(helpers, name)
@@ -54,7 +54,7 @@ def test_what_cannot_be_pickled_and_a_module_offers_is_found_there_by_its_name(
 
 
 @pytest.mark.promise
-def test_what_the_script_has_put_into_a_module_is_named_where_it_is_missing(
+def test_an_object_that_the_script_put_into_a_module_is_named_where_missing(
     helpers: ModuleType,
 ) -> None:
     helpers.later = helpers.Session()

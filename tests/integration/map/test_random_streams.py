@@ -123,16 +123,3 @@ def test_calls_in_calls_with_a_seed_draw_the_same_in_processes(
         found = [executor.submit(draws, 1).result() for _ in range(3)]
     with gridengine.Executor(scheduler="inline", seed=1) as executor:
         assert found == [executor.submit(draws, 1).result() for _ in range(3)]
-
-
-def die(x: int) -> None:
-    os._exit(1)
-
-
-def test_the_error_of_a_call_that_died_shows_its_arguments_without_the_number(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    with gridengine.Executor(scheduler=scheduler, seed=1, retries=0) as executor:
-        error = executor.submit(die, 5).exception()
-    assert error is not None
-    assert error.__notes__ == ["argument 5"]

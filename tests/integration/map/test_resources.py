@@ -25,8 +25,6 @@ from gridengine import (
     WTime,
 )
 from gridengine.resources import Resource
-from gridengine.wire.messages import Allocate
-from gridengine.worker.process_resources import Processors
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -86,24 +84,11 @@ class Beside:
         return seen
 
 
-def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
+def test_a_single_unit_is_given_to_one_call_at_a_time(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
     assert seen == [["disk"]] * 4
-
-
-def test_what_can_never_be_had_is_an_error_at_once(scheduler: ProcessScheduler) -> None:
-    resources = Cores(5)
-    with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
-        gridengine.map(look, [0], scheduler=scheduler, resources=resources)
-    with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
-        Job(target=look, scheduler=scheduler, resources=resources).start()
-    with (
-        Executor(scheduler=scheduler) as executor,
-        pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"),
-    ):
-        executor.with_options(resources=resources)
 
 
 def test_a_call_over_its_walltime_is_killed(scheduler: ProcessScheduler) -> None:
@@ -196,7 +181,7 @@ class Moody(Resource):
         - {"may_fail", "failure", "__init__"}
     ),
 )
-def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_for_ever(
+def test_an_error_of_a_users_own_kind_fails_no_other_call(
     monkeypatch: pytest.MonkeyPatch, method: str, failure: type[BaseException]
 ) -> None:
     with (
@@ -219,20 +204,3 @@ def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_
             assert gridengine.map(abs, [-3, -4], scheduler=scheduler) == [3, 4]
         monkeypatch.setattr(Moody, "fails", "")
         assert executor.with_options(resources=Moody(2)).submit(abs, -5).result(120) == 5
-
-
-@pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")
-def test_workers_that_nobody_bound_claim_different_processors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        "gridengine.worker.process_resources.CLAIM", f"gridengine-test-{os.getpid()}"
-    )  # others on this machine have theirs
-    first, second = Processors(1), Processors(1)
-    claimed = [one.resolve(Allocate(1, 1, cores=[0])).cores for one in (first, second)]
-    assert claimed == [CPUS[:1], CPUS[1:2]]
-    first.close()
-    third = Processors(1)
-    assert third.resolve(Allocate(1, 1, cores=[0])).cores == CPUS[:1]
-    second.close()
-    third.close()

@@ -151,27 +151,10 @@ def recall() -> float:
     return float(os.environ["TOTAL"])
 
 
-def test_inline_a_call_gets_the_object(ones: Any) -> None:
-    with gridengine.InlineScheduler() as scheduler:
-        assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
-        with pytest.raises(ValueError, match="read-only"):
-            gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)
-
-
 # ------------------------------------------------------------------ nobody changes what others see
 
 
 # ------------------------------------------------------------------ failures and ends
-
-
-def test_a_fresh_runner_gets_it_again(scheduler: Scheduler, ones: Any, tmp_path: Path) -> None:
-    def die_once(array: Any, path: Path) -> float:
-        if not path.exists():
-            path.touch()
-            os.abort()
-        return total(array)
-
-    assert gridengine.starmap(die_once, [(ones, tmp_path / "died")], scheduler=scheduler) == [ITEMS]
 
 
 def test_a_fresh_worker_gets_it_again(ones: Any, tmp_path: Path) -> None:
@@ -243,7 +226,7 @@ def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way
         wait_until(lambda: not blocks())
 
 
-def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
+def test_shared_objects_do_not_count_as_a_calls_memory() -> None:
     with (
         gridengine.ProcessScheduler(1) as scheduler,
         gridengine.share(np.ones(50 * ITEMS)) as shared,

@@ -63,7 +63,7 @@ def requests_of_many_kinds(scheduler: gridengine.schedulers.Scheduler, rounds: i
 
 
 @pytest.mark.usefixtures("restless_interpreter")
-def test_whoever_asks_for_a_snapshot_while_queues_come_and_go_gets_one() -> None:
+def test_a_snapshot_is_answered_while_queues_come_and_go() -> None:
     with (
         gridengine.ProcessScheduler(2, worker_resources=Memory(1)) as scheduler,
         looking(dispatcher_of(scheduler)) as seen,

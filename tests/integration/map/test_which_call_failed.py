@@ -207,7 +207,7 @@ def die(x: object) -> None:
     os._exit(3)
 
 
-def test_of_a_crashed_call_what_it_was_given_is_told_once_however_often_it_is_asked_for() -> None:
+def test_arguments_of_a_crashed_call_are_told_once_however_often_asked_for() -> None:
     with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
         future = executor.submit(die, (1, "b"))
         shown = [traceback.format_exception(future.exception()) for _ in range(2)]

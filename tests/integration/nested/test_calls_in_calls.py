@@ -72,7 +72,7 @@ def more(by_child: bool, number: int) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_what_was_assigned_behind_a_call_that_makes_calls_is_done_after_these(
+def test_calls_assigned_behind_a_call_that_makes_calls_come_after_those(
     one: gridengine.ProcessScheduler,
 ) -> None:
     with gridengine.Executor(scheduler=one) as executor:
@@ -300,7 +300,7 @@ def test_a_wait_with_a_limit_gives_the_slot_back_too(
     assert gridengine.map(asks_again, [tmp_path], scheduler=one) == [[0, 2, 4]]
 
 
-def test_what_prints_and_where_it_runs_is_as_for_other_calls(
+def test_output_and_place_of_nested_calls_are_as_for_other_calls(
     one: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_CALLER", "yes")

@@ -48,7 +48,7 @@ def is_gone(path: Path) -> None:
     wait_until(lambda: not alive(pid))
 
 
-def test_what_a_child_raises_comes_out_of_the_call_that_made_it(
+def test_an_exception_of_a_child_comes_out_of_the_call_that_made_it(
     one: gridengine.ProcessScheduler,
 ) -> None:
     with pytest.raises(OSError, match="no x") as caught:
@@ -97,9 +97,7 @@ def test_children_end_when_their_call_is_killed(
     is_gone(tmp_path / "child")
 
 
-def test_children_end_when_their_call_is_over_its_time_while_it_waits(
-    tmp_path: Path,
-) -> None:
+def test_children_end_when_their_call_is_over_its_time_while_it_waits(tmp_path: Path) -> None:
     clock = ManualClock()
     with (
         clocked(gridengine.ProcessScheduler(1), clock) as scheduler,

@@ -77,7 +77,7 @@ def asks_for_less(_: object) -> tuple[Any, list[Any]]:
     return os.environ.get("CUDA_VISIBLE_DEVICES"), inner
 
 
-def test_what_a_call_was_given_does_not_go_on_to_those_that_it_makes(
+def test_resources_of_a_call_do_not_go_on_to_its_nested_calls(
     scheduler: gridengine.ProcessScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -90,7 +90,7 @@ def asks(resources: Any) -> Any:
     return gridengine.map(abs, [-1], resources=resources)
 
 
-def test_what_no_worker_holds_is_refused_where_a_call_asks_for_it(
+def test_a_nested_request_that_no_worker_holds_is_refused(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     with pytest.raises(ConfigurationError, match="3"):

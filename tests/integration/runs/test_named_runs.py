@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.script_driver import MakeScript, Script
-from tests.support.waiting import wait_until
 
 HEAD = """
 import dataclasses, logging, os, sys, time
@@ -66,7 +63,7 @@ print(sum(gridengine.map(square, range({count}), name="squares", scheduler=place
 """
 
 
-def test_what_has_a_result_is_not_run_again_and_new_arguments_are(run: Runner) -> None:
+def test_calls_with_a_result_are_not_run_again_and_new_arguments_are(run: Runner) -> None:
     run(SQUARES.format(count=10))
     assert len(run.made) == 10
     output, log = run(SQUARES.format(count=13))
@@ -82,41 +79,7 @@ def test_changed_code_is_run_again_and_the_log_says_what_has_changed(run: Runner
     assert "3 new: square changed since (SCALE)" in log
 
 
-def test_results_are_there_after_the_script_was_killed(run: Runner) -> None:
-    source = """
-def slow(x):
-    note(x)
-    time.sleep(0 if x < 5 or os.path.exists("quick") else 1000)
-    return x
-print(gridengine.map(slow, range(8), name="killed", scheduler=place, chunksize=1))
-"""
-    one = run.prepare(source)
-    process = subprocess.Popen([*one.command], cwd=one.folder, env=one.environment())
-    file = run.folder / "runs" / "named" / "killed.sqlite"
-
-    def kept() -> bool:
-        if not file.exists():
-            return False
-        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-        try:
-            query = "SELECT sum(stop - start) FROM results"
-            return connection.execute(query).fetchone() == (5,)
-        except sqlite3.OperationalError:  # it has no tables yet
-            return False
-        finally:
-            connection.close()
-
-    wait_until(kept)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (run.folder / "quick").touch()
-    output, log = run(source)
-    assert output == f"{[*range(8)]}\n"
-    assert run.made == ["5", "6", "7"]
-    assert "5 results taken from the journal, 3 new" in log
-
-
-def test_who_waits_gets_the_run_when_the_other_has_ended(run: Runner) -> None:
+def test_a_waiting_script_gets_the_run_when_the_other_has_ended(run: Runner) -> None:
     source = """
 if len(sys.argv) == 1:
     import subprocess
@@ -293,7 +256,7 @@ with gridengine.Executor(name="graph", scheduler=place) as executor:
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_what_a_graph_computed_is_data_the_next_time(run: Runner, fuse: bool) -> None:
+def test_computed_nodes_of_a_graph_are_data_the_next_time(run: Runner, fuse: bool) -> None:
     def source(keys: list[str], factor: int) -> str:
         return f"KEYS, FACTOR, FUSE = {keys}, {factor}, {fuse}\n{GRAPH}"
 

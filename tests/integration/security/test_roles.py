@@ -70,7 +70,7 @@ def test_a_watcher_only_looks(home: Path) -> None:
             watcher.control("stop")
 
 
-def test_who_has_a_watcher_s_keys_alone_is_no_client_and_told_so_at_once(home: Path) -> None:
+def test_a_watcher_s_keys_make_no_client(home: Path) -> None:
     with pytest.raises(ConfigurationError, match="has the keys of a watcher"):
         gridengine.Client(home / WATCHER)
 

@@ -63,7 +63,7 @@ def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: G
         ({"GRIDENGINE_SLURM_NATIVE": "--nosuch=1"}, "job", "nosuch", ""),
     ],
 )
-def test_what_is_broken_is_named_with_a_remedy(
+def test_a_broken_part_is_named_with_a_remedy(
     slurm: Slurm, environment: dict[str, str], check: str, words: str, remedy: str
 ) -> None:
     status, found = doctor(slurm, "--scheduler", "slurm", environment=environment)

@@ -66,9 +66,7 @@ def wait_longer_than_a_lease() -> None:
 # whose node or time is gone
 
 
-def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_not_charged(
-    own: OwnSlurm,
-) -> None:
+def test_calls_of_a_task_requeued_as_soon_as_it_runs_are_not_charged(own: OwnSlurm) -> None:
     scenario = hold_alone(own, "max_workers=1, requeue=True", retries=1)
     (one,) = scenario.began(1)
     # At once: it may not have been seen running.
@@ -97,7 +95,7 @@ def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leave
     wait_until(lambda: not one.lives)
 
 
-def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None:
+def test_a_call_that_fails_with_its_node_repeatedly_says_so(own: OwnSlurm) -> None:
     scenario = play(
         own.slurm,
         "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: CLUSTER(), "
@@ -279,9 +277,7 @@ gridengine.map(leave, [0], scheduler=lambda: CLUSTER(), retries=0)
 @pytest.mark.parametrize(
     "act", ["the job is cancelled", "the dispatcher is killed", "its agent is killed"]
 )
-def test_what_calls_left_behind_in_sessions_of_their_own_ends_though_slurm_does_not_know_of_it(
-    own: OwnSlurm, act: str
-) -> None:
+def test_processes_unknown_to_slurm_end_with_their_calls(own: OwnSlurm, act: str) -> None:
     scenario = play(own.slurm, STRAY, environment=IMPATIENT)
     (one,) = scenario.began(1)
     (stray,) = scenario.folder.glob("stray *")

@@ -30,67 +30,10 @@ def idle(slurm: Slurm) -> Slurm:
 # ------------------------------------------------------------------ never, or not in time
 
 
-@pytest.mark.parametrize(
-    ("given", "asked", "words"),
-    [
-        (
-            "",
-            "Cores(500)",
-            [
-                ": it asks for more than its partition gives",
-                "--cpus-per-task=500",
-                "try: ask for less",
-            ],
-        ),
-        ("nodes=5", "None", [": it asks for more than its partition gives", "--nodes=5"]),
-        (
-            "worker_resources=Cores(500)",
-            "None",
-            [": it asks for more than its partition gives", "--cpus-per-task=500"],
-        ),
-    ],
-)
-def test_what_no_worker_can_ever_hold_is_an_error_with_slurm_s_reason(
-    slurm: Slurm, given: str, asked: str, words: list[str]
-) -> None:
-    told = play(
-        slurm,
-        f"""
-from gridengine.resources import Cores
-with CLUSTER({given}) as scheduler:
-    said = facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler, resources={asked}))
-    good = gridengine.map(abs, [-1], scheduler=scheduler) if {asked} else None
-tell(good=good, **said)
-""",
-    ).result()
-    assert told["kind"] == "SubmissionRefused"
-    assert [word for word in words if word not in told["text"]] == []
-    assert "strict=False" in told["hint"]
-    assert told["good"] in ([1], None)
-
-
-def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
-    slurm: Slurm,
-) -> None:
-    script = """
-import time
-def slow(seconds):
-    time.sleep(seconds)
-    return seconds
-with CLUSTER(max_workers=1) as scheduler:
-    good = gridengine.map(slow, [16, 0], scheduler=scheduler, chunksize=1)
-    closed = CLUSTER(partition='closed')
-    tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=closed)))
-"""
-    told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "14"}).result()
-    assert told["good"] == [16, 0]
-    assert told["kind"] == "WorkerNotStarted"
-
-
 # ------------------------------------------------------------------ at once
 
 
-def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
+def test_on_free_nodes_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
     idle: Slurm,
 ) -> None:
     told = run(
@@ -119,9 +62,7 @@ tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher.name)
     wait_until(lambda: not idle.command("squeue", "--noheader", *lives).strip())
 
 
-def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(
-    slurm: Slurm,
-) -> None:
+def test_on_full_nodes_all_workers_wait_in_an_array_without_srun(slurm: Slurm) -> None:
     told = run(
         slurm,
         """
@@ -177,9 +118,7 @@ def children_named(name: str, scenario: Scenario) -> list[psutil.Process]:
     return found
 
 
-def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(
-    idle: Slurm,
-) -> None:
+def test_calls_of_a_worker_whose_srun_is_killed_run_again(idle: Slurm) -> None:
     scenario = play(
         idle,
         f"{PATIENT}tell(results=gridengine.map(alone, [0], scheduler=lambda: "
@@ -238,9 +177,7 @@ tell(facts=facts)
 # ------------------------------------------------------------------ what is left
 
 
-def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log(
-    slurm: Slurm,
-) -> None:
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log(slurm: Slurm) -> None:
     script = """
 scheduler = CLUSTER(max_workers=6)
 results = gridengine.map(hold, range(6), scheduler=scheduler, chunksize=1)
@@ -281,7 +218,7 @@ def test_a_node_that_starts_no_workers_is_left_out_and_the_others_run_the_calls(
     assert told["nodes"] == ["n2"] * 6
 
 
-def test_where_no_other_node_is_left_the_error_says_so(idle: Slurm) -> None:
+def test_an_error_says_that_no_other_node_is_left(idle: Slurm) -> None:
     script = f"{ON_NODES}tell(**facts_of(lambda: run(prologue={BAD!r}, nodelist='n1')))"
     told = play(idle, script).result()
     assert told["kind"] == "WorkerNotStarted"

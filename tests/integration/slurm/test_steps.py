@@ -71,7 +71,7 @@ def test_a_job_of_two_nodes_has_its_calls_on_both(slurm: Slurm, folder: Path) ->
     assert output.read_text() == (SAID.format(job=job) + "['n1', 'n2'] [3]\n")
 
 
-def test_where_srun_starts_nothing_the_output_says_why_one_node_is_used(
+def test_the_output_says_why_one_node_is_used_when_srun_starts_nothing(
     slurm: Slurm, folder: Path
 ) -> None:
     refusing = "srun() { echo 'srun: error: Unable to create step: not today' >&2; exit 1; }; srun"

@@ -110,7 +110,7 @@ def test_the_log_of_the_dispatcher_is_shown(process: subprocess.Popen[str]) -> N
     )
 
 
-def test_what_calls_of_a_script_s_own_processes_print_is_shown(
+def test_output_of_calls_of_a_script_s_own_processes_is_shown(
     process: subprocess.Popen[str],
 ) -> None:
     told = told_at_last("call 2 speaks", "logs", "sweep")

@@ -64,7 +64,7 @@ def script(night: DispatcherFolder, tmp_path: Path) -> Iterator[subprocess.Popen
     process.wait(60)
 
 
-def test_it_is_listed_shown_and_explained_and_its_calls_are_ended(
+def test_a_dispatcher_elsewhere_is_listed_shown_explained_and_its_calls_ended(
     script: subprocess.Popen[bytes],
 ) -> None:
     [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
@@ -127,7 +127,7 @@ def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
     assert "has given up this client" in told
 
 
-def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
+def test_a_follower_goes_on_with_a_restarted_dispatcher(
     night: DispatcherFolder, tmp_path: Path
 ) -> None:
     seen: list[Any] = []

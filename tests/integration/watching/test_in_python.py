@@ -61,7 +61,7 @@ def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path
             client.status()
 
 
-def test_where_calls_run_at_once_little_is_told() -> None:
+def test_little_is_told_of_calls_that_run_inline() -> None:
     with gridengine.InlineScheduler() as scheduler:
         gridengine.map(abs, [1], scheduler=scheduler)
         assert scheduler.status().worker_count == 1
@@ -89,7 +89,7 @@ def fail() -> None:
     raise ValueError("no")
 
 
-def test_it_is_told_what_has_happened_to_calls_and_workers(tmp_path: Path) -> None:
+def test_events_of_calls_and_workers_are_told(tmp_path: Path) -> None:
     seen: list[gridengine.Status] = []
     with gridengine.ProcessScheduler(1) as scheduler:
         watch = gridengine.watch(seen.append, scheduler, interval=0.1)
@@ -153,14 +153,14 @@ def test_when_the_scheduler_is_closed_it_is_watched_no_more() -> None:
     assert not watch._thread.is_alive()
 
 
-def test_what_cannot_be_watched_is_an_error() -> None:
+def test_an_unwatchable_scheduler_is_an_error() -> None:
     with pytest.raises(TypeError, match="not callable"):
         gridengine.watch(1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval"):
         gridengine.watch(print, interval=0)
 
 
-def test_what_a_dispatcher_has_done_is_in_a_file_when_it_is_closed(
+def test_a_closed_dispatcher_leaves_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRIDENGINE_METRICS_FILE", str(tmp_path / "metrics-{pid}.prom"))

@@ -221,7 +221,7 @@ def test_a_graph_is_drawn_with_what_its_calls_do(
     expect(tab.get_by_role("table")).to_contain_text("fit")
 
 
-def test_who_ran_what_when_is_drawn(
+def test_calls_are_drawn_by_worker_and_time(
     process: subprocess.Popen[str], serve: Serve, show: Show
 ) -> None:
     tab = show(serve(), "timeline")

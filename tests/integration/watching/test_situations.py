@@ -44,7 +44,7 @@ def explained(process: subprocess.Popen[str], cause: str, words: str = "") -> di
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_what_is_odd_is_told_with_the_place_and_the_next_step(
+def test_oddities_are_told_with_the_place_and_the_next_step(
     start_script: StartScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     situation = SITUATIONS[name]

@@ -95,7 +95,7 @@ def top(terminal: Terminal, process: subprocess.Popen[str]) -> Terminal:
     return terminal
 
 
-def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
+def test_keys_and_clicks_change_the_view(top: Terminal) -> None:
     assert top.on_alternate_screen()
     top.type("2")
     top.until("call 2 of slow")

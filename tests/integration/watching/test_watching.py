@@ -33,7 +33,7 @@ def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
         one.ask()
 
 
-def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]) -> None:
+def test_leftovers_of_a_killed_script_are_removed(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
     assert len(connections.sockets()) == 1
@@ -41,7 +41,7 @@ def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]
     assert connections.sockets() == []
 
 
-def test_who_asks_nonsense_is_told_so_and_the_run_goes_on() -> None:
+def test_a_nonsense_request_is_refused_and_the_run_goes_on() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         gridengine.map(abs, [1], scheduler=scheduler)
         wait_for_one()
@@ -65,7 +65,7 @@ with connect() as watched:
 """
 
 
-def test_who_follows_and_is_stopped_is_dropped_while_calls_go_on() -> None:
+def test_a_stopped_follower_is_dropped_while_calls_go_on() -> None:
     with (
         gridengine.ProcessScheduler(1) as scheduler,
         gridengine.Executor(scheduler=scheduler) as executor,

@@ -192,7 +192,7 @@ def test_a_full_disk_delays_calls_and_is_told(
     settings.cache_clear()
 
 
-def test_who_removes_the_folder_of_a_run_gets_an_error(
+def test_a_removed_folder_of_a_run_is_an_error(
     runs: Path, scheduler: FilesScheduler, tmp_path: Path
 ) -> None:
     with gridengine.Executor(scheduler=scheduler) as executor:

@@ -53,7 +53,7 @@ def test_large_buffers_go_beside_the_session_both_ways(ends: Ends) -> None:
     swap(ends, ends.greet())
 
 
-def test_they_do_so_again_after_the_session_has_begun_again(ends: Ends) -> None:
+def test_large_buffers_go_beside_a_session_that_has_begun_again(ends: Ends) -> None:
     peer = ends.greet()
     ends.client.send(Pushed(1), [large("x")])  # nobody takes it
     ends.server.forget(peer)
@@ -61,7 +61,7 @@ def test_they_do_so_again_after_the_session_has_begun_again(ends: Ends) -> None:
     swap(ends, ends.greet())
 
 
-def test_they_do_so_while_tcp_breaks_again_and_again(server: Server) -> None:
+def test_large_buffers_go_beside_the_session_while_tcp_breaks(server: Server) -> None:
     with contextlib.closing(Cable(int(server.addresses[0].rpartition(":")[2]))) as cable:
         ends = Ends(server, cable.address)
         peer = ends.greet()

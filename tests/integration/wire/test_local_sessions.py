@@ -69,9 +69,7 @@ def test_when_the_unix_socket_ends_the_session_goes_on_over_tcp(ends: Ends, whos
     assert not ends.client._local.is_open
 
 
-def test_a_session_goes_by_the_next_servers_unix_socket_when_that_knows_nobody(
-    ends: Ends,
-) -> None:
+def test_a_session_goes_by_the_next_servers_unix_socket_when_that_knows_nobody(ends: Ends) -> None:
     ends.client.epoch = 1
     peer = ends.greet()
     before = ends.client._local

@@ -19,9 +19,6 @@ from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     Beat,
     Goodbye,
-    Held,
-    HeldBatch,
-    HeldRun,
     Hello,
     Message,
     Pushed,
@@ -154,7 +151,7 @@ def test_a_worker_introduces_itself_to_a_server_that_was_started_again(restarts:
     assert restarts.introduced == 1
 
 
-def test_what_was_sent_meanwhile_comes_once_behind_the_first_message(restarts: Restarts) -> None:
+def test_messages_sent_meanwhile_come_once_behind_the_greeting(restarts: Restarts) -> None:
     restarts.greet()
     restarts.come.clear()
     restarts.kept = [Pushed(number, 0) for number in range(50)]
@@ -168,14 +165,6 @@ def test_what_was_sent_meanwhile_comes_once_behind_the_first_message(restarts: R
     restarts.until(lambda: not restarts.client._session.unacknowledged)
 
 
-def test_it_does_so_after_each_restart(restarts: Restarts) -> None:
-    restarts.greet()
-    for number in range(2, 5):
-        restarts.restart()
-        restarts.until(lambda: restarts.answers)
-        assert restarts.answers.pop() == Welcome(number)
-
-
 def test_a_server_may_be_gone_before_it_has_answered_at_all(restarts: Restarts) -> None:
     restarts.client.send(HELLO)
     restarts.until(lambda: restarts.come)
@@ -183,19 +172,7 @@ def test_a_server_may_be_gone_before_it_has_answered_at_all(restarts: Restarts) 
     restarts.until(lambda: Welcome(4) in restarts.answers)
 
 
-def test_what_a_worker_has_may_be_much(restarts: Restarts) -> None:
-    restarts.greet()
-    runs = [HeldRun(run, 1 << 40, 0, 1000) for run in range(1 << 40, (1 << 40) + 50_000)]
-    restarts.hello = replace(HELLO, held=Held([HeldBatch(runs)]))
-    restarts.restart()
-    restarts.until(lambda: restarts.answers)
-    last = restarts.come[-1]
-    assert isinstance(last, Hello)
-    assert last.held is not None
-    assert last.held.batches[0].runs == runs
-
-
-def test_one_that_the_same_process_has_forgotten_is_refused(restarts: Restarts) -> None:
+def test_a_worker_that_the_server_has_forgotten_is_refused(restarts: Restarts) -> None:
     restarts.greet()
     [peer] = restarts.server._sessions
     restarts.server.forget(peer)
@@ -219,7 +196,7 @@ def test_a_first_message_that_got_lost_is_sent_again(restarts: Restarts) -> None
     assert restarts.introduced == 1
 
 
-def test_who_closes_waits_for_a_server_that_is_started_again(restarts: Restarts) -> None:
+def test_a_closing_client_waits_for_a_restarted_server(restarts: Restarts) -> None:
     restarts.greet()
     restarts.come.clear()
     last = Goodbye("the end")
@@ -230,9 +207,7 @@ def test_who_closes_waits_for_a_server_that_is_started_again(restarts: Restarts)
     assert restarts.heard_while_it_closes() == [HELLO, last]
 
 
-def test_who_closes_does_not_come_back_to_one_who_has_forgotten_him_for_that(
-    restarts: Restarts,
-) -> None:
+def test_a_closing_client_does_not_greet_a_server_that_has_forgotten_it(restarts: Restarts) -> None:
     restarts.greet()
     restarts.kept = [Goodbye("the end")]
     restarts.restart()
@@ -241,7 +216,7 @@ def test_who_closes_does_not_come_back_to_one_who_has_forgotten_him_for_that(
     assert restarts.heard_while_it_closes() == [HELLO, *restarts.kept]
 
 
-def test_what_it_was_asked_before_it_was_taken_in_is_no_refusal(restarts: Restarts) -> None:
+def test_a_question_from_before_the_welcome_is_no_refusal(restarts: Restarts) -> None:
     restarts.greet()
     restarts.restart()
     server, client = restarts.server, restarts.client
@@ -286,7 +261,7 @@ def test_what_it_was_asked_before_it_was_taken_in_is_no_refusal(restarts: Restar
     assert not client.rejoin(Rejoin(2))
 
 
-def test_what_is_not_acknowledged_by_hand_is_kept(restarts: Restarts) -> None:
+def test_messages_not_acknowledged_by_hand_are_kept(restarts: Restarts) -> None:
     restarts.server.hold_acknowledgements()
     restarts.client.send(HELLO)
     restarts.client.send(Pushed(1, 0))
@@ -362,7 +337,7 @@ def test_only_a_greeting_is_taken_though_it_comes_in_pieces(restarts: Restarts) 
     assert not restarts.server._sessions
 
 
-def test_who_may_only_look_is_known_as_such_though_its_first_message_comes_in_pieces() -> None:
+def test_a_watcher_whose_greeting_comes_in_pieces_is_known_as_one() -> None:
     keys = new_keys(watchers=True)
     server = Server(host="127.0.0.1", keys=keys, epoch=1)
     its = {"worker_public": keys.watcher_public, "worker_secret": keys.watcher_secret}

@@ -56,9 +56,7 @@ def talk(end: PolledSocket, seed: int, got: list[bytes]) -> None:
             got.append(frames[0].bytes)
 
 
-def test_who_waits_for_the_descriptor_misses_nothing(
-    pair: tuple[PolledSocket, PolledSocket],
-) -> None:
+def test_waiting_for_the_descriptor_misses_nothing(pair: tuple[PolledSocket, PolledSocket]) -> None:
     one, other = pair
     here: list[bytes] = []
     there: list[bytes] = []
@@ -69,7 +67,7 @@ def test_who_waits_for_the_descriptor_misses_nothing(
     assert here == there == [b"%d" % number for number in range(MESSAGES)]
 
 
-def test_what_zeromq_took_note_of_by_the_way_is_pending(
+def test_events_that_zeromq_noted_by_the_way_are_pending(
     pair: tuple[PolledSocket, PolledSocket],
 ) -> None:
     one, other = pair
@@ -81,7 +79,7 @@ def test_what_zeromq_took_note_of_by_the_way_is_pending(
     assert one.receive() == []
 
 
-def test_what_has_come_by_the_time_of_a_send_is_pending(
+def test_messages_that_came_by_the_time_of_a_send_are_pending(
     pair: tuple[PolledSocket, PolledSocket],
 ) -> None:
     one, other = pair
@@ -94,7 +92,7 @@ def test_what_has_come_by_the_time_of_a_send_is_pending(
     assert one.pending
 
 
-def test_what_nobody_is_connected_to_drops_messages() -> None:
+def test_an_unconnected_socket_drops_messages() -> None:
     with zmq.Context() as context, contextlib.closing(context.socket(zmq.DEALER)) as socket:
         end = PolledSocket(socket)
         end.send([b"word", b"more"])

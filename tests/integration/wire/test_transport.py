@@ -156,7 +156,7 @@ def announcing(size: int) -> bytes:
     ],
     ids=["of its first frame", "more than it announced", "more than there is memory"],
 )
-def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
+def test_a_sender_of_endless_pieces_is_sent_away(
     server: Server, client: DispatcherConnection, first: bytes | None, words: str
 ) -> None:
     ends = Ends(server, client)
@@ -175,7 +175,7 @@ def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
     assert re.search(words, refused.reason)
 
 
-def test_what_is_sent_to_nobody_is_dropped(server: Server, client: DispatcherConnection) -> None:
+def test_messages_to_nobody_are_dropped(server: Server, client: DispatcherConnection) -> None:
     ends = Ends(server, client)
     server.send(b"nobody", Welcome())
     server.send(ends.greet(), Stop())
@@ -220,7 +220,7 @@ def close_in_thread(client: DispatcherConnection) -> threading.Thread:
     return thread
 
 
-def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_closed(
+def test_the_last_message_arrives_though_the_connection_breaks_during_close(
     server: Server, cable: Cable
 ) -> None:
     client = DispatcherConnection(connection_to(server, cable.address))
@@ -248,7 +248,7 @@ def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_clos
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_who_is_forgotten_or_has_no_dispatcher_does_not_wait_until_all_is_there(
+def test_a_client_without_dispatcher_does_not_wait_at_its_end(
     server: Server, client: DispatcherConnection, gone: bool
 ) -> None:
     peer = Ends(server, client).greet()
@@ -459,7 +459,7 @@ def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> N
         Server(host="no-such-host.invalid")
 
 
-def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> None:
+def test_the_address_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with connected(server, dead, *server.addresses) as client:

@@ -14,98 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.errors import CallError, ProtocolError
-from gridengine.serialize import pickling, shared_objects
-from gridengine.serialize.shared_memory import LARGE
 from gridengine.wire.messages import (
     CRASH,
     Crashed,
-    Define,
-    Forget,
-    Input,
-    Pushed,
-    Results,
     Returned,
-    input_name,
 )
-from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
     Dispatcher,
     square,
 )
-
-
-def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda x: 1 // x, [1, 0, 1])
-    error = dispatcher.error(run, 1)
-    dispatcher.wait_until(lambda: (run, 2) in dispatcher.values)
-    assert isinstance(error, ZeroDivisionError)
-    assert "1 // x" in str(error.__cause__)
-
-
-@pytest.mark.parametrize(
-    ("error", "told"), [(SystemExit(3), SystemExit), (KeyboardInterrupt(), CallError)]
-)
-def test_what_would_end_a_script_ends_the_call_alone(
-    dispatcher: Dispatcher, error: BaseException, told: type[BaseException]
-) -> None:
-    def call(x: int) -> int:
-        if x:
-            raise error
-        return x
-
-    run = dispatcher.run(call, [1, 0])
-    assert type(dispatcher.error(run)) is told
-    dispatcher.wait_until(lambda: dispatcher.values == {(run, 1): 0})
-
-
-def test_a_hundred_thousand_tiny_calls(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(square, list(range(100_000)))
-    assert dispatcher.results(run, 100_000) == [x * x for x in range(100_000)]
-
-
-class Needed:
-    """Stands, where calls are pickled, for the result with a reference."""
-
-    def __init__(self, reference: int) -> None:
-        self.reference = reference
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[bytes]]:
-        return shared_objects.find, (input_name(self.reference),)
-
-
-@pytest.mark.parametrize("size", [1000, LARGE])
-def test_a_result_that_is_defined_comes_to_the_runners_that_need_it_unchanged_until_it_is_forgotten(
-    two: Dispatcher, size: int
-) -> None:
-    def change(x: bytearray) -> int:
-        x[0] += 1
-        return x[0]
-
-    payload = pickling.dump_values([bytearray(size)])
-    name = input_name(7)
-    two.agent.handle(Define(name, [], b"", len(payload), result=True), payload)
-    runs = [two.run(change, [Needed(7)], inputs=(Input(7),)) for _ in range(4)]
-    assert [two.results(run, 1) for run in runs] == [[1]] * 4
-    other = two.run(square, [3])
-    assert two.results(other, 1) == [9]
-    two.agent.handle(Forget([name]))
-    assert not any(name in runner.defined for runner in two.agent.pool.runners.values())
-    with pytest.raises(ProtocolError, match="result that was not defined"):
-        two.run(change, [Needed(7)], inputs=(Input(7),))
-
-
-def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
-    fifo = str(tmp_path / "fifo")
-    os.mkfifo(fifo)
-
-    def call(mode: str) -> str:
-        with open(fifo, mode) as file:  # opening waits for the other end
-            return file.read() if mode == "r" else file.write("met") and "wrote"
-
-    reader, writer = two.assign(call, [["r"]], [["w"]])
-    two.wait_until(lambda: len(two.values) == 2)
-    assert two.values == {(reader, 0): "met", (writer, 0): "wrote"}
 
 
 @pytest.mark.promise
@@ -135,7 +52,7 @@ def test_a_crash_names_the_call_and_loses_no_other(
 
 
 @pytest.mark.promise
-def test_what_ended_well_before_a_crash_has_been_answered(
+def test_calls_that_ended_before_a_crash_are_answered(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
@@ -155,7 +72,7 @@ def test_what_ended_well_before_a_crash_has_been_answered(
 
 @pytest.mark.promise
 @pytest.mark.parametrize("timeout", [None, 60.0])
-def test_of_calls_that_run_once_all_that_ended_before_a_crash_have_been_answered(
+def test_calls_that_run_once_and_ended_before_a_crash_are_all_answered(
     dispatcher: Dispatcher, timeout: float | None
 ) -> None:
     first, second, third = dispatcher.assign(
@@ -248,29 +165,6 @@ def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> Non
 # Controllers and payloads
 
 
-def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatcher) -> None:
-    def call(count: int, *, controller: Controller) -> tuple[int, int]:
-        for number in range(count):
-            controller.push(number)
-        return controller.job_id, controller.attempt
-
-    run = dispatcher.run(call, [100], controlled=True, watched=True, attempt=2)
-    assert dispatcher.results(run, 1) == [(run + 1000, 2)]
-    pushed = [
-        pickling.load(buffers)
-        for message, buffers in dispatcher.received
-        if isinstance(message, Pushed)
-    ]
-    assert pushed == list(range(100))
-    assert isinstance(dispatcher.received[-1][0], Results)
-
-
-def test_a_hundred_megabytes_go_there_and_back(dispatcher: Dispatcher) -> None:
-    data = bytearray(os.urandom(1 << 20) * 100)
-    run = dispatcher.run(lambda x: x, [data])
-    assert dispatcher.results(run, 1) == [data]
-
-
 def test_the_agent_stays_awake_while_a_runner_does_not_read(dispatcher: Dispatcher) -> None:
     (pid,) = dispatcher.results(dispatcher.run(lambda _: os.getpid(), [0]), 1)
     os.kill(pid, signal.SIGSTOP)
@@ -301,23 +195,6 @@ def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where
         error = dispatcher.error(run, index)
         assert isinstance(error, ModuleNotFoundError)
         assert "/nowhere" in "".join(error.__notes__)
-
-
-def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_path: Path) -> None:
-    fifo = str(tmp_path / "fifo")
-    os.mkfifo(fifo)
-
-    def call(mode: str) -> tuple[int, float]:
-        import random
-
-        with open(fifo, mode):  # so that each is on a runner of its own
-            return os.getpid(), random.random()
-
-    runs = two.assign(call, [["r"]], [["w"]])
-    two.wait_until(lambda: len(two.values) == 2)
-    (first, one), (second, other) = (two.values[run, 0] for run in runs)
-    assert first != second
-    assert one != other
 
 
 def test_user_code_does_not_find_the_worker_as_its_main_module(dispatcher: Dispatcher) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
-from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
@@ -32,7 +31,7 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.promise
-def test_what_a_call_left_behind_ends_with_its_runner(
+def test_leftover_processes_of_a_call_end_with_its_runner(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
@@ -69,7 +68,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
 
 
 @pytest.mark.promise
-def test_what_a_call_left_behind_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> None:
+def test_leftover_processes_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> None:
     def call(x: int) -> None:
         leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
         os._exit(1)
@@ -81,9 +80,7 @@ def test_what_a_call_left_behind_may_tidy_up(patient: Dispatcher, tmp_path: Path
 
 
 @pytest.mark.parametrize("ends", ["its runner", "the agent"])
-def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
-    ends: str, tmp_path: Path
-) -> None:
+def test_leftover_processes_that_ignore_sigterm_are_killed(ends: str, tmp_path: Path) -> None:
     def call(end: bool) -> None:
         leave_a_process(tmp_path, "")
         if end:
@@ -100,17 +97,6 @@ def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
     finally:
         made.agent.close()
     assert not alive(int((tmp_path / "pid").read_text()))
-
-
-def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(
-    patient: Dispatcher, tmp_path: Path
-) -> None:
-    def call(x: int) -> None:
-        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
-
-    assert patient.results(patient.run(call, [0]), 1) == [None]
-    patient.agent.close()
-    assert (tmp_path / "tidied").read_text() == "done\n"
 
 
 @pytest.mark.parametrize(
@@ -238,23 +224,6 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
     assert not (tmp_path / "queued").exists()
 
 
-def test_a_controlled_run_is_asked_to_end_and_may_answer(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    def call(path: str, controller: Controller) -> str:
-        Path(path).touch()
-        wait_until(lambda: controller.cancelled)
-        return "ended by itself"
-
-    run = dispatcher.run(call, [str(tmp_path / "begun")], controlled=True)
-    dispatcher.wait_until((tmp_path / "begun").exists)
-    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
-    assert dispatcher.results(run, 1) == ["ended by itself"]
-    again = dispatcher.run(square, [3])
-    assert dispatcher.results(again, 1) == [9]
-    assert dispatcher.messages(Crashed) == []
-
-
 def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -318,9 +287,7 @@ def test_a_result_that_ends_its_process_when_it_is_pickled_is_a_crash_of_its_cal
     assert dispatcher.messages(Returned) == returned
 
 
-def test_what_it_takes_to_pickle_results_is_not_counted_against_a_memory_limit(
-    dispatcher: Dispatcher,
-) -> None:
+def test_pickling_of_results_does_not_count_against_a_memory_limit(dispatcher: Dispatcher) -> None:
     _, second = dispatcher.assign(bytes, [[1], [50_000_000]], memory=80_000_000)
     dispatcher.wait_until(lambda: len(dispatcher.values) + len(dispatcher.raised) == 2)
     assert dispatcher.raised == {}
@@ -328,20 +295,6 @@ def test_what_it_takes_to_pickle_results_is_not_counted_against_a_memory_limit(
 
 
 # Runners that spoil what they share
-
-
-def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(
-    dispatcher: Dispatcher,
-) -> None:
-    def call(x: int) -> None:
-        for fd in range(3, 20):
-            with contextlib.suppress(OSError):
-                os.write(fd, b"\xff" * 100)
-        signal.pause()
-
-    run = dispatcher.run(call, [0])
-    crashed = dispatcher.wait_for(Crashed)
-    assert (crashed.run, crashed.exitcode) == (run, -signal.SIGKILL)
 
 
 def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(

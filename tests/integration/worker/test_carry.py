@@ -26,10 +26,6 @@ def set_(value: int) -> None:
     LEVEL[0] = value
 
 
-def refuse(value: int) -> None:
-    raise ValueError(f"no {value}")
-
-
 def seen(_: object) -> tuple[str, int]:
     return VARIABLE.get(), LEVEL[0]
 
@@ -43,10 +39,6 @@ class Unloadable:
         return unloadable, ()
 
     def __call__(self, _: object) -> None: ...
-
-
-def seen_inside(_: object) -> list[tuple[str, int]]:
-    return gridengine.map(seen, [0])
 
 
 async def seen_later(_: object) -> tuple[str, int]:
@@ -104,10 +96,6 @@ def test_calls_find_the_state_that_their_caller_carries(
     assert gridengine.map(f, [0], scheduler=scheduler) == [("mine", 8)]
 
 
-def test_calls_of_calls_carry_it_on(scheduler: gridengine.schedulers.Scheduler) -> None:
-    assert gridengine.map(seen_inside, [0], scheduler=scheduler) == [[("mine", 7)]]
-
-
 def test_each_call_of_an_executor_finds_that_of_its_submission(
     scheduler: gridengine.schedulers.Scheduler,
 ) -> None:
@@ -121,28 +109,12 @@ def test_each_call_of_an_executor_finds_that_of_its_submission(
         assert list(executor.map(seen, [0])) == [("3", 1)]
 
 
-def test_a_set_that_raises_fails_each_call_and_says_which_it_was(
-    scheduler: gridengine.schedulers.Scheduler,
-) -> None:
-    with gridengine.carry(get, refuse):
-        for _ in range(2):
-            failed = gridengine.map(seen, [0, 1], scheduler=scheduler, reraise=False)
-            assert [str(one) for one in failed] == ["no 7"] * 2
-            assert "while setting the carried state of get and refuse" in failed[1].__notes__
-    assert gridengine.map(seen, [0], scheduler=scheduler) == [("mine", 7)]
-
-
 def test_a_function_that_cannot_be_loaded_leaves_the_next_one_its_state() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         with pytest.raises(ValueError, match="cannot be loaded"):
             gridengine.map(Unloadable(), [0], scheduler=scheduler)
         [(_, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
     assert found == ("mine", 7)
-
-
-def test_an_executor_asks_for_the_state_when_calls_are_handed_over() -> None:
-    with gridengine.carry(lambda: 1 / 0, set_), gridengine.Executor(1) as executor:
-        assert type(executor.submit(seen, 0).exception()) is ZeroDivisionError
 
 
 def test_calls_that_carry_nothing_find_nothing_of_it() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError, Job
-from tests.support.script_driver import MakeScript
 
 NAME = "A_VARIABLE_OF_THE_TEST"
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -20,11 +19,6 @@ GPUS = "CUDA_VISIBLE_DEVICES"
 
 def look(_: object = None, name: str = NAME) -> str | None:
     return os.environ.get(name)
-
-
-def change(value: str) -> str:
-    os.environ[NAME] = value
-    return value
 
 
 @pytest.fixture
@@ -55,9 +49,7 @@ def test_each_job_has_the_environment_in_which_it_was_started(
     assert seen == [*"012", None] * 2
 
 
-def test_what_a_scheduler_adds_to_the_environment_wins_and_all_else_is_the_caller_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_scheduler_s_environment_wins_over_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("1", "2"):
         monkeypatch.setenv(NAME, value)
         monkeypatch.setenv(GPUS, value)
@@ -77,7 +69,7 @@ def test_what_a_scheduler_adds_to_the_environment_wins_and_all_else_is_the_calle
 
 
 @pytest.mark.parametrize("wrong", [{"a b": "1"}, {"A": 1}, ["A"]])
-def test_what_is_no_environment_is_refused(wrong: Any) -> None:
+def test_a_wrong_environment_is_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, ConfigurationError), match="environment"):
         gridengine.ProcessScheduler(1, environment=wrong)
 
@@ -100,33 +92,7 @@ def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(
             assert list(pool.imap(look, [0])) == [value]
 
 
-def test_new_pools_and_executors_on_the_process_s_own_scheduler_have_a_new_one(
-    script: MakeScript,
-) -> None:
-    done = script("""
-        import os
-        def look(_=None):
-            return os.environ["CUDA_VISIBLE_DEVICES"]
-        for gpu in "012":
-            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-            with gridengine.Pool(2) as pool, gridengine.Executor() as executor:
-                print(pool.apply(look), executor.submit(look).result(), *gridengine.map(look, [0]))
-    """).run()
-    assert (done.stdout, done.stderr) == ("0 0 0\n1 1 1\n2 2 2\n", "")
-
-
 # ---------------------------------------------------------------- of each other
-
-
-def test_what_an_initializer_sets_stays_for_the_calls_of_its_pool(
-    scheduler: gridengine.ProcessScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with gridengine.Pool(initializer=change, initargs=("set",), scheduler=scheduler) as pool:
-        assert pool.apply(look) == "set"
-        assert seen_by(Job(target=look, scheduler=scheduler)) is None
-        assert pool.apply(look) == "set"
-        monkeypatch.setenv("ANOTHER_VARIABLE", "1")
-        assert pool.map(look, [0, 1]) == ["set", "set"]
 
 
 # ---------------------------------------------------------------- as multiprocessing has it
@@ -155,32 +121,3 @@ def test_the_process_of_a_call_has_a_name_and_a_parent(
 
 
 # ---------------------------------------------------------------- globals of modules
-
-GLOBALS = """
-    import functools, pathlib, sys
-
-    pathlib.Path("helpers.py").write_text("K = 1\\ndef times_k(x, k=None): return x * (k or K)\\n")
-    sys.path.insert(0, ".")
-    import helpers
-
-    K = 2
-    def times_my_k(x):
-        return x * K
-
-    helpers.K = K = 5
-    with gridengine.ProcessScheduler(1) as scheduler:
-        print(gridengine.map(helpers.times_k, [1], scheduler=scheduler))
-        print(gridengine.map(times_my_k, [1], scheduler=scheduler))
-        print(gridengine.map(functools.partial(helpers.times_k, k=5), [1], scheduler=scheduler))
-        with gridengine.Pool(
-            initializer=setattr, initargs=(helpers, "K", 5), scheduler=scheduler
-        ) as pool:
-            print(pool.map(helpers.times_k, [1]))
-"""
-
-
-def test_globals_of_a_script_travel_and_those_of_a_module_as_its_file_has_them(
-    script: MakeScript,
-) -> None:
-    done = script(GLOBALS).run()
-    assert (done.stdout.split(), done.stderr) == (["[1]", "[5]", "[5]", "[5]"], "")

@@ -47,7 +47,7 @@ def test_a_map_has_said_all_when_it_returns(
 
 
 @pytest.mark.filterwarnings("ignore:beware")
-def test_so_do_an_iterator_an_executor_a_pool_a_graph_and_a_job(
+def test_an_iterator_an_executor_a_pool_a_graph_and_a_job_have_said_all_at_the_end(
     caplog: pytest.LogCaptureFixture, workers: gridengine.ProcessScheduler
 ) -> None:
     how = {"scheduler": workers, "forward_logging": True}
@@ -69,7 +69,7 @@ def test_so_do_an_iterator_an_executor_a_pool_a_graph_and_a_job(
 
 
 @pytest.mark.filterwarnings("ignore:beware")
-def test_what_calls_inside_calls_log_says_both(
+def test_log_lines_of_nested_calls_name_both_calls(
     caplog: pytest.LogCaptureFixture, workers: gridengine.ProcessScheduler
 ) -> None:
     gridengine.map(speak_inside, [7], scheduler=workers, forward_logging=True)

@@ -22,7 +22,7 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report
+from gridengine.schedulers.launcher import Handle, LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
 from gridengine.schedulers.worker_command import interpreter_flags
 
@@ -80,10 +80,6 @@ def wait_for(handle: Handle) -> int:
     ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
     assert ended is not None
     return ended.si_status
-
-
-def report_of(launcher: ProcessLauncher, handle: Handle) -> Report:
-    return launcher.poll([handle])[handle]
 
 
 def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
@@ -198,13 +194,6 @@ def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
 def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         ProcessScheduler(value)  # type: ignore[arg-type]
-
-
-def test_a_signal_without_a_name_is_given_by_its_number(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher(f"kill -{signal.SIGRTMIN + 1} $$")
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    assert report_of(launcher, handle).reason == f"killed by signal {signal.SIGRTMIN + 1}"
 
 
 def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:

@@ -287,9 +287,7 @@ def announce(x: int) -> int:
     return x
 
 
-def test_what_batch_systems_announce_a_limit_by_ends_no_call(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
+def test_signals_that_announce_a_limit_end_no_call(scheduler: gridengine.ProcessScheduler) -> None:
     before = gridengine.map(fork_server, [0], scheduler=scheduler)
     assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
     assert gridengine.map(fork_server, [0], scheduler=scheduler) == before

@@ -110,9 +110,3 @@ def test_doctor_names_its_commands_and_tries_a_job_there(site: Path) -> None:
     found = {f"{one['of']} {one['check']}": one for one in json.loads(output or errors)["findings"]}
     assert found["tiny job"]["state"] == "ok"
     assert str(site / "system" / "look") in found["tiny commands"]["text"]
-
-
-def test_what_no_package_has_is_an_error_that_lists_what_there_is(site: Path) -> None:
-    (site / "system" / "tiny_batch-1.0.dist-info" / "entry_points.txt").unlink()
-    _, errors = start(site, "script.py").communicate(timeout=100)
-    assert "GRIDENGINE_SCHEDULER='tiny' is not the name of a scheduler" in errors

@@ -11,10 +11,8 @@ import pytest
 import gridengine
 import gridengine.joblib_backend
 from gridengine.worker.process_resources import (
-    GRANTED,
     NOT_OF_OPENMP,
     THREADS,
-    threads_of_call,
 )
 
 Told = dict[str, str | None]
@@ -41,7 +39,7 @@ def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
 @pytest.mark.parametrize(
     ("name", "others"), [("OMP_NUM_THREADS", None), ("MKL_NUM_THREADS", "cores")]
 )
-def test_what_the_script_says_of_threads_holds(
+def test_thread_counts_that_the_script_sets_hold(
     monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
 ) -> None:
     monkeypatch.setenv(name, "77")
@@ -50,23 +48,6 @@ def test_what_the_script_says_of_threads_holds(
         [found] = gridengine.map(told, [0], scheduler=scheduler)
     left = {**dict.fromkeys(THREADS, others and cores), **dict.fromkeys(NOT_OF_OPENMP, cores)}
     assert found == {**left, name: "77"}
-
-
-def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:
-    job = gridengine.Job(target=told)
-    job.start()
-    assert job.result(60) == dict.fromkeys(THREADS)
-
-
-@pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
-def test_a_batch_jobs_processors_are_shared_by_its_calls(
-    monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    for name in GRANTED:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, str(granted))
-    assert threads_of_call(1) == granted
 
 
 def per_batch(**options: int) -> list[Told]:

@@ -77,9 +77,7 @@ def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])
-def test_however_a_worker_ends_no_process_is_left(
-    driver: WorkerDriver, tmp_path: Path, way: str
-) -> None:
+def test_an_ended_worker_leaves_no_process(driver: WorkerDriver, tmp_path: Path, way: str) -> None:
     driver.assign(linger, str(tmp_path / "pids"))
     driver.wait_for(Started)
     pids = processes(tmp_path / "pids")

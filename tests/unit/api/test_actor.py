@@ -88,7 +88,7 @@ def test_a_name_that_is_no_method_is_refused_at_once(stack: Any, name: str, word
         getattr(stack, name)
 
 
-def test_where_the_class_is_not_known_the_object_says_what_it_has() -> None:
+def test_an_object_of_an_unknown_class_lists_its_methods() -> None:
     with InlineScheduler().actor(lambda: Stack(1)) as stack:
         assert stack.push(2).result() == 2
         assert isinstance(stack.nosuch().exception(), AttributeError)
@@ -110,7 +110,7 @@ def test_an_object_that_cannot_be_made_is_the_error_of_its_calls() -> None:
         assert isinstance(stack.push(1).exception(), TypeError)
 
 
-def test_its_methods_have_its_resources() -> None:
+def test_methods_of_an_actor_have_its_resources() -> None:
     with InlineScheduler().actor(Stack, resources=Cores(2)) as stack:
         assert stack.given().result().get(Cores).N == 2
 

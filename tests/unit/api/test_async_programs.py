@@ -56,7 +56,7 @@ def test_coroutine_functions_begin_in_the_order_in_which_they_were_called(backen
 
 
 @backends
-def test_what_a_task_makes_may_be_an_argument_of_a_call(backend: Backend) -> None:
+def test_an_asyncio_task_may_be_an_argument_of_a_call(backend: Backend) -> None:
     @delayed
     async def three() -> int:
         return 3
@@ -133,7 +133,7 @@ def test_other_backends_are_refused() -> None:
 
 
 @backends
-def test_what_is_no_coroutine_function_is_named(backend: Backend) -> None:
+def test_a_plain_function_in_place_of_a_coroutine_function_is_named(backend: Backend) -> None:
     with pytest.raises(TypeError, match=r"plain is not an `async def`: it returned 5"):
         run(plain, scheduler="inline", backend=backend)
     with pytest.raises(TypeError, match=r"`async def` or a list.*not 5"):
@@ -164,7 +164,7 @@ def test_a_delayed_function_may_be_the_program(backend: Backend) -> None:
 
 
 @backends
-def test_what_a_program_left_is_cancelled_though_it_has_not_begun(backend: Backend) -> None:
+def test_calls_that_a_program_left_are_cancelled_before_they_begin(backend: Backend) -> None:
     dependents: list[Future[Any]] = []
 
     @delayed
@@ -232,7 +232,7 @@ def test_calls_that_make_calls_in_one_process_do_not_wait_for_each_other() -> No
     assert run(main, scheduler="inline") == 89
 
 
-def test_what_waits_for_futures_alone_refuses_a_delayed_at_once() -> None:
+def test_waiting_for_futures_refuses_a_delayed_at_once() -> None:
     async def main() -> set[int]:
         with pytest.raises(AttributeError, match=r"is not a future.*asyncio\.ensure_future"):
             await asyncio.wait([delayedval(1)])  # type: ignore[type-var]
@@ -380,7 +380,9 @@ def test_a_call_that_comes_after_the_block_was_left_is_ended(
 
 
 @loops
-def test_what_a_block_raises_ends_the_calls_that_are_left(backend: Any, held: HeldExecutor) -> None:
+def test_an_exception_of_a_block_ends_the_calls_that_are_left(
+    backend: Any, held: HeldExecutor
+) -> None:
     async def main() -> None:
         async with open_waitgroup() as group:
             group.submit(None, abs, -1)

@@ -42,7 +42,7 @@ def nothing_carried() -> Iterator[None]:
         ((VARIABLE, set_), r"set: a context variable needs none, .* carry\(variable\)"),
     ],
 )
-def test_what_is_no_pair_nor_variable_is_refused_by_name(
+def test_state_that_is_no_pair_nor_variable_is_refused_by_name(
     arguments: tuple[Any, ...], named: str
 ) -> None:
     with pytest.raises(TypeError, match=named):

@@ -22,7 +22,7 @@ def test_a_keyword_that_nobody_takes_is_refused(name: str, hint: str) -> None:
     assert str(caught.value).startswith(text)
 
 
-def test_what_schedulers_of_dasks_own_take_is_ignored() -> None:
+def test_options_of_dask_s_own_schedulers_are_ignored() -> None:
     pytest.importorskip("dask", reason="one of the optional libraries of setup.cfg")
     import dask.local
     import dask.multiprocessing

@@ -175,7 +175,7 @@ def test_dataclasses_may_refer_to_each_other() -> None:
     assert circle.numbers == [circle, d]
 
 
-def test_what_a_setting_of_an_item_changes() -> None:
+def test_setting_an_item_changes_the_delayed_value() -> None:
     original = [1, 2]
     d = delayedval(original, 2)
     before, (first, _) = d * 1, d
@@ -213,7 +213,7 @@ def test_unpacking_needs_a_length() -> None:
         range,
     ],
 )
-def test_what_needs_the_value_says_so(use: Callable[[Any], Any]) -> None:
+def test_operations_that_need_the_value_say_so(use: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match="not there yet"):
         use(delayedval(2))
 
@@ -224,7 +224,7 @@ def test_hidden_names_are_not_there() -> None:
     assert not hasattr(delayedval(1), "_private")
 
 
-def test_it_is_told_apart_and_travels_as_its_value() -> None:
+def test_a_delayed_is_told_apart_and_travels_as_its_value() -> None:
     d = delayedval(1)
     assert len({d, d, delayedval(1)}) == 2
     assert pickle.loads(pickle.dumps([d + 1, d])) == [2, 1]
@@ -249,7 +249,7 @@ def test_it_is_told_apart_and_travels_as_its_value() -> None:
         (lambda d: d + 1 + 1 + 1 + 1 + 1, "(((... + 1) + 1) + 1) + 1"),
     ],
 )
-def test_it_shows_what_it_is(
+def test_a_delayed_shows_its_expression(
     make: Callable[[Any], Any], text: str, executor: gridengine.Executor
 ) -> None:
     def load() -> None:
@@ -259,7 +259,7 @@ def test_it_shows_what_it_is(
     assert repr(make(delayedval(future))) == f"<Delayed: {text}>"
 
 
-def test_what_it_shows_is_short() -> None:
+def test_the_repr_of_a_delayed_is_short() -> None:
     d = delayedval(["word"] * 1000)
     for _ in range(20):
         d = each(d, d, "words" * 1000)
@@ -295,12 +295,12 @@ def test_resources_of_a_call_that_has_been_made() -> None:
         _ = delayedval(1) @ Cores(2)
 
 
-def test_what_to_do_about_a_delayed_function_that_another_calls() -> None:
+def test_a_delayed_function_called_by_another_is_an_error_with_a_remedy() -> None:
     with pytest.raises(PicklingError, match=r"try: return its result\(\).*`__wrapped__`"):
         pickling.dump_values([delayedval(threading.Lock())])
 
 
-def test_what_to_do_about_a_delayed_object_that_a_call_returns(
+def test_a_delayed_returned_by_a_call_is_an_error_with_a_remedy(
     executor: gridengine.Executor,
 ) -> None:
     d = delayedval(executor.submit(abs, -1)) + 1

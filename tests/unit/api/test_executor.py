@@ -77,7 +77,7 @@ def test_a_function_that_cannot_travel_is_the_futures_exception(
         executor.submit(lambda: lock).result()
 
 
-def test_what_kept_a_call_from_ending_is_its_exception(
+def test_the_error_that_kept_a_call_from_ending_is_its_exception(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     future = waiting.submit(square, 1)

@@ -89,7 +89,7 @@ def test_a_job_is_ended_by_its_signal(
     assert job.exitcode == -number
 
 
-def test_to_end_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
+def test_ending_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
     ended(Job(target=add, args=(1,), scheduler=scheduler)).terminate()
     assert scheduler.dispatcher.cancelled == {}
 
@@ -233,7 +233,7 @@ def test_a_job_may_be_started_at_another_dispatcher() -> None:
 # ------------------------------------------------------------------ subclasses
 
 
-def test_what_an_own_run_returns_is_the_result(scheduler: FakeScheduler) -> None:
+def test_the_result_of_an_overridden_run_is_the_job_s_result(scheduler: FakeScheduler) -> None:
     job = ended(Counting(1, scheduler=scheduler))
     assert (job.result(), job.count) == (2, 1)
 

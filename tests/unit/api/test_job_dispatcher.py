@@ -24,7 +24,7 @@ def test_results_come_in_order_with_errors_in_their_places() -> None:
     assert dispatcher.elapsed_time == dispatcher.elapsed_time
 
 
-def test_its_options_are_for_jobs_that_do_not_say_themselves() -> None:
+def test_options_of_a_job_dispatcher_are_defaults_of_its_jobs() -> None:
     scheduler = FakeScheduler()
     with JobDispatcher(scheduler, retries=5, timeout=7.0) as dispatcher:
         dispatcher.dispatch([Job(target=add, args=(1,)), Job(target=add, args=(1,), retries=0)])
@@ -43,7 +43,7 @@ def test_misuse_is_a_runtime_error(silent: FakeScheduler) -> None:
 
 
 @pytest.mark.parametrize("jobs", [[abs], None, Job(target=abs), [Job(target=abs), "job"]])
-def test_what_is_no_list_of_jobs_is_named_before_any_runs(silent: FakeScheduler, jobs: Any) -> None:
+def test_a_wrong_list_of_jobs_is_named_before_any_runs(silent: FakeScheduler, jobs: Any) -> None:
     with pytest.raises(TypeError, match=r"dispatch takes jobs, such as \[Job\(target=f\)\], not"):
         JobDispatcher(silent).dispatch(jobs)
     assert silent.dispatcher.entries == []
@@ -70,7 +70,9 @@ def test_no_job_runs_when_one_of_them_cannot_be_pickled(silent: FakeScheduler) -
     assert set(silent.dispatcher.cancelled) == {entry.task.id}
 
 
-def test_to_close_it_ends_its_jobs_and_leaves_an_instance_open(silent: FakeScheduler) -> None:
+def test_closing_a_job_dispatcher_ends_its_jobs_and_leaves_an_instance_open(
+    silent: FakeScheduler,
+) -> None:
     dispatcher = JobDispatcher(silent)
     job = Job(target=add, args=(1,))
     dispatcher.dispatch([job])

@@ -57,7 +57,7 @@ def test_the_exit_code_is_that_of_a_process(
     assert exitcode_of(end, error) == code
 
 
-def test_what_is_to_be_done_at_the_end_is_done_before_it_can_be_seen() -> None:
+def test_callbacks_at_the_end_run_before_the_end_is_visible() -> None:
     handle, seen = make(), []
     handle.when_ended(lambda: seen.append("before"))
     handle.settled(ENDED)
@@ -99,7 +99,7 @@ def test_a_scheduler_that_was_made_for_the_job_is_closed_once_it_is_known_to_hav
         (ClusterError("no"), ["job one could not be run: no"]),
     ],
 )
-def test_what_nobody_has_printed_is_logged_with_the_jobs_name(
+def test_unprinted_output_is_logged_with_the_jobs_name(
     error: GridEngineError | None, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = make()

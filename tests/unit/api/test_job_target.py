@@ -77,7 +77,7 @@ def test_an_uncaught_exception_is_printed_with_the_name_of_the_process(
 
 
 @pytest.mark.parametrize(("code", "printed"), [(0, ""), (None, ""), ("so long", "so long\n")])
-def test_of_an_exit_only_words_are_printed(
+def test_only_the_message_of_an_exit_is_printed(
     code: object, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_uncaught(SystemExit(code))

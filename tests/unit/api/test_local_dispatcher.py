@@ -20,7 +20,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def test_what_another_process_writes_has_arrived_when_the_pipe_is_closed(
+def test_writes_of_another_process_have_arrived_when_the_pipe_is_closed(
     pipe: tuple[int, int],
 ) -> None:
     passed = OutputPipe(StreamWriter(pipe[1], "standard output", lambda: None))
@@ -31,7 +31,7 @@ def test_what_another_process_writes_has_arrived_when_the_pipe_is_closed(
     assert os.read(pipe[0], 2 * len(text)) == text
 
 
-def test_where_there_is_no_output_it_goes_nowhere() -> None:
+def test_output_without_a_stream_goes_nowhere() -> None:
     passed = OutputPipe(StreamWriter(None, "standard output", lambda: None))
     os.write(passed.fd, b"hello\n")
     os.close(passed.fd)

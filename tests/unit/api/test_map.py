@@ -61,7 +61,7 @@ def test_a_map_without_iterables_is_a_type_error() -> None:
 @pytest.mark.parametrize(
     "call", [gridengine.map, gridengine.starmap, gridengine.imap, gridengine.imap_unordered]
 )
-def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
+def test_a_function_that_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not callable"):
         call(3, [1])
     with pytest.raises(TypeError, match=r"\[1\] is not callable: give the function first"):
@@ -69,7 +69,7 @@ def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("call", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
-def test_what_is_not_iterable_is_named(call: Callable[..., Any]) -> None:
+def test_an_argument_that_is_not_iterable_is_named(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not iterable: give an iterable with the argument"):
         call(square, 3)
 
@@ -114,7 +114,7 @@ def test_few_small_calls_of_a_known_number_are_submitted_together(
     assert dispatcher.departures == [len(dispatcher.entries)]
 
 
-def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
+def test_a_slow_iterable_keeps_no_call_waiting() -> None:
     seen: list[int] = []
     dispatcher = FakeDispatcher()
 
@@ -360,12 +360,12 @@ def test_a_partial_of_a_partial_shows_the_values_of_both() -> None:
     assert made() == (0.1, "Adam", 1)
 
 
-def test_it_survives_pickling_with_its_name() -> None:
+def test_a_chunk_s_function_survives_pickling_with_its_name() -> None:
     made = pickle.loads(pickle.dumps(gridengine.partial(train, 0.1, "Adam")))
     assert (made.__name__, made.__doc__, made()) == ("train_0.1_Adam", "Train.", (0.1, "Adam", 1))
 
 
-def test_its_name_is_short_and_safe_in_a_file_name() -> None:
+def test_the_name_of_a_map_is_short_and_safe_in_a_file_name() -> None:
     made = gridengine.partial(train, "../a b/" * 100, [1, 2], train)
     assert "/" not in made.__name__
     assert " " not in made.__name__

@@ -124,7 +124,7 @@ def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
         assert list(results) == []
 
 
-def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(
+def test_an_error_of_the_iterable_comes_after_the_chunks_before_it(
     scheduler: FakeScheduler,
 ) -> None:
     results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
@@ -226,7 +226,7 @@ def test_aimap_raises_an_error_in_its_place_and_goes_on(
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
-def test_what_would_end_the_iteration_is_a_runtime_error(
+def test_a_stop_iteration_of_a_call_is_a_runtime_error(
     kind: type[Exception], scheduler: FakeScheduler
 ) -> None:
     def end(x: int) -> None:

@@ -125,7 +125,7 @@ def test_classes_of_the_script_are_loaded_once_when_a_result_needs_them(file: Fi
     assert (NamedRun(OK).results(), file.classes) == (["a", "b"], 1)
 
 
-def test_what_cannot_be_rebuilt_with_them_either_is_an_error(file: File) -> None:
+def test_a_result_that_cannot_be_rebuilt_is_an_error(file: File) -> None:
     file.add(1, ["a"])
     file.needs_classes = 2
     with pytest.raises(PicklingError):
@@ -161,7 +161,7 @@ def resubmit(notes: Notes, **options: Any) -> list[Any]:
     return run.resubmit(scheduler=FakeScheduler(), **options)
 
 
-def test_what_has_failed_is_made_again_in_its_place(notes: Notes) -> None:
+def test_failed_calls_are_made_again_in_their_place(notes: Notes) -> None:
     notes.bad(2, 3, 7)
     squares(notes, range(9))
     notes.bad(7)
@@ -172,7 +172,7 @@ def test_what_has_failed_is_made_again_in_its_place(notes: Notes) -> None:
     assert run.results()[:7] == [x * x for x in range(7)]
 
 
-def test_they_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
+def test_retried_calls_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
     notes.bad(2)
     squares(notes, [2])
     scheduler = FakeScheduler()
@@ -185,15 +185,13 @@ def test_they_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
     assert entry.function.caller.levels is not None
 
 
-def test_where_nothing_has_failed_nothing_is_made(notes: Notes) -> None:
+def test_nothing_is_retried_when_nothing_has_failed(notes: Notes) -> None:
     squares(notes, range(3))
     assert resubmit(notes) == []
     assert notes.made() == []
 
 
-def test_what_has_no_result_is_made_with_it_unless_failures_alone_are_meant(
-    notes: Notes,
-) -> None:
+def test_calls_without_a_result_are_retried_unless_only_failures_are_meant(notes: Notes) -> None:
     def broken_off(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 3:
             raise KeyboardInterrupt

@@ -75,7 +75,7 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
     pool.join()
 
 
-def test_who_reads_a_map_waits_for_no_more_than_its_results(
+def test_reading_a_map_waits_only_for_its_results(
     dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))

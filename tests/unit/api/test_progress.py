@@ -100,7 +100,7 @@ def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
 Draw = Callable[..., tuple[str, str]]
 
 
-def test_it_says_done_failed_running_and_slots(draw: Draw) -> None:
+def test_the_bar_says_done_failed_running_and_slots(draw: Draw) -> None:
     text, _ = draw(2.1)
     assert text == f"[{'#' * 13}{'.' * 13}] 5 of 10 calls done, 1 failed, 3 running on 4 slots"
 
@@ -119,7 +119,7 @@ def test_a_list_that_grows_while_it_is_mapped_has_no_time_below_zero_left(
     assert "about 00:00:00 left" in shown
 
 
-def test_one_of_a_thing_is_told_as_one(draw: Draw) -> None:
+def test_one_call_on_one_slot_is_told_in_the_singular(draw: Draw) -> None:
     text, _ = draw(2.1, total=1, now=snapshot(1, 1))
     assert "of 1 call done" in text
     assert "1 running on 1 slot" in text
@@ -134,11 +134,11 @@ def test_without_a_worker_it_says_what_is_waited_for(draw: Draw) -> None:
     assert "waiting for a worker" in draw(2.1, now=Snapshot())[0]
 
 
-def test_what_runs_at_a_dispatcher_elsewhere_is_not_guessed(draw: Draw) -> None:
+def test_running_calls_at_a_dispatcher_elsewhere_are_not_guessed(draw: Draw) -> None:
     assert draw(2.1, now=Snapshot(workers=1))[0].endswith("5 of 10 calls done, 1 failed")
 
 
-def test_it_does_not_show_before_two_seconds(draw: Draw) -> None:
+def test_the_bar_does_not_show_before_two_seconds(draw: Draw) -> None:
     assert draw(1.9) == ("", "")
 
 
@@ -160,7 +160,7 @@ def test_there_is_no_bar_where_it_cannot_be_taken_away(
     assert draw(9, shown=True, stderr=Terminal() if terminal else io.StringIO()) == ("", "")
 
 
-def test_it_is_taken_away_at_the_end(draw: Draw) -> None:
+def test_the_bar_is_taken_away_at_the_end(draw: Draw) -> None:
     stands, everything = draw(3)
     assert everything[len(stands) :] == "\r\x1b[2K"
 
@@ -169,9 +169,7 @@ def test_the_cursor_is_never_hidden(draw: Draw) -> None:
     assert "\x1b[?25l" not in draw(3)[1]
 
 
-def test_it_wants_to_be_called_in_time_only_while_it_may_show(
-    environment: pytest.MonkeyPatch,
-) -> None:
+def test_the_bar_asks_for_calls_only_while_it_may_show(environment: pytest.MonkeyPatch) -> None:
     environment.setattr(sys, "stderr", Terminal())
     assert ProgressBar(snapshot, shown=False, clock=Clock()).wait_seconds() is None
     assert ProgressBar(snapshot, shown=True, clock=Clock()).wait_seconds() == REFRESH_SECONDS
@@ -241,7 +239,7 @@ def test_the_rate_is_measured_anew_with_many_more_workers() -> None:
     ("workers", "words"),
     [(0, "on 4 slots"), (1, "on 4 slots"), (2, "on 4 slots of 2 workers"), (4, "on 4 workers")],
 )
-def test_it_says_on_how_many_workers_calls_run(draw: Draw, workers: int, words: str) -> None:
+def test_the_bar_says_on_how_many_workers_calls_run(draw: Draw, workers: int, words: str) -> None:
     now = msgspec.structs.replace(snapshot(), workers=workers)
     assert draw(2.1, now=now)[0].endswith(f", 3 running {words}")
 
@@ -340,7 +338,7 @@ def test_other_things_are_refused(progress: Any) -> None:
         (0, "f: 5 of 10 done, 3 running"),
     ],
 )
-def test_what_matters_least_is_left_out_first(width: int, words: str) -> None:
+def test_the_least_important_words_are_left_out_first(width: int, words: str) -> None:
     assert SAID.within(width) == words
 
 
@@ -368,7 +366,7 @@ def test_a_bar_of_the_users_is_told_of_what_is_new_alone() -> None:
     assert (bar.updates, bar.total, bar.closed) == ([2, 3], None, 0)
 
 
-def test_one_that_was_made_has_the_total_as_it_grows_and_is_closed() -> None:
+def test_a_bar_of_the_users_has_the_growing_total_and_is_closed() -> None:
     made: list[Counter] = []
 
     def make(total: int | None) -> Counter:
@@ -426,7 +424,7 @@ def test_the_end_is_left_to_the_log_of_the_run_if_that_tells_it() -> None:
         (SimpleNamespace(write=len), "xterm", LogLines),  # what a program has put in its place
     ],
 )
-def test_it_is_shown_as_standard_error_allows(
+def test_the_bar_is_shown_as_standard_error_allows(
     stream: Any, term: str, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", term)
@@ -504,7 +502,7 @@ def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[Bar]) -> No
     executor.shutdown()
 
 
-def test_so_are_those_of_a_pool(bars: list[Bar]) -> None:
+def test_bars_of_a_pool_are_shown(bars: list[Bar]) -> None:
     with InlineScheduler() as scheduler, Pool(scheduler=scheduler, progress=Bar) as pool:
         pool.map(abs, range(4))
         assert list(pool.imap(abs, range(3))) == [0, 1, 2]
@@ -514,7 +512,7 @@ def test_so_are_those_of_a_pool(bars: list[Bar]) -> None:
 
 
 @pytest.mark.parametrize("shown", [False, None, True])
-def test_what_is_not_shown_is_not_counted(shown: bool | None) -> None:
+def test_a_hidden_bar_counts_nothing(shown: bool | None) -> None:
     with InlineScheduler() as scheduler, Executor(scheduler=scheduler, progress=shown) as executor:
         assert executor._submitter.batcher.tally is None
 
@@ -534,14 +532,14 @@ def test_at_a_prompt_there_is_a_bar_only_if_somebody_says_so(
         assert executor._submitter.batcher.tally is not None
 
 
-def test_what_is_no_bar_is_refused_before_anything_is_made() -> None:
+def test_a_wrong_progress_is_refused_before_anything_is_made() -> None:
     scheduler = FakeScheduler()
     for kind in (Executor, Pool):
         with pytest.raises(TypeError, match="progress must be True, False, None, or a bar"):
             kind(scheduler=scheduler, progress="no")
 
 
-def test_its_thread_ends_when_there_is_nothing_to_be_seen(
+def test_the_bars_thread_ends_when_there_is_nothing_to_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.001)

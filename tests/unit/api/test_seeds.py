@@ -135,7 +135,7 @@ def test_joblib_takes_no_seed() -> None:
 
 
 @pytest.mark.parametrize("make", [gridengine.Job, gridengine.JobDispatcher, gridengine.delayed])
-def test_what_has_no_numbers_takes_no_seed(make: Any) -> None:
+def test_a_call_without_numbers_takes_no_seed(make: Any) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'seed'"):
         make(seed=1)
 

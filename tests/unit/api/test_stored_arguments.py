@@ -89,9 +89,7 @@ def test_keywords_have_their_own_names(notes: Notes) -> None:
         (functools.partial(first, b=3), {}),
     ],
 )
-def test_what_is_put_around_a_function_hides_no_names(
-    notes: Notes, f: Any, options: dict[str, Any]
-) -> None:
+def test_a_wrapper_hides_no_argument_names(notes: Notes, f: Any, options: dict[str, Any]) -> None:
     assert arguments(notes, f, [(1,), (2,)], **options) == [{"a": 1}, {"a": 2}]
 
 
@@ -105,7 +103,7 @@ def test_a_call_with_too_many_arguments_has_them_by_their_places(notes: Notes) -
 @pytest.mark.parametrize(
     "error", [VersionMismatch("Python 2"), ImportError("No module"), SystemExit("over")]
 )
-def test_where_the_function_cannot_be_loaded_a_warning_says_why_arguments_are_numbered(
+def test_a_function_that_cannot_be_loaded_has_its_arguments_numbered_with_a_warning(
     notes: Notes,
     error: BaseException,
     monkeypatch: pytest.MonkeyPatch,

@@ -34,7 +34,7 @@ def line(terminal: Terminal) -> Iterator[TerminalLine]:
         yield made
 
 
-def test_what_is_printed_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+def test_printed_lines_go_above_the_bar(terminal: Terminal, line: TerminalLine) -> None:
     line.show("--- 1 ---")
     print("a", "b", file=terminal)
     line.show("--- 2 ---")
@@ -44,7 +44,7 @@ def test_what_is_printed_goes_above(terminal: Terminal, line: TerminalLine) -> N
     assert line.width == 79
 
 
-def test_what_a_handler_of_before_writes_goes_above(terminal: Terminal) -> None:
+def test_lines_of_an_earlier_handler_go_above_the_bar(terminal: Terminal) -> None:
     handler = logging.StreamHandler(terminal)
     with closing(TerminalLine(terminal)) as line:
         line.show("--- 1 ---")
@@ -73,7 +73,7 @@ def test_several_lines_stand_below_each_other(terminal: Terminal, line: Terminal
     assert screen(terminal.getvalue()) == ["x", "--- first again ---"]
 
 
-def test_one_that_ends_before_those_below_it_leaves_no_gap(terminal: Terminal) -> None:
+def test_a_bar_that_ends_above_others_leaves_no_gap(terminal: Terminal) -> None:
     lines = [TerminalLine(terminal) for _ in range(3)]
     for number, one in enumerate(lines):
         one.show(f"--- {number} ---")
@@ -85,7 +85,7 @@ def test_one_that_ends_before_those_below_it_leaves_no_gap(terminal: Terminal) -
     assert vars(terminal).get("write") is None
 
 
-def test_where_there_is_no_room_for_all_those_that_are_drawn_are_shown(
+def test_as_many_bars_are_shown_as_there_is_room_for(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -103,7 +103,9 @@ def test_where_there_is_no_room_for_all_those_that_are_drawn_are_shown(
         assert screen(terminal.getvalue()) == ["x", "--- stale ---", "--- first again ---"]
 
 
-def test_what_calls_print_to_a_terminal_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+def test_output_of_calls_to_a_terminal_goes_above_the_bar(
+    terminal: Terminal, line: TerminalLine
+) -> None:
     ours, theirs = pty.openpty()
     read, write = os.pipe()
     try:
@@ -140,7 +142,7 @@ class Writer:
         return len(text)
 
 
-def test_what_cannot_say_whether_it_is_a_terminal_is_none() -> None:
+def test_a_stream_without_isatty_is_no_terminal() -> None:
     assert not is_terminal(Writer())
     assert not is_terminal(None)
     with open(os.devnull) as closed:

@@ -101,14 +101,14 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
     [(act, option) for act, options in ACTS.values() for option in options],
     ids=[f"{name} {option}" for name, (_, options) in ACTS.items() for option in options],
 )
-def test_what_is_neither_true_nor_false_is_refused_by_its_name(act: Act, option: str) -> None:
+def test_an_option_that_is_no_truth_value_is_refused_by_its_name(act: Act, option: str) -> None:
     with pytest.raises(TypeError, match=f"^{option} must be True or False, not 'no'$"):
         act(**{option: "no"})
 
 
 @pytest.mark.parametrize("name", [*MAPS, *SUBMITTERS])
 @pytest.mark.parametrize("option", ["retry_failed", "wait"])
-def test_what_is_said_of_a_run_with_a_name_is_checked_so_too(name: str, option: str) -> None:
+def test_options_of_a_named_run_are_checked_too(name: str, option: str) -> None:
     act = (MAPS | SUBMITTERS)[name]
     with pytest.raises(TypeError, match=f"^{option} must be True or False, not None$"):
         act(name="sweep", **{option: None})

@@ -6,15 +6,20 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from gridengine.api import named_runs
 from gridengine.cli import calls as module
 from gridengine.cli.main import main
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.client import outliving_calls
+from gridengine.dispatcher.watch_messages import CANCEL, Answer
 from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status
-from tests.support.watched import WHO
+from tests.support.watched import WHO, FakeWatched
 
 
 def run(number: int, seconds: float, function: str = "f", **facts: object) -> RunStatus:
@@ -78,10 +83,135 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     assert "5 running, 0 waiting, 0 done, 3 failed or cancelled; 2 shown" in result.stderr
 
 
-def test_that_a_run_is_over_is_told_beside_what_scripts_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "answer_of", lambda name: (Answer(WHO, STATUS), False))
     result = call("--json")
     assert "sweep.py, process 4242 on login1, ended at" in result.stderr
     assert json.loads(result.stdout)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> FakeWatched:
+    """A dispatcher with three calls, of which two are ended by name."""
+    status = Status(waiting=2, running=1)
+    one = FakeWatched(lambda ask: Answer(WHO, status, count=2 if ask == CANCEL else 0))
+    monkeypatch.setattr(module, "connect", lambda name: one)
+    return one
+
+
+def cancel(*words: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, ["cancel", *words], input=typed)
+
+
+def acted(watched: FakeWatched) -> list[list[str]]:
+    return [list(words) for ask, words in watched.asked if ask == CANCEL]
+
+
+def test_calls_that_are_named_are_ended_without_a_question(watched: FakeWatched) -> None:
+    result = cancel("sweep", "190", "191")
+    assert (result.exit_code, result.output) == (0, "2 calls ended\n")
+    assert (acted(watched), watched.closed) == ([["190", "191"]], True)
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", ""])
+def test_before_all_are_ended_it_is_asked(watched: FakeWatched, typed: str) -> None:
+    result = cancel("sweep", typed=typed)
+    assert "End all 3 calls of sweep.py?" in result.output
+    assert (result.exit_code, acted(watched)) == (1, [])
+
+
+@pytest.mark.parametrize(("words", "typed"), [((), "y\n"), (("--yes",), "")])
+def test_yes_ends_all_calls(watched: FakeWatched, words: tuple[str, ...], typed: str) -> None:
+    assert cancel("sweep", *words, typed=typed).exit_code == 0
+    assert acted(watched) == [[]]
+
+
+def test_the_question_names_the_run_whose_calls_end(watched: FakeWatched) -> None:
+    watched.run = "seen"
+    assert "End all calls of seen at sweep.py?" in cancel("seen", typed="n\n").output
+
+
+def test_the_exit_status_says_that_nothing_was_ended(watched: FakeWatched) -> None:
+    watched.answer = lambda ask: Answer(WHO, Status())
+    result = cancel("sweep", "999")
+    assert (result.exit_code, result.output) == (
+        1,
+        "no such call waits or runs; `gridengine calls sweep` lists those that run\n",
+    )
+
+
+def test_named_calls_that_had_ended_are_told(watched: FakeWatched) -> None:
+    result = cancel("sweep", "15", "190", "191")
+    assert result.output == "2 calls ended; the others neither wait nor run\n"
+
+
+class Run:
+    """A run with a name, whose calls give these results when they are made again."""
+
+    name, path = "sweep", Path("/r/sweep.sqlite")
+
+    def __init__(self, failed: int, left: int, *results: Any) -> None:
+        self.failed, self.left, self.results = failed, left, list(results)
+        self.made: list[bool] = []
+
+    def resubmit(self, *, failed_only: bool, scheduler: object) -> list[Any]:
+        self.made.append(failed_only)
+        return self.results
+
+
+def retry(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str, typed: str = "y\n") -> Result:
+    monkeypatch.setattr(named_runs, "run_named", lambda name, journal: run)
+    return CliRunner().invoke(main, ["retry", "sweep", *words], input=typed)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "failed_only"),
+    [(("--failed",), "2 calls", True), ((), "5 calls", False)],
+)
+def test_a_retry_asks_before_and_tells_how_many_have_ended(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: str, failed_only: bool
+) -> None:
+    run = Run(2, 3, 1, 2)
+    result = retry(monkeypatch, run, *words)
+    assert f"Run {asked} of sweep again?" in result.output
+    assert "sweep: 2 calls done, 0 failed" in result.output
+    assert (result.exit_code, run.made) == (0, [failed_only])
+    refused = Run(2, 3)
+    assert retry(monkeypatch, refused, *words, typed="n\n").exit_code == 1
+    assert refused.made == []
+
+
+def test_calls_that_fail_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = retry(monkeypatch, Run(2, 0, 1, ValueError("no")), "--yes")
+    assert result.exit_code == 1
+    assert "1 call done, 1 failed" in result.stdout
+    assert "ValueError('no')" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [((), "nothing has failed, and nothing is left"), (("--failed",), "nothing has failed")],
+)
+def test_nothing_is_asked_when_there_is_nothing_to_retry(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    result = retry(monkeypatch, Run(0, 0), *words)
+    assert (result.exit_code, result.output) == (0, f"sweep: {told}\n")
+
+
+def test_a_dispatcher_that_makes_calls_of_the_run_is_told_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
+    monkeypatch.setattr(outliving_calls, "dispatchers_with", lambda name, path: folders)
+    refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
+    assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
+    assert "the dispatcher night" not in refused.stderr
+    assert "has calls" not in retry(monkeypatch, Run(1, 2), "--failed", typed="n\n").stderr
+
+
+def test_a_dispatcher_has_a_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(1, 0)
+    words = "--dispatcher", "sweeps", "--max-workers", "3", "--yes"
+    assert retry(monkeypatch, run, *words).exit_code == 2
+    assert run.made == []

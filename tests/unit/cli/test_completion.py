@@ -56,7 +56,7 @@ def test_the_command_offers_them_to_a_shell() -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no home"), PermissionError("no")])
-def test_where_something_is_wrong_nothing_is_offered(
+def test_nothing_is_offered_when_something_is_wrong(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail() -> Iterator[object]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,11 @@ import click
 import pytest
 from msgspec import Struct
 
+from gridengine import cli
 from gridengine.cli.console import (
+    LogFormatter,
     console,
+    echo,
     folded,
     print_json,
     shown,
@@ -57,7 +63,7 @@ def test_a_value_is_shown_as_people_have_it(value: Any, words: str) -> None:
     assert shown(value) == words
 
 
-def test_what_is_in_brackets_is_no_style() -> None:
+def test_text_in_brackets_is_no_style() -> None:
     assert text("[bold]x").plain == "[bold]x"
 
 
@@ -103,3 +109,46 @@ def test_numbers_are_whole_where_there_is_little_room() -> None:
     titles, cells = file.getvalue().splitlines()
     assert titles.split() == [one.removeprefix(">") for one in COLUMNS[:-1]]
     assert cells.split() == [*map(str, row[:3]), "3.9", "s", *map(str, row[4:])]
+
+
+OUTSIDE = "call\x1b]0;title\x07\x9b2J"
+BLANKS = "call ]0;title  2J"
+
+
+def test_words_names_in_tables_and_lines_of_the_log_have_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    echo(f"{OUTSIDE}\nnext")
+    console().print(text(OUTSIDE))
+    console().print(table(["name"], [[OUTSIDE]]))
+    written = capsys.readouterr().out
+    assert written.split("\n")[:3] == [BLANKS, "next", BLANKS]
+    assert written.count(BLANKS) == 3
+    record = logging.LogRecord("gridengine", logging.WARNING, "", 1, "%s", (OUTSIDE,), None)
+    assert LogFormatter("%(message)s").format(record) == BLANKS
+
+
+RAW = {
+    "console.py": ["click.echo(printable(", "click.echo(json."],
+    "doctor.py": ["print(json."],
+    "main.py": ["click.echo(json."],
+    "top.py": ["click.echo(msgspec.json."],
+    "calls.py": ["csv.writer(sys.stdout)"],
+    "results.py": ["sys.stdout.buffer.write("],
+    "far_end.py": ["sys.stdout.buffer.write("],
+    "logs.py": ["click.echo(line)", "click.echo(tail("],
+}
+"""The other writes: for programs, and the output of calls that `logs` shows unchanged."""
+WRITES = re.compile(
+    r"(?<![.\w])(?:click\.s?echo|print|csv\.writer(?=\(sys)|sys\.std(?:out|err)[.\w]*write)\(\s*[^)]*.?"
+)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(cli.__file__).parent.glob("*.py")), ids=attrgetter("name")
+)
+def test_a_module_of_the_command_line_writes_words_for_people_by_echo(path: Path) -> None:
+    found = ["".join(one.split()) for one in WRITES.findall(path.read_text())]
+    allowed = RAW.get(path.name, ())
+    assert [one for one in found if not one.startswith(tuple(allowed))] == []
+    assert len(found) >= len(allowed)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.calls import remote
 from gridengine.cli import dispatcher
+from gridengine.cli import dispatcher as module
 from gridengine.cli.dispatcher import show, show_all, words
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
@@ -56,7 +57,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     settings.cache_clear()
 
 
-def test_what_is_said_changes_that_and_nothing_else(start: Started) -> None:
+def test_a_given_option_changes_itself_alone(start: Started) -> None:
     said = ("--scheduler", "slurm", "--partition", "main", "--cores", "4", "--memory", "8")
     first = start(*said, "--max-workers", "200", "--restart")
     second = start("--max-workers", "8", "--min-workers", "0", "--memory", "16")
@@ -79,7 +80,7 @@ def test_a_new_name_has_the_scheduler_of_the_settings(start: Started) -> None:
     )
 
 
-def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> None:
+def test_an_option_unknown_to_the_kept_scheduler_is_refused(start: Started) -> None:
     kept = start("--scheduler", "slurm")
     result = start.run("--queue", "all.q")
     assert result.exit_code == 2
@@ -90,7 +91,7 @@ def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> Non
     assert start() == kept
 
 
-def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
+def test_status_tells_what_the_dispatcher_has(start: Started) -> None:
     start("--scheduler", "slurm", "--max-workers", "8", "--cores", "4")
     assert "its workers: slurm max_workers=8 Cores(4)\n" in start.run().output
 
@@ -107,7 +108,7 @@ def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
         ("worker /nowhere/worker.json", "and /nowhere/worker.json does not exist"),
     ],
 )
-def test_what_cannot_be_done_is_a_line_and_an_exit_status(words: str, told: str) -> None:
+def test_an_error_is_a_line_and_an_exit_status(words: str, told: str) -> None:
     result = CliRunner().invoke(main, words.split())
     assert result.exit_code == 1
     assert told in " ".join(result.output.split())
@@ -130,7 +131,7 @@ FOUND: dict[str, Any] = {
 }
 
 
-def test_it_asks_a_dispatcher_of_any_python(
+def test_a_dispatcher_of_any_python_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -160,9 +161,7 @@ def test_a_dispatcher_is_shown_a_line_for_each_thing(capsys: pytest.CaptureFixtu
     assert (lines["workers"], lines["restarts"]) == ("0", "no")
 
 
-def test_of_clients_and_runs_that_are_none_that_is_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_clients_and_runs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
     show({"clients": [], "left_runs": []})
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["none", "none"]
 
@@ -174,7 +173,7 @@ def test_several_are_shown_a_line_for_each(capsys: pytest.CaptureFixture[str]) -
     assert second == ["old", "ended", "processes"]
 
 
-def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_tells_what_the_dispatcher_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
     monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
@@ -187,7 +186,7 @@ def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None
     assert dispatcher.stop(folder, now=False, again=True).endswith("sweeps has ended")
 
 
-def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
+def test_an_interrupted_wait_for_the_end_says_that_it_comes_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(folder: object, seconds: float) -> bool:
@@ -211,5 +210,53 @@ def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
         ),
     ],
 )
-def test_where_people_start_all_workers_the_command_is_told(resources: Any, told: str) -> None:
+def test_the_command_that_starts_workers_by_hand_is_told(resources: Any, told: str) -> None:
     assert words("mine", StartOptions("none", resources=resources)) == told
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What a dispatcher was told."""
+    found: list[dict[str, Any]] = []
+
+    def ask(folder: Any, action: str, **bounds: Any) -> dict[str, int]:
+        assert (folder.name, action) == ("sweeps", "scale")
+        found.append(bounds)
+        return {"minimum": 0, "maximum": 8}
+
+    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(dispatcher, "ask", ask)
+    return found
+
+
+def scale(*words: str) -> Result:
+    return CliRunner().invoke(main, ["scale", "sweeps", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "bounds"),
+    [
+        (("50",), {"minimum": 50, "maximum": 50}),
+        (("0",), {"minimum": 0, "maximum": 0}),
+        (("--auto",), {}),
+    ],
+)
+def test_a_number_is_both_bounds_and_auto_neither(
+    asked: list[dict[str, Any]], words: tuple[str, ...], bounds: dict[str, int]
+) -> None:
+    result = scale(*words)
+    assert (result.exit_code, asked) == (0, [bounds])
+    assert result.output == "dispatcher sweeps: between 0 and 8 workers\n"
+
+
+@pytest.mark.parametrize("words", [(), ("5", "--auto"), ("0", "--auto"), ("-1",), ("many",)])
+def test_a_number_that_is_not_given_once_is_refused(
+    asked: list[dict[str, Any]], words: tuple[str, ...]
+) -> None:
+    assert (scale(*words).exit_code, asked) == (2, [])
+
+
+def test_two_bounds_that_are_the_same_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(dispatcher, "ask", lambda folder, action, **bounds: bounds)
+    assert scale("3").output == "dispatcher sweeps: 3 workers\n"

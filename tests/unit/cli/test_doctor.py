@@ -44,7 +44,7 @@ NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "s
         ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], True),
     ],
 )
-def test_what_is_not_here_is_only_wrong_when_it_was_looked_at_alone(
+def test_a_missing_system_is_wrong_only_when_it_was_asked_for(
     findings: list[Finding], broken: bool
 ) -> None:
     assert is_broken(findings) is broken
@@ -77,7 +77,7 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
         ("slurm", "Slurm", "run on Slurm; GRIDENGINE_SCHEDULER=processes keeps them here"),
     ],
 )
-def test_where_calls_run_without_a_scheduler_is_told_last_unless_one_is_set(
+def test_the_default_scheduler_is_told_last_unless_one_is_set(
     name: str, system: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRIDENGINE_SCHEDULER", raising=False)
@@ -235,16 +235,16 @@ def only() -> Finding:
     return found
 
 
-def test_one_that_has_ended_is_nothing_to_tell(folder: DispatcherFolder) -> None:
+def test_an_ended_dispatcher_is_nothing_to_tell(folder: DispatcherFolder) -> None:
     assert list(doctor.findings()) == []
 
 
-def test_one_that_runs_and_answers_is_fine(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_that_answers_is_fine(folder: DispatcherFolder) -> None:
     run(folder)
     assert only().state is State.OK
 
 
-def test_one_that_was_killed_is_told_with_who_ran_it(folder: DispatcherFolder) -> None:
+def test_a_killed_dispatcher_is_told_with_its_user(folder: DispatcherFolder) -> None:
     run(folder).close()
     found = only()
     assert found.state is State.BROKEN
@@ -252,7 +252,7 @@ def test_one_that_was_killed_is_told_with_who_ran_it(folder: DispatcherFolder) -
     assert "gridengine dispatcher start sweeps" in found.remedy
 
 
-def test_one_that_does_not_answer_is_told_with_its_addresses(
+def test_a_silent_dispatcher_is_told_with_its_addresses(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(folder)
@@ -262,7 +262,7 @@ def test_one_that_does_not_answer_is_told_with_its_addresses(
     assert "gridengine dispatcher stop --now sweeps" in found.remedy
 
 
-def test_one_of_another_version_is_to_be_restarted(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_of_another_version_is_to_be_restarted(folder: DispatcherFolder) -> None:
     run(folder, "0.0.1")
     found = only()
     assert f"runs gridengine 0.0.1, and this is {__version__}" in found.text
@@ -292,7 +292,7 @@ def test_options_that_cannot_be_read_are_told(folder: DispatcherFolder) -> None:
         ("", "", State.BROKEN, "died"),
     ],
 )
-def test_what_a_trivial_job_s_process_said_is_judge(
+def test_output_of_the_trial_job_decides(
     output: str, errors: str, state: State, words: str
 ) -> None:
     finding = judge("grid_engine", output, errors, 1.0)

@@ -30,15 +30,13 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])
-def test_what_would_be_submitted_is_shown_though_no_run_is_under_way(
-    scheduler: str,
-) -> None:
+def test_a_dry_run_needs_no_run_under_way(scheduler: str) -> None:
     told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
     assert told.exit_code == 0, told.output
     assert "RUN/connection.json" in told.output
 
 
-def test_of_a_run_that_slurm_runs_a_slurm_job_is_shown(tmp_path: Path) -> None:
+def test_a_dry_run_for_a_run_on_slurm_shows_a_slurm_job(tmp_path: Path) -> None:
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
     keys = {"worker_public": "x", "worker_secret": "x", "addresses": ("tcp://10.0.0.7:4711",)}
     numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}

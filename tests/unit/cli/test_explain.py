@@ -36,15 +36,13 @@ def queued(reason: str) -> Answer:
     return Answer(WHO, Status(launches=[LaunchStatus("", queued=1, reason=reason)]))
 
 
-def test_where_nothing_is_queued_no_reason_is_asked_for() -> None:
+def test_no_reason_is_asked_for_when_nothing_is_queued() -> None:
     watched = FakeWatched()
     status_with_reasons(watched, ["1.0"])  # type: ignore[arg-type]
     assert watched.asked == [(STATUS, ["1.0"])]
 
 
-def test_it_is_waited_until_the_batch_system_has_given_its_reasons(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_explain_waits_for_the_batch_system_s_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     watched = FakeWatched()
     watched.answer = lambda ask: queued("Priority" if len(watched.asked) > 4 else "")
@@ -53,7 +51,7 @@ def test_it_is_waited_until_the_batch_system_has_given_its_reasons(
     assert [ask for ask, _ in watched.asked] == [STATUS, REASONS, STATUS, STATUS, STATUS]
 
 
-def test_one_that_gives_no_reason_is_not_waited_for_for_ever(
+def test_a_system_without_reasons_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
@@ -111,13 +109,13 @@ def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert "'20' is not a call" in explain(monkeypatch, none, "sweep", "20").stderr
 
 
-def test_what_is_neither_call_nor_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_neither_call_nor_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     result = explain(monkeypatch, FakeWatched(), "sweep", "nosuch")
     assert result.exit_code == 1
     assert "'nosuch' names no call that waits" in result.output
 
 
-def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     none = NotKnown("no dispatcher runs")
     monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
@@ -130,9 +128,7 @@ def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "no dispatcher runs" in explain(monkeypatch, none).output
 
 
-def test_where_several_are_meant_none_that_is_over_is_told_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ended_runs_are_left_out_when_several_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
     assert (result.exit_code, result.output) == (1, "Error: several are meant\n")

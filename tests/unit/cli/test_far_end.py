@@ -53,7 +53,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(far_end.select, "select", lambda *_: ([0], [], []))
 
 
-def test_it_tells_where_the_dispatcher_is_and_leaves_when_the_other_end_does(
+def test_the_far_end_tells_where_the_dispatcher_is_and_leaves_with_the_near_end(
     running: DispatcherFolder,
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
@@ -110,7 +110,9 @@ def test_a_start_that_is_refused_is_told_on_standard_error(
     assert b"--queue is for" in said.err
 
 
-def test_it_says_why_it_leaves(running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_far_end_says_why_it_leaves(
+    running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(far_end.select, "select", lambda *_: ([], [], []))
     monkeypatch.setattr(far_end, "AGAIN_SECONDS", 0.0)
     known = replace(FACTS, holder=HERE, client=CLIENT)

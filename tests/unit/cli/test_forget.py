@@ -50,12 +50,14 @@ def left(runs: Path) -> list[str]:
         (("--older", "0d", "new"), ["old"]),
     ],
 )
-def test_what_is_meant_is_deleted(runs: Path, words: tuple[str, ...], names: list[str]) -> None:
+def test_the_selected_runs_are_deleted(
+    runs: Path, words: tuple[str, ...], names: list[str]
+) -> None:
     result = call(*words)
     assert (result.exit_code, left(runs)) == (0, names)
 
 
-def test_it_is_asked_before_with_names_and_sizes(runs: Path) -> None:
+def test_a_question_with_names_and_sizes_comes_before_a_deletion(runs: Path) -> None:
     result = call("old", typed="n\n")
     assert f"{runs}/old.sqlite  2 kB" in result.output
     assert (result.exit_code, left(runs)) == (1, ["new", "old"])
@@ -66,12 +68,12 @@ def test_it_is_asked_before_with_names_and_sizes(runs: Path) -> None:
 @pytest.mark.parametrize(
     "words", [(), ("--older", "30"), ("--older", "d"), ("--journal", "x", "--older", "1d")]
 )
-def test_what_is_not_said_in_full_deletes_nothing(runs: Path, words: tuple[str, ...]) -> None:
+def test_an_incomplete_request_deletes_nothing(runs: Path, words: tuple[str, ...]) -> None:
     assert call(*words).exit_code == 2
     assert left(runs) == ["new", "old"]
 
 
-def test_one_that_a_script_has_is_left_and_the_others_go(
+def test_a_run_that_a_script_has_is_left_and_the_others_are_deleted(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget(path: Path) -> None:
@@ -85,7 +87,7 @@ def test_one_that_a_script_has_is_left_and_the_others_go(
     assert "it is in use" in result.output
 
 
-def test_one_that_cannot_be_deleted_is_told_with_its_file(
+def test_a_run_that_cannot_be_deleted_is_told_with_its_file(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget(path: Path) -> None:

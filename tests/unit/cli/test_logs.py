@@ -44,7 +44,9 @@ def test_no_more_lines_are_shown_than_there_may_be(
     assert logs(monkeypatch, [], [one], "--lines", f"-{lines}1").exit_code == 2
 
 
-def test_what_no_log_has_is_shown_with_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_no_log_has_is_shown_with_its_last_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = FoundLogs([], [], may_come=False, printed="a\nb\nc\n")
     monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
     result = CliRunner().invoke(main, ["logs", "sweep", "--lines", "2"])
@@ -52,7 +54,7 @@ def test_what_no_log_has_is_shown_with_its_last_lines(monkeypatch: pytest.Monkey
     assert result.exit_code == 0
 
 
-def test_where_there_is_none_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_status_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     result = logs(monkeypatch, [], [])
     assert result.exit_code == 1
     assert "no such log" in result.output
@@ -92,7 +94,7 @@ def follow(
         module._follow(paths, find)
 
 
-def test_what_is_appended_is_told_with_its_file_where_another_was_before(
+def test_appended_lines_name_their_file_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = tmp_path / "1.log", tmp_path / "2.log"
@@ -136,7 +138,7 @@ def test_logs_that_are_found_later_are_followed_from_their_beginning(
     assert capsys.readouterr().out == f"==> {later} <==\na\n"
 
 
-def test_where_the_first_may_come_it_is_waited_for(
+def test_a_first_log_that_may_come_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tmp_path / "1.log"

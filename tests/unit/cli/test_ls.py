@@ -11,7 +11,7 @@ from gridengine.cli.main import main
 from gridengine.settings.values import settings
 
 
-def test_what_blocks_the_folder_of_the_sockets_is_told(
+def test_an_obstacle_to_the_folder_of_sockets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = tmp_path / "watch"

@@ -46,7 +46,7 @@ def test_the_latest_comes_first_and_one_that_cannot_be_read_says_why() -> None:
     assert result.stderr == "it is of a newer version\n"
 
 
-def test_that_a_dispatcher_has_calls_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatcher_that_has_calls_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def dispatchers_with(name: str, path: Path) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="sweeps")] if name == "old" else []
 

@@ -79,7 +79,7 @@ def test_an_image_keeps_its_place_though_the_dispatcher_is_started_again_elsewhe
         given("--container", "podman exec image")
 
 
-def test_what_another_scheduler_takes_is_refused_with_its_name() -> None:
+def test_an_option_of_another_scheduler_is_refused_with_its_name() -> None:
     with pytest.raises(click.UsageError, match="--parallel-environment is for grid_engine, not"):
         arguments_of("slurm", given("--parallel-environment", "smp"))
     with pytest.raises(click.UsageError, match="--native is for grid_engine, slurm"):
@@ -162,6 +162,6 @@ def test_a_dispatcher_may_start_no_workers_and_then_has_no_say_in_how() -> None:
         (("--token", ""), ConfigurationError),
     ],
 )
-def test_what_is_no_amount_is_refused(words: tuple[str, ...], error: type[Exception]) -> None:
+def test_a_wrong_amount_is_refused(words: tuple[str, ...], error: type[Exception]) -> None:
     with pytest.raises(error):
         resources(*words)

@@ -11,7 +11,7 @@ from gridengine.status.rows import FunctionStatus
 from gridengine.watching.top_tables import View
 
 
-def test_its_words_fit_into_a_terminal_of_80() -> None:
+def test_the_header_fits_into_80_columns() -> None:
     assert max(map(len, (FOOT, *HELP.splitlines()))) < 80
 
 
@@ -52,5 +52,5 @@ def test_a_click_sorts_turns_shows_and_follows() -> None:
         ("\u00e9\r", ["\u00e9", "\r"]),
     ],
 )
-def test_what_a_terminal_sends_is_cut_into_keys(typed: str, keys: list[str]) -> None:
+def test_input_of_a_terminal_is_cut_into_keys(typed: str, keys: list[str]) -> None:
     assert keys_in(typed) == keys

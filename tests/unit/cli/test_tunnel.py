@@ -46,7 +46,7 @@ def test_a_start_passes_on_the_words_that_are_for_the_other_machine() -> None:
     )
 
 
-def test_what_is_only_there_need_not_be_here(stayed: Stayed) -> None:
+def test_paths_of_the_far_machine_need_not_be_here(stayed: Stayed) -> None:
     words = ("--scheduler", "site:only_there", "--container", "/only/there.sif", "--cores", "4")
     assert run("start", "sweeps", *words, "--ssh", "login").exit_code == 0
     assert stayed == [("sweeps", "login", None, ("sweeps", *words))]
@@ -68,7 +68,7 @@ def test_a_name_that_has_a_tunnel_is_started_where_that_leads(stayed: Stayed) ->
 
 
 @pytest.mark.usefixtures("stayed")
-def test_what_is_behind_a_closed_tunnel_is_not_said_to_have_ended() -> None:
+def test_a_dispatcher_behind_a_closed_tunnel_is_not_said_to_have_ended() -> None:
     folder = DispatcherFolder.of("sweeps")
     folder.make()
     for file, facts in (
@@ -103,7 +103,7 @@ def test_wrong_words_are_told_before_ssh_is_asked(words: tuple[str, ...], told: 
 
 
 @pytest.mark.parametrize("ssh", [None, "", "-oProxyCommand=x", "two words"])
-def test_what_can_be_no_machine_is_refused(
+def test_a_wrong_machine_name_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: str | None
 ) -> None:
     made = Settings(run_directory=tmp_path)

@@ -50,6 +50,18 @@ def test_quick_calls_travel_together(
     assert max(entry.task.count for entry in dispatcher.entries) <= MOST_CALLS
 
 
+def test_calls_with_a_priority_travel_together_before_it_is_known_that_they_are_quick(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    prioritised, gate = waiting.with_options(priority=1), threading.Event()
+    waiting._submitter.batcher.do_soon(gate.wait)  # whoever hands them over has not begun
+    futures = [prioritised.submit(square, index) for index in range(500)]
+    gate.set()
+    run_all(waiting)
+    assert [future.result() for future in futures] == [index * index for index in range(500)]
+    assert [entry.task.count for entry in dispatcher.entries] == [500]
+
+
 def test_calls_that_travel_together_are_of_one_function(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.journaled_client import HELLO
 SEVEN = 7 << NUMBER_BITS
 
 
-def test_those_of_a_run_are_those_of_its_submitters() -> None:
+def test_calls_of_a_run_are_those_of_its_submitters() -> None:
     calls = NamedCalls()
     calls.note("sweep", "/r/sweep.sqlite", 3)
     calls.note("sweep", "/r/sweep.sqlite", 9)
@@ -25,7 +25,7 @@ def test_those_of_a_run_are_those_of_its_submitters() -> None:
     assert calls.files() == {"sweep": "/r/sweep.sqlite", "night": "/r/night.sqlite"}
 
 
-def test_those_of_a_client_are_all_that_it_submits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_a_client_are_all_that_it_submits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_file, "path_of", lambda name: Path("/r") / f"{name}.sqlite")
     calls = NamedCalls()
     hello: ClientHello = replace(HELLO, script="sweep.py", pid=4242, keep="far/0a1b2c")

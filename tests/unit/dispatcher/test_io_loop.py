@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Closing, Event, Launch, Launched, Send, Tick
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Event,
+    Explain,
+    Grant,
+    Inform,
+    Launch,
+    Launched,
+    Lost,
+    ResultFetched,
+    ResultStays,
+    Send,
+    Tick,
+    Warn,
+    Withdraw,
+)
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Effect, Submitted, Task
-from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECONDS, IOLoop
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Effect,
+    ResultData,
+    ResultWanted,
+    Submitted,
+    Task,
+    TaskBegan,
+    TaskMessage,
+    WantAnswered,
+)
+from gridengine.dispatcher.io_loop import (
+    LEAVE_SECONDS,
+    MOST_EVENTS,
+    MOST_LINES,
+    WATCH_SECONDS,
+    EffectPerformer,
+    IOLoop,
+    PayloadsAtWorkers,
+)
+from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.errors import Cancelled
+from gridengine.resources import Cores, Memory, Ranks
+from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import PayloadAtWorker
+from gridengine.wire.messages import VERSION, Allocate, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
 from tests.support.manual_clock import PATIENCE, ManualClock
 
@@ -142,7 +185,7 @@ def test_the_links_deadline_is_kept(world: World) -> None:
     assert world.waited[1] == 0.125
 
 
-def test_what_was_posted_is_handled_before_messages_and_both_before_time(world: World) -> None:
+def test_posted_events_come_before_messages_and_both_before_time(world: World) -> None:
     def all_at_once() -> None:
         world.submit(1)
         world.say(HELLO)
@@ -151,7 +194,7 @@ def test_what_was_posted_is_handled_before_messages_and_both_before_time(world: 
     assert world.kinds()[:3] == ["Submitted", "Received", "Tick"]
 
 
-def test_of_many_submissions_some_are_handled_before_messages_are(world: World) -> None:
+def test_a_few_of_many_submissions_are_handled_before_messages(world: World) -> None:
     done: list[Any] = []
 
     def all_at_once() -> None:
@@ -184,7 +227,7 @@ def test_the_launcher_is_asked_for_states_now_and_then(world: World) -> None:
     assert world.polled[-1][1] == 1
 
 
-def test_what_is_submitted_when_it_sleeps_is_looked_after_at_once(world: World) -> None:
+def test_a_submission_wakes_the_sleeping_loop(world: World) -> None:
     seen: list[int] = []
 
     def look() -> None:
@@ -200,7 +243,7 @@ def test_what_is_submitted_when_it_sleeps_is_looked_after_at_once(world: World) 
     assert any(isinstance(effect, Launch) for effect in world.performed)
 
 
-def test_it_ends_once_the_workers_have_left(world: World) -> None:
+def test_the_loop_ends_once_the_workers_have_left(world: World) -> None:
     world.run(
         lambda: world.say(HELLO),
         lambda: world.queue.post(Closing()),
@@ -253,3 +296,206 @@ def test_a_loop_that_sleeps_does_what_is_due_once_its_clock_is_advanced() -> Non
     world.queue.post(Closing())
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+class Recorder:
+    """Takes the place of a link, a launcher and a listener: records what is called."""
+
+    daemon = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+def no_clients(recorder: Any) -> Clients:
+    """Return the processes whose calls make calls, of which there are none."""
+    state, nothing = CoreState(Policy()), UnsettledTasks()
+    return Clients(state, recorder.send, recorder.post, nothing, recorder.check, slots=1)
+
+
+def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, Recorder]:
+    recorder: Any = Recorder()
+    listener: Any = Recorder()
+    unsettled = UnsettledTasks()
+    unsettled.add([Task(1, [], 2)], listener)
+    return (
+        EffectPerformer(recorder, recorder, unsettled, held, {}, no_clients(recorder), recorder),
+        recorder,
+        listener,
+    )
+
+
+def test_each_effect_goes_to_whom_it_is_for() -> None:
+    one, recorder, listener = performer()
+    handle = Handle("4711")
+    finished = CallsFinished(1, 0, 1, [])
+    started, message = TaskBegan(1, 5, "here", 1), TaskMessage(1, [b"x"])
+    one.perform(
+        [
+            Send(b"a", Beat()),
+            Lost(b"a"),
+            Launch(3),
+            Withdraw([handle]),
+            Explain([handle], 2.0),
+            started,
+            message,
+            finished,
+        ]
+    )
+    assert recorder.calls == [
+        ("send", b"a", Beat(), ()),
+        ("forget", b"a"),
+        ("launch", Launch(3)),
+        ("cancel", [handle]),
+        ("explain", [handle], 2.0),
+    ]
+    assert listener.calls == [("began", started), ("noted", message), ("settled", finished)]
+
+
+def test_a_missing_result_is_told_once() -> None:
+    recorder: Any = Recorder()
+    wanted = {one: (ResultWanted(1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
+    clients = no_clients(recorder)
+    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, clients, recorder)
+    one.perform([WantAnswered(5, missing=True), WantAnswered(6, missing=False)])
+    assert recorder.calls == [("missing", 5)]
+    assert wanted == {}
+
+
+def test_messages_about_a_settled_task_are_dropped() -> None:
+    one, _, listener = performer()
+    one.perform([CallsFinished(1, 0, 2, [], last=True)])
+    listener.calls.clear()
+    one.perform([TaskBegan(1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
+    assert listener.calls == []
+
+
+def test_the_last_lines_of_the_log_are_kept_in_their_order() -> None:
+    one = performer()[0]
+    one.perform([(Warn if number % 2 else Inform)(str(number)) for number in range(MOST_LINES + 2)])
+    assert [(text, warning) for _, text, warning in one.recent] == [
+        (str(number), number % 2 == 1) for number in range(2, MOST_LINES + 2)
+    ]
+    times = [time for time, _, _ in one.recent]
+    assert times == sorted(times)
+
+
+def test_a_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gridengine"):
+        performer()[0].perform([Warn("100 % full")])
+    assert "100 % full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("held", "exact"),
+    [(None, False), (Cores(2), False), (Cores(2, [4, 6]), True), (Memory(1), False)],
+)
+def test_a_grant_names_the_cores_and_whether_they_are_the_machine_s_own_numbers(
+    held: Resource | None, exact: bool
+) -> None:
+    one, recorder, _ = performer(held)
+    given = Cores(2, [0, 1]) & Memory(1)
+    one.perform([Grant(b"a", 7, given, 2)])
+    [(_, worker, message, payload)] = recorder.calls
+    assert (worker, message.allocation, message.slots, list(message.cores)) == (b"a", 7, 2, [0, 1])
+    assert (message.exact, message.failed, message.gpus) == (exact, False, None)
+    assert pickling.load(payload) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "threads"),
+    [
+        (Ranks(2), None, 1),
+        (Ranks(2) & Cores(4), None, 4),
+        (Ranks(2) & Cores(4, [0, 1, 2, 3]), [0, 1, 2, 3], 2),
+        (Cores(1, [3]), [3], 0),
+    ],
+    ids=repr,
+)
+def test_a_grant_to_ranks_says_how_many_threads_each_may_have(
+    given: Resource, cores: list[int] | None, threads: int
+) -> None:
+    one, recorder, _ = performer()
+    one.perform([Grant(b"a", 7, given, 4)])
+    [(_, _, message, _)] = recorder.calls
+    assert (message.cores, message.threads) == (cores, threads)
+
+
+def test_an_error_of_a_user_s_kind_travels_in_place_of_the_grant() -> None:
+    class Broken(Cores):
+        def __reduce__(self) -> Any:
+            raise ValueError("a fault of mine")
+
+    one, recorder, _ = performer()
+    one.perform([Grant(b"a", 7, Broken(1, [0]), 1)])
+    [(_, _, message, payload)] = recorder.calls
+    assert isinstance(message, Allocate)
+    assert message.failed
+    assert "a fault of mine" in str(pickling.load_exception(payload))
+
+
+def kept(
+    answer: Callable[[PayloadsAtWorkers, int], Any],
+) -> tuple[PayloadsAtWorkers, PayloadAtWorker, list[Any]]:
+    """Return all payloads, one of them, and what is asked for and released; a request is answered
+    so.
+    """
+    said: list[Any] = []
+
+    def ask(reference: int) -> None:
+        said.append(reference)
+        answer(payloads, reference)
+
+    payloads = PayloadsAtWorkers(ask, said.append)
+    payload = PayloadAtWorker(7, 100, b"w")
+    payloads.add(ResultStays(payload))
+    return payloads, payload, said
+
+
+def fill(data: ResultData) -> Callable[[PayloadsAtWorkers, int], Any]:
+    return lambda payloads, reference: payloads.fill(ResultFetched(reference, data))
+
+
+def test_a_payload_is_asked_for_once_and_released_when_nobody_has_it() -> None:
+    _, payload, said = kept(fill(ResultData([b"bytes"])))
+    assert payload.fetch() == pickling.fetched(payload) == [b"bytes"]
+    assert said == [7]
+    del payload
+    assert said == [7, (7,)]
+
+
+def test_the_error_of_making_a_payload_again_is_raised() -> None:
+    raised = ResultData(pickling.dump_exception(OSError("once")), raised=True)
+    _, payload, _ = kept(fill(raised))
+    with pytest.raises(OSError, match="once"):
+        payload.fetch()
+    _, payload, _ = kept(fill(ResultData(error=Cancelled("ended"))))
+    with pytest.raises(Cancelled, match="ended"):
+        payload.fetch()
+
+
+def test_the_arrival_of_a_payload_can_be_awaited() -> None:
+    payloads, payload, said = kept(lambda payloads, reference: None)
+    assert payload.when_here is not None
+    assert payload.when_here(lambda: said.append("here"))
+    assert said == [7]
+    fill(ResultData([b"bytes"]))(payloads, 7)
+    assert said == [7, "here"]
+    assert not payload.when_here(lambda: said.append("again"))
+    assert said == [7, "here"]
+
+
+def test_when_all_is_closed_what_has_come_is_there_and_nobody_waits() -> None:
+    payloads, payload, said = kept(lambda payloads, reference: None)
+    fill(ResultData([b"bytes"]))(payloads, 7)
+    payloads.close(Cancelled("closed"))
+    assert payload.fetch() == [b"bytes"]
+    payloads, payload, said = kept(lambda payloads, reference: None)
+    payloads.close(Cancelled("closed"))
+    with pytest.raises(Cancelled, match="closed"):
+        payload.fetch()
+    del payload
+    assert said == []

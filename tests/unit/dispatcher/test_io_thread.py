@@ -15,7 +15,7 @@ from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 
 
-def test_who_starts_no_workers_cannot_have_more_of_them() -> None:
+def test_a_scheduler_without_workers_cannot_scale() -> None:
     thread: Any = SimpleNamespace(_policy=Policy(max_workers=0, run_id="run"), name="mine")
     with pytest.raises(ConfigurationError, match="starts no workers") as raised:
         DispatcherThread.scale(thread, 2, 4)

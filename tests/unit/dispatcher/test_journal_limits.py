@@ -48,7 +48,7 @@ def test_the_parts_of_one_count_together() -> None:
         (function(), Task(1, (), needs=(shared(14),)), "a shared object of train has 14 bytes"),
     ],
 )
-def test_what_is_too_large_is_named_before_it_is_sent(
+def test_an_oversized_part_is_named_before_it_is_sent(
     function: Function, task: Task, words: str | None
 ) -> None:
     error = why_refused(function, task)
@@ -88,7 +88,7 @@ MESSAGE = Submit(
         ((1, 1, 1, 1, 11), "the call Job-6 has 11 bytes"),
     ],
 )
-def test_what_is_too_large_is_named_as_it_arrives(
+def test_an_oversized_part_is_named_as_it_arrives(
     sizes: tuple[int, ...], words: str | None
 ) -> None:
     error = why_refused_as_sent(MESSAGE, [bytes(size) for size in sizes])

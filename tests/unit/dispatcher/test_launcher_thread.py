@@ -12,9 +12,10 @@ from gridengine.dispatcher import launcher_thread
 from gridengine.dispatcher.core.events import Explained, Launch, Launched, LaunchFailed, Polled
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, LaunchContext, TryAgain
-from tests.support.noting_launcher import CONTEXT, FIRST, SECOND, NotingLauncher
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, WorkerStatus
+from tests.support.noting_launcher import CONTEXT, FIRST, SECOND, THIRD, NotingLauncher
 from tests.support.waiting import wait_until
 
 LAUNCHERS: list[NotingLauncher] = []
@@ -45,7 +46,7 @@ def thread(path: Path | None = None) -> tuple[LauncherThread, list[object]]:
     return made, events
 
 
-def test_it_acts_in_the_order_in_which_it_is_asked_and_its_end_comes_last() -> None:
+def test_requests_are_served_in_order_and_the_end_comes_last() -> None:
     launcher, events = thread()
     launcher.launch(Launch(2))
     launcher.poll([SECOND])
@@ -57,7 +58,7 @@ def test_it_acts_in_the_order_in_which_it_is_asked_and_its_end_comes_last() -> N
     assert (made.asked, made.cancelled, made.closed) == ([SECOND], [FIRST], True)
 
 
-def test_who_is_asked_for_nothing_makes_no_launcher() -> None:
+def test_a_thread_that_is_asked_for_nothing_makes_no_launcher() -> None:
     launcher, events = thread()
     launcher.poll([])
     launcher.close()
@@ -124,7 +125,7 @@ def test_a_batch_system_that_does_not_answer_is_asked_again(
     launcher.close()
 
 
-def test_what_a_worker_that_gets_no_answer_says_is_told(
+def test_words_of_a_worker_without_an_answer_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     quiet, loud = Handle("1", str(tmp_path / "1.log")), Handle("2", str(tmp_path / "2.log"))
@@ -172,7 +173,7 @@ def test_a_launcher_that_cannot_go_on_now_does_so_later(
     launcher.close()
 
 
-def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
+def test_launched_workers_are_kept_until_the_end(path: Path) -> None:
     launcher, events = thread(path)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
@@ -183,7 +184,7 @@ def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_is_stopped_is_on_record_no_longer(path: Path) -> None:
+def test_stopped_workers_leave_the_record(path: Path) -> None:
     launcher, _ = thread(path)
     launcher.launch(Launch(2))
     launcher.cancel([FIRST])
@@ -192,7 +193,7 @@ def test_what_is_stopped_is_on_record_no_longer(path: Path) -> None:
     assert LAUNCHERS[0].cancelled == [FIRST]
 
 
-def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
+def test_the_name_of_jobs_is_on_record_before_the_first_submission(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
@@ -212,7 +213,7 @@ def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
     launcher.close()
 
 
-def test_who_has_left_is_asked_for_until_it_has_ended(path: Path) -> None:
+def test_a_worker_that_has_left_is_polled_until_it_has_ended(path: Path) -> None:
     launcher, events = thread(path)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
@@ -224,7 +225,7 @@ def test_who_has_left_is_asked_for_until_it_has_ended(path: Path) -> None:
     launcher.close()
 
 
-def test_what_it_did_is_told_though_it_cannot_be_written_down_and_is_written_later(
+def test_a_failing_record_is_told_and_written_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     launcher, events = thread(path)
@@ -254,7 +255,7 @@ def test_a_launcher_that_was_asked_for_nothing_stops_what_another_has_launched(p
     assert not path.exists()
 
 
-def test_what_another_has_launched_and_cannot_be_stopped_now_stays_on_record(
+def test_workers_of_an_earlier_process_that_cannot_be_stopped_stay_on_record(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def down(*args: object) -> None:
@@ -267,3 +268,94 @@ def test_what_another_has_launched_and_cannot_be_stopped_now_stays_on_record(
     assert LAUNCHERS[0].closed
     assert list(LaunchRecord(path).handles) == [FIRST, SECOND]
     assert "cannot be stopped: ClusterError('the batch system is down'" in caplog.text
+
+
+LARGE = Demand(Cores(4) & Memory(8))
+
+
+def save(record: LaunchRecord) -> NotingLauncher:
+    """Save a record of a launcher's, and return that."""
+    launcher = NotingLauncher()
+    record.save(launcher)  # type: ignore[arg-type]
+    return launcher
+
+
+def saved(path: Path) -> LaunchRecord:
+    record = LaunchRecord(path)
+    record.add([FIRST, SECOND], ANY)
+    record.add([THIRD], LARGE)
+    save(record)
+    return record
+
+
+def test_a_record_is_read_back_with_its_demands_and_closed_to_others(path: Path) -> None:
+    saved(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = LaunchRecord(path)
+    assert again.facts == {"name": "night"}
+    assert [(list(one.handles), one.demand) for one in again.launched()] == [
+        ([FIRST, SECOND], ANY),
+        ([THIRD], LARGE),
+    ]
+
+
+def test_ended_and_stopped_workers_leave_the_record(path: Path) -> None:
+    record = saved(path)
+    running, ended = Report(WorkerStatus.RUNNING), Report(WorkerStatus.FAILED)
+    record.note_reports({FIRST: running, SECOND: ended})
+    record.remove([THIRD])
+    save(record)
+    assert list(LaunchRecord(path).handles) == [FIRST]
+
+
+def test_an_unchanged_record_is_not_written(path: Path) -> None:
+    record = saved(path)
+    path.unlink()
+    record.note_reports({FIRST: Report(WorkerStatus.RUNNING)})
+    record.remove([Handle("unknown")])
+    save(record)
+    assert not path.exists()
+
+
+def test_the_launcher_has_those_stay_that_are_on_record(path: Path) -> None:
+    record = saved(path)
+    assert save(record).kept is None
+    record.remove([SECOND])
+    assert save(record).kept == [FIRST, THIRD]
+
+
+def test_a_launcher_that_could_not_be_told_what_is_on_record_is_told_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*args: object) -> None:
+        raise ClusterError("the batch system is down")
+
+    record = saved(path)
+    record.remove([SECOND])
+    with monkeypatch.context() as patch:
+        patch.setattr(NotingLauncher, "keep", down)
+        with pytest.raises(ClusterError):
+            save(record)
+    assert save(record).kept == [FIRST, THIRD]
+
+
+def test_a_file_that_is_no_record_is_an_error(path: Path) -> None:
+    path.write_text("no")
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError):
+        LaunchRecord(path)
+
+
+def test_a_demand_of_a_users_own_kind_is_left_out_and_told(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Own(Cores):
+        """A kind of a user's own."""
+
+    record = LaunchRecord(path)
+    record.add([FIRST], Demand(Own(2)))
+    record.add([SECOND], ANY)
+    with caplog.at_level(logging.WARNING):
+        save(record)
+    assert list(LaunchRecord(path).handles) == [SECOND]
+    assert "will not know" in caplog.text

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher import remote_workers
-from gridengine.dispatcher.remote_workers import RemoteWorkers
+from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
 from gridengine.wire.messages import Output
 
@@ -50,7 +51,7 @@ def make(home: Home | None = None) -> RemoteWorkers:
     return RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=wake, home=home)
 
 
-def test_what_jobs_print_is_of_this_process_or_of_its_clients(
+def test_output_of_jobs_goes_to_this_process_or_its_clients(
     workers: tuple[RemoteWorkers, Server], tmp_path: Path
 ) -> None:
     link, server = workers
@@ -62,7 +63,7 @@ def test_what_jobs_print_is_of_this_process_or_of_its_clients(
     assert list(make(Home(tmp_path, keys)).receive([FD], 0.0, 1)) == [output]
 
 
-def test_it_is_asked_when_its_descriptor_has_polled_or_something_is_left(
+def test_workers_are_read_when_polled_or_when_something_is_left(
     workers: tuple[RemoteWorkers, Server],
 ) -> None:
     link, server = workers
@@ -73,3 +74,107 @@ def test_it_is_asked_when_its_descriptor_has_polled_or_something_is_left(
     server.pending = True
     assert link.deadline == 0.0
     assert [one[1] for one in link.receive([], 0.0, 10)] == ["second"]
+
+
+HERE, ELSEWHERE = b"here", b"elsewhere"
+
+
+class Link:
+    """Notes what it is asked for."""
+
+    def __init__(self, *peers: bytes) -> None:
+        self.peers = set(peers)
+        self.asked: list[tuple[Any, ...]] = []
+        self.fd = 5
+        self.deadline = 7.0
+        self.poller: Any = SimpleNamespace(register=lambda *_: None)
+        self.streams: Any = None
+        self.keys = "keys"
+        self.fails = False
+        self.context = SimpleNamespace(_replace=lambda **changed: changed)
+        self.take_receipts = lambda: {ELSEWHERE: 3}
+        self.acknowledge = lambda receipts: None
+
+    def has(self, peer: bytes) -> bool:
+        return peer in self.peers
+
+    def send(self, peer: bytes, message: object, buffers: object) -> None:
+        self.asked.append(("send", peer))
+
+    def forget(self, peer: bytes) -> None:
+        self.asked.append(("forget", peer))
+
+    def receive(
+        self, ready: object, now: float, most: int
+    ) -> Iterator[tuple[bytes, str, tuple[()]]]:
+        yield from ((peer, "message", ()) for peer in sorted(self.peers)[:most])
+
+    def stop_workers(self) -> None:
+        self.asked.append(("stop",))
+
+    def close(self, *, failed: bool) -> None:
+        self.asked.append(("close", failed))
+        if self.fails:
+            raise OSError("it cannot be closed")
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
+    """Both together, the workers of this machine, and the others."""
+    local, remote = Link(HERE), Link(ELSEWHERE)
+    monkeypatch.setattr(remote_workers, "LocalWorkers", lambda *_, **__: local)
+    monkeypatch.setattr(remote_workers, "RemoteWorkers", lambda *_, **__: remote)
+    parts: Any = None
+    home: Any = SimpleNamespace(epoch=4, folder=Path("night"))
+    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)
+    return made, local, remote
+
+
+def test_each_is_sent_what_is_its_own_and_messages_of_both_come_in(
+    links: tuple[MixedWorkers, Link, Link],
+) -> None:
+    mixed, local, remote = links
+    message: Any = "message"
+    for peer in (HERE, ELSEWHERE, b"gone"):
+        mixed.send(peer, message)
+    assert local.asked == [("send", HERE)]
+    assert remote.asked == [("send", ELSEWHERE), ("send", b"gone")]
+    assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
+
+
+def test_workers_of_this_process_are_stopped_at_its_end(
+    links: tuple[MixedWorkers, Link, Link],
+) -> None:
+    mixed, local, remote = links
+    assert [mixed.lasts(peer) for peer in (HERE, ELSEWHERE)] == [False, True]
+    mixed.stop_workers()
+    assert local.asked == [("stop",)]
+    assert remote.asked == []
+
+
+def test_the_loop_wakes_for_the_first_of_both_kinds(links: tuple[MixedWorkers, Link, Link]) -> None:
+    mixed, local, remote = links
+    assert mixed.deadline == 7.0
+    remote.deadline = 0.0
+    assert mixed.deadline == 0.0
+    local.deadline, remote.deadline = 3.0, 7.0
+    assert mixed.deadline == 3.0
+
+
+def test_workers_are_launched_for_this_process_and_connect_by_the_others_keys(
+    links: tuple[MixedWorkers, Link, Link],
+) -> None:
+    mixed, _, remote = links
+    context: Any = mixed.context
+    assert context == {"epoch": 4, "directory": Path("night")}
+    assert {*context} <= {*LaunchContext._fields}
+    assert mixed.keys == remote.keys
+    assert mixed.take_receipts() == {ELSEWHERE: 3}
+
+
+def test_both_are_closed_though_one_cannot_be(links: tuple[MixedWorkers, Link, Link]) -> None:
+    mixed, local, remote = links
+    local.fails = True
+    with pytest.raises(OSError, match="cannot be closed"):
+        mixed.close(failed=True)
+    assert remote.asked == [("close", True)]

@@ -34,7 +34,7 @@ def test_calls_are_counted_by_the_names_of_their_functions() -> None:
     assert square.mean_seconds == 3.0
 
 
-def test_of_very_many_functions_the_last_are_counted_together() -> None:
+def test_functions_beyond_the_limit_are_counted_together() -> None:
     play = Play()
     for number in range(MOST_FUNCTIONS + 5):
         play.submit(1, function=function(number))
@@ -67,7 +67,7 @@ def test_a_call_that_runs_is_told_with_its_place_and_since_when() -> None:
     assert (run.attempt, run.attempts, run.calls) == (1, 5, 1)
 
 
-def test_of_a_repeated_call_the_earlier_attempts_are_told_and_counted() -> None:
+def test_earlier_attempts_of_a_call_are_told_and_counted() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     [run] = told(play).runs
@@ -78,7 +78,7 @@ def test_of_a_repeated_call_the_earlier_attempts_are_told_and_counted() -> None:
     assert told(play).functions[0].retried == 1
 
 
-def test_of_what_waits_at_a_worker_behind_others_it_is_not_told_that_it_runs() -> None:
+def test_calls_queued_at_a_worker_are_not_told_as_running() -> None:
     play = Play()
     play.learn(0.01)
     play.submit(40)
@@ -98,7 +98,7 @@ def test_a_worker_is_told_with_what_it_does() -> None:
     assert told(play).workers[0].phase == "silent"
 
 
-def test_of_many_workers_an_even_sample_is_told_and_how_many_there_are() -> None:
+def test_many_workers_are_told_by_an_even_sample_and_their_number() -> None:
     play = Play()
     for number in range(100):
         play.hello(b"%03d" % number, pid=number)
@@ -107,7 +107,7 @@ def test_of_many_workers_an_even_sample_is_told_and_how_many_there_are() -> None
     assert [one.pid for one in status.workers] == list(range(0, 100, 10))
 
 
-def test_what_a_queued_worker_waits_for_is_told_in_the_batch_systems_words() -> None:
+def test_a_queued_worker_s_reason_is_told_in_the_batch_systems_words() -> None:
     play = Play(pooled=True)
     play.submit(4, demand=Demand(Memory(200)))
     handle = Handle("41", "/runs/x/1.log")
@@ -140,7 +140,7 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
     )
 
 
-def test_of_failures_the_last_are_kept() -> None:
+def test_the_last_failures_are_kept() -> None:
     play = Play()
     count = MOST_FAILURES + 10
     play.submit(*[1] * count)
@@ -177,7 +177,7 @@ def test_calls_are_found_by_number_id_and_name_and_are_told_with_their_state() -
     assert found(play, "0") == [(1, 0, "ended")]
 
 
-def test_of_a_call_that_waits_for_results_their_number_is_told_and_that_all_waits() -> None:
+def test_the_number_of_awaited_results_is_told() -> None:
     play = Play()
     play.submit(1, after=(7, 8))
     [(one, index)] = find_calls(play.core.state, "0")
@@ -185,7 +185,7 @@ def test_of_a_call_that_waits_for_results_their_number_is_told_and_that_all_wait
     assert told(play).blocked
 
 
-def test_what_workers_measure_is_told_with_them_their_calls_and_functions() -> None:
+def test_measurements_are_told_with_workers_calls_and_functions() -> None:
     play = Play()
     one = play.running(2)
     play.say(Measured(2.5, 1_000, [RunnerFigures(99, one.run, 0, 5_000)]))
@@ -211,7 +211,7 @@ def test_calls_of_a_function_wait_or_run_and_those_of_a_worker_run_or_are_queued
     }
 
 
-def test_what_a_worker_uses_of_processors_is_told_and_of_one_that_has_nothing_to_do_none() -> None:
+def test_processor_use_of_a_busy_worker_is_told() -> None:
     play = Play()
     one = play.running()
     assert told(play).workers[0].processor is None
@@ -235,7 +235,7 @@ def test_figures_of_a_run_that_has_ended_are_dropped() -> None:
     assert told(play).functions[0].peak_memory == 0
 
 
-def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
+def test_an_even_sample_of_ended_calls_is_kept() -> None:
     play = Play(checked=False, idle_seconds=1000)
     one = play.running(MOST_SAMPLED * 3)
     for _ in range(MOST_SAMPLED * 3):
@@ -280,7 +280,7 @@ def test_only_what_is_named_is_told() -> None:
     assert one.run
 
 
-def test_of_failures_none_is_told_when_none_is_wanted() -> None:
+def test_no_failure_is_told_when_none_is_wanted() -> None:
     play = Play()
     play.submit(3)
     play.play(TasksCancelled([1], 15))

@@ -32,13 +32,13 @@ def test_calls_that_need_results_are_told_with_those_that_make_them() -> None:
     assert (graph.count, graph.looked_at, graph.tasks) == (2, 3, 3)
 
 
-def test_of_too_many_the_functions_alone_are_told() -> None:
+def test_too_many_tasks_are_told_by_their_functions() -> None:
     graph = graph_of(chain().core.state, 1)
     assert graph.nodes == ()
     assert (graph.count, len(graph.functions)) == (2, 2)
 
 
-def test_of_very_many_tasks_the_first_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_very_many_tasks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_views, "MOST_OF_GRAPH", 1)
     graph = graph_of(chain().core.state, 10)
     assert (len(graph.nodes), graph.looked_at, graph.tasks) == (1, 1, 3)
@@ -80,7 +80,9 @@ def test_a_call_that_waits_and_one_that_runs_are_told_apart() -> None:
     assert [one.state for one in calls] == ["running", "waiting"]
 
 
-def test_of_very_many_tasks_a_window_begins_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_into_very_many_tasks_begins_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(task_views, "MOST_LOOKED_AT", 5)
     play = Play()
     play.submit(*[2] * 10)

@@ -22,7 +22,7 @@ class Listening:
         self.restarts += 1
 
 
-def test_what_is_left_is_failed_once() -> None:
+def test_unsettled_calls_fail_once() -> None:
     tasks, listener = UnsettledTasks(), Listening()
     tasks.add([Task(1, [], 6), Task(2, [], 1)], listener)
     tasks.settle(CallsFinished(1, 2, 3, []))

@@ -66,7 +66,7 @@ def played() -> Played:
     return Played()
 
 
-def test_what_many_ask_within_half_a_second_is_made_once(played: Played) -> None:
+def test_answers_are_shared_for_half_a_second(played: Played) -> None:
     answers = [played.ask("status") for _ in range(10)]
     assert all(one is answers[0] for one in answers)
 
@@ -79,7 +79,7 @@ def test_a_report_has_what_calls_have_printed_and_a_status_has_not(played: Playe
     assert (report.printed, status.printed) == ("call 5 speaks\n\ufffd", "")
 
 
-def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(
+def test_a_status_without_named_runs_imports_no_sqlite(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At exit that would turn a script's death by Ctrl-C into status 1."""
@@ -96,16 +96,14 @@ def test_the_job_that_the_dispatcher_runs_in_is_told(monkeypatch: pytest.MonkeyP
     assert status.allocation == "the 4 cores of Slurm job 12"
 
 
-def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
+def test_actions_are_done_each_time(played: Played) -> None:
     played.play.submit(3)
     for _ in range(2):
         played.ask("cancel")
     assert [type(one) for one in played.posted] == [TasksCancelled] * 2
 
 
-def test_of_what_is_cancelled_only_the_calls_of_a_run_are_meant_if_one_is_named(
-    played: Played,
-) -> None:
+def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> None:
     first, second = [played.play.submit(3, submitter=number)[0].id for number in (1, 2)]
     played.named.note("sweep", "/r/sweep.sqlite", 2)
     whole, one = Request("cancel", run="sweep"), Request("cancel", words=["1"], run="sweep")
@@ -122,13 +120,13 @@ def test_of_what_is_cancelled_only_the_calls_of_a_run_are_meant_if_one_is_named(
     assert (all_of_it.tasks, single.calls) == ([second], [(second, 1, 2)])
 
 
-def test_who_may_only_look_may_not_act(played: Played) -> None:
+def test_a_watcher_may_not_act(played: Played) -> None:
     answer = msgspec.json.decode(played.ask("cancel", may_act=False), type=Answer)
     assert "may not cancel" in answer.error
     assert played.posted == []
 
 
-def test_who_asks_to_follow_is_answered_at_once_and_told_more(played: Played) -> None:
+def test_a_follower_is_answered_at_once_and_told_more(played: Played) -> None:
     played.play.submit(3)
     answer = msgspec.json.decode(played.ask("follow", follower=Follower()), type=Answer)
     assert answer.status.waiting == 3
@@ -155,7 +153,7 @@ def test_only_calls_that_have_not_ended_are_counted_as_cancelled(played: Played)
     assert counts == [0, 1]
 
 
-def test_of_calls_that_have_ended_it_is_told_which_they_were_and_where(played: Played) -> None:
+def test_ended_calls_are_told_with_their_workers(played: Played) -> None:
     played.play.done(played.play.running(3, first=10))
     report = msgspec.json.decode(played.ask("report"), type=Answer)
     [ended] = report.timeline
@@ -165,7 +163,7 @@ def test_of_calls_that_have_ended_it_is_told_which_they_were_and_where(played: P
 
 
 @pytest.mark.parametrize(("exitcode", "reports"), [(0, 0), (1, 1)])
-def test_of_a_short_run_a_report_is_left_when_a_call_failed(
+def test_a_short_run_leaves_a_report_when_a_call_failed(
     played: Played, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exitcode: int, reports: int
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

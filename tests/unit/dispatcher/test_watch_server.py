@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from gridengine.dispatcher import watch_server
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Identity, Request
 from gridengine.dispatcher.watch_server import (
+    LEAST_INTERVAL,
+    MOST_FOLLOWERS,
     MOST_REQUEST,
     MOST_WATCHERS,
+    STUCK_SECONDS,
     Told,
     Watcher,
     WatchServer,
+    WatchStreams,
 )
+from gridengine.status.rows import Status
+from gridengine.status.run_log import RunLog
+from gridengine.status.watch_events import WatchEvent
 from gridengine.wire import connection_file
 from gridengine.wire.connection_file import runtime_folders
 
@@ -100,7 +109,7 @@ def test_a_long_answer_is_written_bit_by_bit(played: Played) -> None:
     assert read == played.size + 1
 
 
-def test_who_does_not_read_his_answers_is_dropped(
+def test_a_watcher_that_does_not_read_is_dropped(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_server, "STUCK_SECONDS", -1.0)
@@ -111,7 +120,7 @@ def test_who_does_not_read_his_answers_is_dropped(
     assert is_dropped(stuck)
 
 
-def test_there_are_so_many_who_watch_at_most_and_who_leaves_makes_room(played: Played) -> None:
+def test_watchers_are_limited_and_one_that_leaves_makes_room(played: Played) -> None:
     watchers = [played.watch() for _ in range(MOST_WATCHERS + 1)]
     assert [is_dropped(one) for one in watchers] == [False] * MOST_WATCHERS + [True]
     watchers[0].close()
@@ -130,16 +139,14 @@ def follower(played: Played) -> tuple[socket.socket, Watcher]:
     return sock, played.follows
 
 
-def test_who_follows_is_sent_lines_unasked(played: Played) -> None:
+def test_a_follower_is_sent_lines_unasked(played: Played) -> None:
     sock, watcher = follower(played)
     assert watcher.tell(TOLD)
     assert watcher.tell(TOLD)
     assert sock.recv(10_000) == 2 * (TOLD.line + b"\n")
 
 
-def test_who_has_not_read_what_he_was_told_is_told_nothing_more_before_he_has(
-    played: Played,
-) -> None:
+def test_a_follower_that_has_not_read_is_sent_nothing_more(played: Played) -> None:
     sock, watcher = follower(played)
     much = Told(TOLD.answer)
     much.line = b"x" * 3_000_000
@@ -150,7 +157,7 @@ def test_who_has_not_read_what_he_was_told_is_told_nothing_more_before_he_has(
     assert watcher.tell(TOLD)
 
 
-def test_who_followed_is_forgotten_when_he_leaves_or_is_dropped(played: Played) -> None:
+def test_a_follower_is_forgotten_when_it_leaves_or_is_dropped(played: Played) -> None:
     left, one = follower(played)
     stays, other = follower(played)
     left.close()
@@ -188,7 +195,7 @@ def test_a_folder_that_others_may_enter_is_not_taken(tmp_path: Path) -> None:
     assert tmp_path / "gridengine" not in folders
 
 
-def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
+def test_a_requested_folder_that_is_unusable_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = tmp_path / "no" / "folder"
@@ -198,7 +205,7 @@ def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
     assert "watch_directory" in caplog.text
 
 
-def test_that_the_folder_is_blocked_is_a_warning(
+def test_a_blocked_folder_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "gridengine"
@@ -211,9 +218,7 @@ def test_that_the_folder_is_blocked_is_a_warning(
     assert f"cannot be watched from other processes: {blocked} is there" in record.getMessage()
 
 
-def test_whoever_finds_a_socket_finds_one_that_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_visible_socket_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "1.sock", []
     monkeypatch.setattr(Path, "chmod", lambda self, mode: seen.append(path.exists()))
     server = WatchServer(path, lambda line, watcher: line, lambda watcher: None)
@@ -229,3 +234,165 @@ def test_beside_its_socket_it_says_who_it_is_until_it_ends(tmp_path: Path) -> No
     assert (record.read_bytes(), stat.S_IMODE(record.stat().st_mode)) == (b"me", 0o600)
     server.close()
     assert list(tmp_path.iterdir()) == []
+
+
+IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
+
+
+@dataclass(eq=False)
+class Followed:
+    """Who follows: what he was told, and whether he takes more."""
+
+    told: list[Told] = field(default_factory=list)
+    takes: bool = True
+    error: Exception | None = None
+    dropped: bool = False
+    ended: bool = False
+
+    def tell(self, told: Told) -> bool:
+        if self.error is not None:
+            raise self.error
+        if self.takes:
+            self.told.append(told)
+        return self.takes
+
+    def drop(self) -> None:
+        self.dropped = True
+
+    def end(self) -> None:
+        self.ended = True
+
+    def events(self) -> list[str]:
+        """What he was told of last."""
+        return [one.reason for one in self.told[-1].answer.status.events]
+
+
+class Streams:
+    """The streams of a core to which only what the test says happens."""
+
+    def __init__(self) -> None:
+        self.log = RunLog()
+        self.made: list[Request] = []
+        self.streams = WatchStreams(self.log, self._status)
+
+    def _status(self, request: Request, now: float) -> Answer:
+        self.made.append(request)
+        return Answer(IDENTITY, Status(elapsed_seconds=now))
+
+    def follow(self, follower: Followed, now: float = 0.0, **options: object) -> None:
+        self.streams.add(follower, Request(FOLLOW, **options), now)
+
+    def happen(self, words: str) -> None:
+        assert self.log.events is not None
+        self.log.events.note(WatchEvent("call done", reason=words))
+
+
+@pytest.fixture
+def followed() -> Streams:
+    return Streams()
+
+
+def test_while_nobody_follows_nothing_is_due_and_nothing_is_taken_in(followed: Streams) -> None:
+    assert (followed.streams.deadline, followed.log.events) == (math.inf, None)
+    one = Followed()
+    followed.follow(one)
+    assert (followed.streams.deadline, followed.log.events is None) == (1.0, False)
+    followed.streams.remove(one)
+    followed.streams.remove(one)
+    assert (followed.streams.deadline, followed.log.events) == (math.inf, None)
+
+
+def test_a_follower_is_told_the_news_of_each_interval(followed: Streams) -> None:
+    one = Followed()
+    followed.follow(one, interval=2.0)
+    followed.happen("a")
+    followed.streams.push(1.0)
+    assert one.told == []
+    followed.streams.push(2.0)
+    assert one.events() == ["a"]
+    followed.happen("b")
+    followed.streams.push(4.0)
+    assert one.events() == ["b"]
+
+
+def test_for_all_who_want_the_same_it_is_made_once_and_encoded_once(followed: Streams) -> None:
+    early, late, other = Followed(), Followed(), Followed()
+    followed.follow(early, 0.2)
+    followed.follow(late, 0.7)
+    followed.follow(other, 0.2, most=5)
+    followed.streams.push(1.0)
+    followed.made.clear()
+    followed.happen("a")
+    followed.streams.push(2.0)
+    assert [request.most for request in followed.made] == [100, 5]
+    assert early.told[-1] is late.told[-1]
+    assert early.told[-1].line is late.told[-1].line
+    assert other.events() == ["a"]
+
+
+def test_a_late_follower_is_not_told_of_earlier_events(followed: Streams) -> None:
+    early, late = Followed(), Followed()
+    followed.follow(early)
+    followed.happen("a")
+    followed.follow(late)
+    followed.happen("b")
+    followed.streams.push(1.0)
+    assert (early.events(), late.events()) == (["a", "b"], ["b"])
+
+
+def test_a_slow_follower_is_told_everything_the_next_time(followed: Streams) -> None:
+    slow, quick = Followed(takes=False), Followed()
+    for one in (slow, quick):
+        followed.follow(one)
+    followed.happen("a")
+    followed.streams.push(1.0)
+    slow.takes = True
+    followed.happen("b")
+    followed.streams.push(2.0)
+    assert (slow.events(), quick.events()) == (["a", "b"], ["b"])
+
+
+def test_a_follower_that_does_not_read_for_long_is_dropped(followed: Streams) -> None:
+    gone, stuck, other = Followed(error=BrokenPipeError("gone")), Followed(takes=False), Followed()
+    for one in (gone, stuck, other):
+        followed.follow(one)
+    for now in range(1, int(STUCK_SECONDS) + 3):
+        assert not stuck.dropped
+        followed.streams.push(now)
+        assert gone.dropped, "at once: it cannot be told"
+    assert stuck.dropped
+    assert not other.dropped
+    assert len(other.told) == STUCK_SECONDS + 2
+    followed.streams.remove(other)
+    assert followed.log.events is None
+
+
+def test_a_follower_that_asks_anew_misses_nothing(followed: Streams) -> None:
+    one = Followed()
+    followed.follow(one)
+    followed.happen("a")
+    followed.follow(one, most=7)
+    followed.streams.push(1.0)
+    assert ([request.most for request in followed.made], one.events()) == ([7], ["a"])
+
+
+def test_followers_are_told_a_last_time_at_the_end(followed: Streams) -> None:
+    one, stuck = Followed(), Followed(takes=False)
+    for follower in (one, stuck):
+        followed.follow(follower, interval=60.0)
+    followed.happen("a")
+    followed.streams.close(1.0)
+    assert (one.events(), one.ended, stuck.ended) == (["a"], True, True)
+    assert (followed.streams.deadline, followed.log.events) == (math.inf, None)
+
+
+def test_followers_and_their_frequency_are_limited(followed: Streams) -> None:
+    followers = [Followed() for _ in range(MOST_FOLLOWERS)]
+    for one in followers:
+        followed.follow(one, interval=0.001)
+    assert followed.streams.deadline == pytest.approx(LEAST_INTERVAL)
+    with pytest.raises(ValueError, match="too many"):
+        followed.follow(Followed())
+    followed.follow(followers[0])
+    with pytest.raises(ValueError, match="interval of nan"):
+        followed.follow(followers[0], interval=math.nan)

@@ -90,7 +90,7 @@ def defined(source: str, name: str = "f", **variables: Any) -> Callable[..., Any
     return space[name]  # type: ignore[no-any-return]
 
 
-def test_where_a_function_stands_and_what_it_says_of_itself_does_not_matter() -> None:
+def test_place_and_docstring_of_a_function_do_not_matter() -> None:
     plain = defined("def f(x):\n    y = x + 1\n    return y")
     told = defined("# comment\n\n\ndef f(x):\n    'Says.'\n    y = x + 1  # one\n    return y")
     assert digest(plain) == digest(told)
@@ -100,7 +100,7 @@ CLASS = "class C:\n    x: int = 1\n    def m(self, y: int) -> str: return {}\nde
 
 
 @since_3_14
-def test_where_an_annotated_class_stands_and_whether_one_looked_at_it_does_not_matter() -> None:
+def test_place_and_use_of_an_annotated_class_do_not_matter() -> None:
     plain = digest(defined(CLASS.format(1)))
     assert digest(defined("# comment\n\n" + CLASS.format(1))) == plain
     looked_at = defined(CLASS.format(1))
@@ -113,7 +113,7 @@ def test_where_an_annotated_class_stands_and_whether_one_looked_at_it_does_not_m
 
 
 @since_3_14
-def test_where_a_class_stands_that_a_function_makes_does_not_matter() -> None:
+def test_the_place_of_a_class_made_by_a_function_does_not_matter() -> None:
     source = "def f(x):\n{}    'Says.'\n    class C: 'Tells.'; y = {}\n    return C"
     assert digest(defined(source.format("", 1))) == digest(defined(source.format("\n" * 300, 1)))
     assert digest(defined(source.format("", 1))) != digest(defined(source.format("", 2)))
@@ -133,7 +133,7 @@ def test_other_code_is_another_function(changed: str) -> None:
     assert digest(defined("def f(x): return x + 1")) != digest(defined(changed))
 
 
-def test_what_a_function_refers_to_is_part_of_it() -> None:
+def test_names_that_a_function_refers_to_are_part_of_its_key() -> None:
     source = "def g(x): return x * {n}\ndef f(x): return g(x) + SCALE"
     one, same = defined(source.format(n=1), SCALE=1), defined(source.format(n=1), SCALE=1)
     assert digest(one) == digest(same)
@@ -200,7 +200,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         "import own_top\ndef f(x): return eval('own_top.g(x)')",
     ],
 )
-def test_what_a_function_uses_of_modules_is_part_of_it(
+def test_members_of_modules_that_a_function_uses_are_part_of_its_key(
     own: Callable[[str], None], source: str
 ) -> None:
     digests = []
@@ -221,7 +221,7 @@ def test_what_a_function_uses_of_modules_is_part_of_it(
         "import own_lazy\ndef f(x): return own_lazy.g(x)",
     ],
 )
-def test_what_a_function_uses_of_modules_that_are_not_imported_yet_is_part_of_it(
+def test_members_of_modules_not_yet_imported_are_part_of_the_key(
     own: Callable[[str], None], source: str, tmp_path: Path
 ) -> None:
     (tmp_path / "own_lazy.py").write_text("lazy from own_package.part import g")
@@ -233,7 +233,7 @@ def test_what_a_function_uses_of_modules_that_are_not_imported_yet_is_part_of_it
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_what_a_function_imports_is_not_loaded_here(own: Callable[[str], None]) -> None:
+def test_imports_of_a_function_are_not_loaded_here(own: Callable[[str], None]) -> None:
     own("raise SystemExit")
     digest(defined("def f():\n    import own_package.part, own_nothing, sys, numpy.linalg"))
     assert not [name for name in sys.modules if name.startswith("own_")]
@@ -245,7 +245,7 @@ def test_functions_that_call_each_other_have_a_digest() -> None:
     assert digest(defined(source.format(k=1))) != digest(defined(source.format(k=2)))
 
 
-def test_what_cannot_be_pickled_counts_by_its_type() -> None:
+def test_unpicklable_objects_count_by_their_type() -> None:
     source = "def f(x):\n    with lock: return x"
     lock, other = threading.Lock(), threading.Lock()
     assert digest(defined(source, lock=lock)) == digest(defined(source, lock=other))
@@ -353,12 +353,12 @@ def test_imports_of_a_package_are_relative_to_it(folder: Path) -> None:
     "source",
     ["import json", "import pytest", "import gridengine", "import sys", "import mynone.x", "x = 1"],
 )
-def test_what_is_not_the_users_own_is_left_out(folder: Path, source: str) -> None:
+def test_modules_that_are_not_the_users_own_are_left_out(folder: Path, source: str) -> None:
     assert found(source) == []
 
 
 @pytest.mark.parametrize("content", [b"def f(:\n", b"\xff\xfe", b"x = '\0'", b"# coding: none\n"])
-def test_what_is_no_python_is_left_out(folder: Path, content: bytes) -> None:
+def test_files_that_are_no_python_are_left_out(folder: Path, content: bytes) -> None:
     (folder / "mybad.py").write_bytes(content)
     importlib.invalidate_caches()
     assert found("import mybad") == []

@@ -60,7 +60,9 @@ def test_a_counter_goes_on_where_it_was(path: Path) -> None:
     again.close()
 
 
-def test_what_waits_for_the_disk_is_called_in_the_callers_thread(file: DispatcherFile) -> None:
+def test_callbacks_that_wait_for_the_disk_are_called_in_the_callers_thread(
+    file: DispatcherFile,
+) -> None:
     woken, called = threading.Event(), list[object]()
     file.wake = woken.set
     file.write(INSERT, [(1,), (2,)], lambda: called.append(threading.current_thread()))
@@ -75,7 +77,7 @@ def test_what_waits_for_the_disk_is_called_in_the_callers_thread(file: Dispatche
     assert len(called) == 1
 
 
-def test_of_changes_that_belong_together_all_are_made_or_none(
+def test_changes_that_belong_together_are_made_together(
     file: DispatcherFile, caplog: pytest.LogCaptureFixture
 ) -> None:
     woken = threading.Event()
@@ -116,7 +118,7 @@ def test_messages_of_another_protocol_are_refused_and_an_empty_file_is_not(
     DispatcherFile(path).close()
 
 
-def test_what_is_no_such_file_is_said_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_an_error_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 100)
     with pytest.raises(ConfigurationError, match="cannot be used") as raised:
         DispatcherFile(path)

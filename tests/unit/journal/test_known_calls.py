@@ -135,7 +135,7 @@ def test_calls_of_changed_code_are_to_be_made(kept: Kept) -> None:
     assert kept.look([1], CHANGED, resume="anyway")[0] == [10]
 
 
-def test_it_is_said_which_python_has_made_what_is_made_anew(kept: Kept) -> None:
+def test_calls_made_anew_name_the_python_that_made_them(kept: Kept) -> None:
     old, new = (FunctionKey("f", one * 16, {"f:": "1", "Python": p}) for one, p in PYTHONS)
     kept.add([1], [10], function=old)
     values, known = kept.look([1], new)

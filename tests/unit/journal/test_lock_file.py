@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "lock"
 
 
-def test_of_two_who_want_a_lock_one_has_it(path: Path) -> None:
+def test_one_of_two_processes_has_the_lock(path: Path) -> None:
     first = LockFile.take(path)
     assert first is not None
     assert LockFile.take(path) is None
@@ -30,7 +30,7 @@ def test_of_two_who_want_a_lock_one_has_it(path: Path) -> None:
     assert LockFile.take(path) is not None
 
 
-def test_to_ask_whether_a_lock_is_held_takes_it_from_nobody(path: Path) -> None:
+def test_asking_for_the_holder_takes_no_lock(path: Path) -> None:
     assert not is_locked(path)
     path.touch()
     assert not is_locked(path)
@@ -76,7 +76,7 @@ def test_a_lock_whose_file_was_taken_away_before_it_was_locked_is_none(
     assert lock.descriptor == files[1]
 
 
-def test_who_holds_a_lock_is_known_to_be_here_by_the_host() -> None:
+def test_a_holder_on_this_host_is_known_by_the_host() -> None:
     assert Holder.here().is_here
     assert Holder.here().pid == os.getpid()
     assert not Holder("elsewhere.example", 1, 0.0, "1.0").is_here
@@ -95,7 +95,7 @@ def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:
     take_lock(path, "the run", wait=False).close()
 
 
-def test_who_waited_while_the_file_was_deleted_has_the_lock_of_the_new_one(
+def test_a_waiter_has_the_lock_of_a_file_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, real = tmp_path / "lock", fcntl.fcntl
@@ -124,5 +124,5 @@ def test_a_file_system_without_locks_is_told_of(
     lock.close()
 
 
-def test_who_holds_a_lock_says_nothing_to_a_terminal() -> None:
+def test_the_holder_of_a_lock_says_nothing_to_a_terminal() -> None:
     assert str(Holder("no\x1b[2Jde", 1, 0.0, "1.0")).startswith("process 1 on no [2Jde, since")

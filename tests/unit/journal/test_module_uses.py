@@ -160,9 +160,7 @@ def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Digest]:
 
 
 @pytest.mark.parametrize("way", BY_NAME)
-def test_of_a_module_that_is_used_by_names_the_named_members_count(
-    way: str, digest: Digest
-) -> None:
+def test_the_named_members_of_a_module_count(way: str, digest: Digest) -> None:
     before = digest(BY_NAME[way])
     same = {edit for edit, changed in CHANGED.items() if digest(BY_NAME[way], **changed) == before}
     assert same == {"h", "other"}

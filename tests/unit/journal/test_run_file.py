@@ -32,7 +32,7 @@ def somebody_elses(facts: os.stat_result) -> str:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 201, "a\0", "a\nb"])
-def test_what_can_be_no_file_is_no_name(name: str) -> None:
+def test_a_name_that_can_be_no_file_is_refused(name: str) -> None:
     with pytest.raises(JournalError, match="is not a name of a run"):
         path_of(name)
 
@@ -50,13 +50,13 @@ def test_a_payload_is_read_as_it_was_written(payload: list[bytes]) -> None:
     assert [bytes(one) for one in payload_of(blob)] == [bytes(one) for one in payload]
 
 
-def test_where_there_is_no_folder_for_the_file_that_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"a.sqlite: No such file or directory") as caught:
         RunFile("a", tmp_path / "nosuch" / "a.sqlite")
     assert f"a folder {tmp_path}/nosuch in which" in str(caught.value.hint)
 
 
-def test_those_of_one_process_share_a_run(tmp_path: Path) -> None:
+def test_programs_of_one_process_share_a_run(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     first, second = (open_run("a", path, wait=False) for _ in range(2))
     assert first is second
@@ -80,7 +80,7 @@ def test_a_file_that_is_refused_is_let_go_of(
     RunFile("a", path).close()
 
 
-def test_what_was_begun_and_never_written_is_begun_again(tmp_path: Path) -> None:
+def test_a_file_begun_and_never_written_is_begun_again(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.touch()
     run = RunFile("a", path)
@@ -121,7 +121,7 @@ def test_a_file_that_was_begun_and_never_written_gets_its_tables(path: Path) -> 
     connection.close()
 
 
-def test_what_is_there_stays_when_the_file_is_opened_again(path: Path) -> None:
+def test_rows_stay_when_the_file_is_opened_again(path: Path) -> None:
     connection = connect(path)
     connection.execute("INSERT INTO orders VALUES (1, 2, 3, 4, 5)")
     connection.close()
@@ -195,7 +195,7 @@ def test_a_link_is_looked_at_where_it_leads(path: Path, tmp_path: Path) -> None:
         open_to_read("a", path)
 
 
-def test_what_is_missing_damaged_or_a_folder_is_said_in_our_words(path: Path) -> None:
+def test_a_missing_or_damaged_file_is_told_in_our_words(path: Path) -> None:
     with pytest.raises(JournalError, match="No such file"):
         open_to_read("a", path)
     path.write_bytes(b"no database" * 100)
@@ -220,14 +220,12 @@ def test_an_empty_file_that_cannot_be_written_is_said_in_our_words(
         open_to_read("a", path)
 
 
-def test_what_is_not_of_the_file_is_raised_as_it_is(path: Path) -> None:
+def test_errors_that_are_not_of_the_file_are_raised_unchanged(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), explained("a", path):
         raise ZeroDivisionError
 
 
-def test_what_is_said_of_a_file_that_may_not_be_opened_is_not_that_it_is_damaged(
-    path: Path,
-) -> None:
+def test_a_file_that_may_not_be_opened_is_not_called_damaged(path: Path) -> None:
     with pytest.raises(JournalError) as caught, explained("a", path):
         sqlite3.connect(path / "no_folder")
     assert "may read and write it" in str(caught.value.hint)

@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "file.sqlite"
 
 
-def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
+def test_a_change_is_on_disk_when_its_callback_is_called(path: Path) -> None:
     made, seen, called = JournalWriter(connector(path), "the file"), [], threading.Event()
 
     def look() -> None:
@@ -75,7 +75,7 @@ def test_changes_that_arrive_together_are_one_commit(path: Path) -> None:
     assert commits == [0, 1, 2, 3, 4, 1]
 
 
-def test_what_cannot_be_written_is_kept_and_told_of_once(
+def test_changes_that_cannot_be_written_are_kept_and_told_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
@@ -113,7 +113,7 @@ def test_a_file_that_was_removed_is_neither_written_nor_made_anew(
     assert not path.exists()
 
 
-def test_who_closes_is_told_what_could_not_be_written(
+def test_closing_tells_changes_that_could_not_be_written(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> sqlite3.Connection:
@@ -126,7 +126,7 @@ def test_who_closes_is_told_what_could_not_be_written(
     assert told in caplog.text
 
 
-def test_what_no_disk_would_take_is_left_out_alone_and_what_is_tried_again_is_written_once(
+def test_an_impossible_change_is_left_out_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
@@ -193,7 +193,7 @@ def test_the_innermost_mount_counts(mounts: Path, path: str, shared: bool) -> No
     assert is_on_network(Path(path)) is shared
 
 
-def test_what_is_not_known_counts_as_shared(mounts: Path) -> None:
+def test_an_unknown_file_system_counts_as_shared(mounts: Path) -> None:
     mounts.unlink()
     assert is_on_network(Path("/var/a"))
 

@@ -13,7 +13,7 @@ def cookie(access: Access) -> str:
     return access.cookie().partition(";")[0]
 
 
-def test_who_has_the_cookie_or_the_token_is_answered() -> None:
+def test_requests_with_the_cookie_or_the_token_are_answered() -> None:
     access = Access(8787)
     assert access.refusal("GET", {"host": HOST, "cookie": cookie(access)}) == ""
     assert access.refusal("GET", {"host": HOST, "authorization": f"Bearer {access.token}"}) == ""
@@ -30,7 +30,7 @@ def test_who_has_the_cookie_or_the_token_is_answered() -> None:
         {"authorization": "Bearer gu\u00e9ssed"},
     ],
 )
-def test_others_are_told_to_bring_the_token(headers: dict[str, str]) -> None:
+def test_requests_without_the_token_are_told_to_bring_it(headers: dict[str, str]) -> None:
     assert Access(8787).refusal("GET", {"host": HOST, **headers}) == NO_TOKEN
 
 
@@ -63,7 +63,7 @@ def test_this_machine_may_be_called_by_its_names_at_the_port_of_a_tunnel(host: s
         "\u00e9",
     ],
 )
-def test_who_was_led_here_by_another_name_is_refused_even_with_the_token(host: str) -> None:
+def test_requests_to_another_host_name_are_refused_even_with_the_token(host: str) -> None:
     access = Access(8787)
     headers = {"host": host, "cookie": cookie(access)}
     assert "on this machine" in access.refusal("GET", headers)
@@ -86,14 +86,14 @@ def test_requests_of_other_sites_are_refused(headers: dict[str, str]) -> None:
     assert said == "this comes from another site"
 
 
-def test_what_acts_must_say_from_where_it_comes() -> None:
+def test_acting_requests_must_name_their_origin() -> None:
     access = Access(8787)
     headers = {"host": HOST, "cookie": cookie(access)}
     assert "does not say" in access.refusal("POST", headers)
     assert access.refusal("POST", {**headers, "origin": f"http://{HOST}"}) == ""
 
 
-def test_who_brings_the_token_may_come_from_anywhere() -> None:
+def test_requests_with_the_token_may_come_from_anywhere() -> None:
     assert (
         Access(1).refusal("GET", {"host": HOST, "sec-fetch-site": "cross-site"}, entering=True)
         == ""

@@ -41,7 +41,7 @@ def test_a_long_chain_is_laid_out_too() -> None:
     assert laid_out(reversed(chain))[-1].layer == 4999
 
 
-def test_what_has_ended_since_it_was_seen_stays_with_what_it_was_after() -> None:
+def test_ended_nodes_stay_with_their_dependencies() -> None:
     memory = GraphMemory()
     memory.update(answer(node("a", state="running"), node("b", "a"), node("c", "b")))
     graph = memory.update(answer(node("b", state="running"), node("c", "b")))
@@ -56,7 +56,7 @@ def test_what_has_ended_since_it_was_seen_stays_with_what_it_was_after() -> None
     assert [one.state for one in memory.update(answer()).nodes] == ["done", "failed", "done"]
 
 
-def test_of_another_run_nothing_is_remembered() -> None:
+def test_nothing_is_remembered_of_another_run() -> None:
     memory = GraphMemory()
     memory.update(answer(node("a")))
     assert memory.update(answer(run="other")).nodes == []
@@ -74,7 +74,7 @@ def test_too_many_are_told_by_function() -> None:
     assert row.after == {"f": 2}
 
 
-def test_of_those_that_have_ended_the_first_are_left_out_when_there_are_too_many() -> None:
+def test_the_oldest_ended_nodes_are_left_out() -> None:
     memory = GraphMemory()
     for start in (0, MOST_DRAWN - 1):
         memory.update(answer(*(node(str(start + place)) for place in range(MOST_DRAWN))))

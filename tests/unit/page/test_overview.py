@@ -13,7 +13,7 @@ from gridengine.status.rows import LaunchStatus, Status
 from tests.support.watched import WHO
 
 
-def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
+def test_progress_and_reasons_of_waiting_are_told() -> None:
     status = Status(
         done=3,
         failed=1,
@@ -39,12 +39,12 @@ def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
     assert told.explanations
 
 
-def test_of_one_that_has_just_begun_nothing_is_estimated() -> None:
+def test_nothing_is_estimated_of_a_run_that_has_just_begun() -> None:
     told = overview(Answer(WHO, Status()), actions=False)
     assert (told.left, told.total, told.gone) == ("", 0, "")
 
 
-def test_of_one_that_has_ended_it_is_told_when_and_nothing_may_be_ended_any_more() -> None:
+def test_an_ended_run_tells_its_end_and_offers_no_cancellation() -> None:
     status = Status(done=299, failed=1, elapsed_seconds=60.0, left_seconds=0.2)
     report = Answer(replace(WHO, since=time.mktime((2026, 11, 29, 3, 0, 0, 0, 0, -1))), status)
     told = overview(report, actions=True, is_report=True)
@@ -54,7 +54,7 @@ def test_of_one_that_has_ended_it_is_told_when_and_nothing_may_be_ended_any_more
     assert overview(report, actions=True).ended == ""
 
 
-def test_of_one_that_is_gone_it_is_told_who_it_was_and_why() -> None:
+def test_a_lost_run_is_told_with_its_name_and_the_reason() -> None:
     told = gone(WHO, ClusterError("it has ended", hint="start it"))
     assert (told.name, told.run, told.gone, told.calls) == (
         "sweep.py",

@@ -52,7 +52,7 @@ def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
     return one
 
 
-def test_all_who_look_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> None:
+def test_viewers_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> None:
     source = Source("")
     first = source.ask()
     assert source.ask() is first
@@ -69,7 +69,7 @@ def test_no_more_answers_are_kept_than_may_be(dispatcher: Dispatcher) -> None:
     assert dispatcher.asked.count((STATUS, 0)) == 1 + 2  # one at its beginning
 
 
-def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
+def test_a_lost_dispatcher_is_looked_for_by_its_own_name_after_a_moment(
     dispatcher: Dispatcher,
 ) -> None:
     source = Source("")
@@ -103,7 +103,7 @@ def test_after_the_end_the_report_answers_until_a_dispatcher_of_that_name_is_the
     assert source.ended is None
 
 
-def test_that_it_refuses_to_act_is_for_who_asked_alone(dispatcher: Dispatcher) -> None:
+def test_a_refusal_to_act_is_for_the_asker_alone(dispatcher: Dispatcher) -> None:
     source = Source("")
     dispatcher.fault = "it refuses"
     with pytest.raises(ClusterError, match="it refuses"):
@@ -112,7 +112,7 @@ def test_that_it_refuses_to_act_is_for_who_asked_alone(dispatcher: Dispatcher) -
     assert source.ask().identity is WHO
 
 
-def test_what_was_answered_before_an_act_is_asked_for_anew(dispatcher: Dispatcher) -> None:
+def test_answers_from_before_an_action_are_asked_for_anew(dispatcher: Dispatcher) -> None:
     source = Source("")
     first = source.ask()
     source.act(CANCEL, ["1.0"])
@@ -126,7 +126,7 @@ def test_a_connection_that_gives_no_answer_is_closed(dispatcher: Dispatcher) -> 
     assert dispatcher.closed == 1
 
 
-def test_it_may_be_closed_twice(dispatcher: Dispatcher) -> None:
+def test_a_source_may_be_closed_twice(dispatcher: Dispatcher) -> None:
     source = Source("")
     source.close()
     source.close()

@@ -75,7 +75,7 @@ class Site:
         return request(self.app, path, method, **named)
 
 
-def test_who_brings_the_token_gets_a_cookie_and_is_led_to_an_address_without_it() -> None:
+def test_the_token_is_exchanged_for_a_cookie() -> None:
     site = Site()
     query = f"token={site.access.token}"
     answered = request(site.app, "/", query=query, host="localhost:8787")
@@ -126,7 +126,7 @@ def test_causes_that_differ_in_numbers_are_one() -> None:
 
 
 @pytest.mark.parametrize("path", ["/rows/calls", "/graph", "/timeline", "/logs", "/metrics"])
-def test_of_a_dispatcher_that_is_gone_that_is_said(path: str) -> None:
+def test_a_lost_dispatcher_is_told(path: str) -> None:
     site = Site()
     assert site.ask(path).status == 200
     site.source.gone = True
@@ -162,7 +162,7 @@ def test_nothing_is_done_unless_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"calls": 1}', b"x" * 100_000])
-def test_what_is_not_understood_does_nothing(body: bytes) -> None:
+def test_an_unknown_action_does_nothing(body: bytes) -> None:
     site = Site(actions=True)
     assert site.ask("/cancel", "POST", body=body, origin="http://localhost:8787").status in (
         400,
@@ -176,9 +176,7 @@ def test_the_address_is_this_machines_alone_and_has_the_token() -> None:
     assert address(8787, access) == f"http://127.0.0.1:8787/?token={access.token}"
 
 
-def test_a_tunnel_leads_to_the_same_port_and_has_no_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tunnel_leads_to_the_same_port_and_has_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "me")
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     assert tunnel(8787) == "ssh -N -L 8787:127.0.0.1:8787 me@login1"
@@ -256,7 +254,7 @@ def test_more_connections_than_may_be_open_are_closed_at_once() -> None:
     assert [one.closed for one in transports] == [False] * MOST_CONNECTIONS + [True] * 2
 
 
-def test_what_is_no_http_gets_an_answer_with_all_headers() -> None:
+def test_malformed_http_gets_an_answer_with_all_headers() -> None:
     connection, transport = connected(ServerState(), Timers())
     connection.data_received(b"\x16\x03\x01 no http\r\n\r\n")
     assert transport.written.startswith(b"HTTP/1.1 400 ")

@@ -81,7 +81,7 @@ def test_equal_requests_are_equal_and_hash_alike_in_whatever_order_they_were_com
     ],
     ids=repr,
 )
-def test_its_repr_is_the_call_that_makes_it(request_: Resource) -> None:
+def test_the_repr_of_a_resource_is_the_call_that_makes_it(request_: Resource) -> None:
     assert eval(repr(request_)) == request_
 
 
@@ -200,7 +200,7 @@ def test_a_holder_stays_equal_to_what_it_was_made_of() -> None:
     assert hash(holder) == hash(resources)
 
 
-def test_what_is_in_use_is_that_of_the_part_that_is_used_up_most() -> None:
+def test_the_share_in_use_is_that_of_the_most_used_part() -> None:
     holder = (Cores(4) & Memory(8) & Token("fast")).holder()
     assert holder.usage() == (0, 4)
     holder.allocate(Cores(1) & Memory(6.5))
@@ -215,7 +215,7 @@ class Licence(Capacity):
         raise AssertionError("nobody has asked for licences")
 
 
-def test_what_one_request_takes_is_missing_to_the_next() -> None:
+def test_a_granted_request_is_missing_to_the_next() -> None:
     free = FreeResources(Cores(4) & Memory(8))
     given = Cores(3)
     assert free.of(given).can_allocate(given)
@@ -229,7 +229,7 @@ def test_a_kind_that_nobody_asks_for_runs_none_of_its_code() -> None:
     assert free.of(Cores(1)).can_allocate(Cores(1))
 
 
-def test_of_what_is_not_held_there_are_no_books() -> None:
+def test_no_books_are_kept_of_resources_not_held() -> None:
     assert list(FreeResources(Cores(4)).of(Memory(1))) == []
     assert list(FreeResources(ZERO).of(ZERO)) == []
 

@@ -56,7 +56,7 @@ class Odd(Capacity):
         return super().expression()
 
 
-def test_to_compare_demands_is_no_users_code() -> None:
+def test_comparing_demands_runs_no_users_code() -> None:
     one, other = Demand(Odd(1)), Demand(Odd(1))
     Odd.failing = True
     assert one == other
@@ -160,7 +160,7 @@ def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
     ],
     ids=repr,
 )
-def test_what_was_made_of_a_demand_makes_an_equal_one(resources: Resource) -> None:
+def test_a_demand_s_data_makes_an_equal_demand(resources: Resource) -> None:
     demand = Demand(resources, 1.5)
     wire = msgspec.msgpack.encode(encode_demand(demand))
     assert decode_demand(*msgspec.msgpack.decode(wire, type=EncodedDemand)) == demand
@@ -176,13 +176,13 @@ def test_what_was_made_of_a_demand_makes_an_equal_one(resources: Resource) -> No
     ],
     ids=repr,
 )
-def test_one_node_is_asked_for_the_cores_and_memory_of_all_ranks(
+def test_a_single_node_has_the_cores_and_memory_of_all_ranks(
     asked: Resource, of_one_node: Resource
 ) -> None:
     assert on_one_node(asked) == of_one_node
 
 
-def test_one_node_is_not_several() -> None:
+def test_a_demand_for_one_node_differs_from_one_for_several() -> None:
     words = r"Ranks\(4, nodes=2\) asks for 2 nodes, and a worker by hand is on one"
     with pytest.raises(ConfigurationError, match=words):
         on_one_node(Ranks(4, nodes=2), "a worker by hand")
@@ -218,6 +218,6 @@ def test_a_kind_of_a_user_s_own_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "parts", [[("Nonesuch", [])], [("Cores", ["x"])], [("WTime", [1])], [("Cores", [1])] * 2]
 )
-def test_what_no_demand_was_made_into_is_refused(parts: list[tuple[str, list[object]]]) -> None:
+def test_data_of_no_demand_is_refused(parts: list[tuple[str, list[object]]]) -> None:
     with pytest.raises((TypeError, ValueError, LookupError)):
         decode_demand(parts, 1.0)

@@ -79,7 +79,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert type(Cores(np.int64(4)).N) is int  # type: ignore[arg-type]
 
 
-def test_what_was_given_back_is_given_again() -> None:
+def test_units_given_back_are_given_again() -> None:
     holder = GPUs(2, ["GPU-1f", "GPU-2a"]).holder()
     first = holder.allocate(GPUs(1))
     holder.allocate(GPUs(1))
@@ -102,7 +102,7 @@ def test_a_task_is_not_begun_where_its_soft_limit_has_not_time_left() -> None:
     assert not holder.can_allocate(WTime(900))
 
 
-def test_what_has_no_limit_is_begun_whatever_time_is_left() -> None:
+def test_a_call_without_limit_begins_whatever_time_is_left() -> None:
     holder = (Cores(4) & WTime(60)).holder()
     holder.set_time(0.0)
     holder.set_time(61.0)
@@ -110,7 +110,7 @@ def test_what_has_no_limit_is_begun_whatever_time_is_left() -> None:
     assert holder.can_allocate(Cores(1) & WTime())
 
 
-def test_where_time_has_no_limit_any_time_is_granted() -> None:
+def test_any_time_is_granted_where_time_has_no_limit() -> None:
     holder = Cores(4).holder()
     given: Any = holder.allocate(Cores(1) & WTime("1-00:00:00"))
     assert given.T == 86_400
@@ -125,6 +125,6 @@ def test_time_runs_out_on_holders_alone() -> None:
     assert asked.left == 60
 
 
-def test_what_a_job_is_given_has_its_own_limits() -> None:
+def test_a_job_s_grant_has_its_own_limits() -> None:
     holder = WTime(3600).holder()
     assert limits(holder.allocate(WTime(60, softT=30))) == (60, 30)

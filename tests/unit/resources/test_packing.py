@@ -49,7 +49,7 @@ def overtaken(*offers: Resource) -> Packer[str, str]:
 @pytest.mark.parametrize(
     "request_", [Cores(5), Cores(1) & Memory(1), Token("fast"), WTime(61)], ids=repr
 )
-def test_what_no_holder_can_ever_hold_is_an_error_at_once(request_: Resource) -> None:
+def test_a_request_that_no_holder_can_hold_is_an_error_at_once(request_: Resource) -> None:
     made: Packer[str, str] = Packer([Cores(4) & WTime(60)])
     made.open("node", Cores(2), 0.0)
     if request_ == WTime(61):
@@ -149,7 +149,7 @@ def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> No
     assert places(made, 132.0) == [("again", "node")]
 
 
-def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
+def test_no_worker_is_drained_for_a_task_that_nobody_overtook() -> None:
     made = packer(node=Cores(4))
     add(made, one=Cores(1))
     places(made)
@@ -219,7 +219,7 @@ def test_a_holder_whose_time_runs_out_stops_draining() -> None:
 # -------------------------------------------------------------------- what comes and goes
 
 
-def test_what_is_left_of_a_task_is_tried_next() -> None:
+def test_the_rest_of_a_task_is_tried_next() -> None:
     made = packer(node=Cores(2))
     add(made, calls=Cores(1), later=Cores(1))
     begun = []

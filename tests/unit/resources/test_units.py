@@ -45,12 +45,12 @@ def test_times_are_read(text: str | float, seconds: float) -> None:
         "\u0661:00:00",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_a_wrong_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"limit='.*' is not a time"):
         parse_seconds("limit", text)
 
 
-def test_what_may_be_minutes_or_hours_is_refused_with_both() -> None:
+def test_a_time_of_minutes_or_hours_is_refused_with_both_readings() -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_seconds("T", "2:00")
     assert caught.value.hint == "write 2:00:00, or 0:02:00"
@@ -78,6 +78,6 @@ def test_amounts_of_memory_are_read(text: str | float, gigabytes: float) -> None
 
 
 @pytest.mark.parametrize("text", ["", "4", "G", "4 apples", "-4G", "1e3G", "\u0661G"])
-def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+def test_a_wrong_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"M='.*' is not an amount of memory(.|\n)*512M"):
         parse_gigabytes("M", text)

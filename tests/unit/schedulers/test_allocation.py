@@ -195,6 +195,6 @@ def test_fewer_processes_have_all_the_memory_of_their_job(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("job")
-def test_what_a_job_may_not_use_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_that_a_job_may_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1000")
     assert gridengine.ProcessScheduler().slots == len(os.sched_getaffinity(0))

@@ -39,7 +39,7 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
 
 
 @pytest.mark.parametrize("python", [3, [], ["python3", 3]])
-def test_what_cannot_be_a_command_is_refused(python: object) -> None:
+def test_a_wrong_command_is_refused(python: object) -> None:
     with pytest.raises(TypeError, match="python must be a string"):
         SlurmScheduler(python=python)  # type: ignore[arg-type]
 

@@ -104,7 +104,7 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (GPUs(2), ["--gpus=2"]),
     ],
 )
-def test_what_calls_request_is_said_in_the_systems_words(
+def test_requests_of_calls_are_said_in_the_systems_words(
     resources: Resource, words: list[str]
 ) -> None:
     assert options(resources) == words
@@ -126,7 +126,7 @@ def test_the_users_own_options_stand_for_those_of_the_site_and_have_their_memory
         (Token("big"), "", r"the settings do not say what this is on this Example"),
     ],
 )
-def test_what_cannot_be_said_is_an_error(resources: Resource, own: str, words: str) -> None:
+def test_an_inexpressible_request_is_an_error(resources: Resource, own: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         options(resources, *filter(None, [own]))
 

@@ -85,13 +85,13 @@ def test_a_limit_on_the_size_of_arrays_is_met_once_and_then_known(tmp_path: Path
     assert launcher.asked[4:] == [100, 50]
 
 
-def test_where_the_site_limits_the_number_of_tasks_fewer_are_started(tmp_path: Path) -> None:
+def test_fewer_tasks_are_started_where_the_site_limits_their_number(tmp_path: Path) -> None:
     launcher = Limited(tmp_path, room=30)
     assert len(launcher.launch(100)) == 25
     assert launcher.asked == [100, 50, 25]
 
 
-def test_where_the_site_has_no_room_it_is_asked_again_later(tmp_path: Path) -> None:
+def test_a_full_site_is_asked_again_later(tmp_path: Path) -> None:
     launcher = Limited(tmp_path, room=0)
     with pytest.raises(TryAgain, match="too many"):
         launcher.launch(5)
@@ -111,7 +111,7 @@ def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None
     assert Limited(folder).launch(1)[0].log == f"{folder}/logs/worker.1.1.log"
 
 
-def test_what_would_be_submitted_is_told_and_nothing_written(tmp_path: Path) -> None:
+def test_a_dry_run_tells_the_submission_and_writes_nothing(tmp_path: Path) -> None:
     plan = Limited(tmp_path).plan(3)
     assert (plan.count, plan.request, plan.script) == (
         3,
@@ -194,7 +194,7 @@ def test_a_worker_without_a_log_may_have_it_elsewhere(tmp_path: Path) -> None:
     assert "sends output elsewhere" in str(error.hint)
 
 
-def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
+def test_a_refused_option_of_a_file_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gridengine.toml").write_text(

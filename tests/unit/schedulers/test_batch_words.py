@@ -28,7 +28,7 @@ def test_a_quote_that_is_not_closed_is_refused(options: str) -> None:
         split_words(options)
 
 
-def test_what_workers_need_is_not_for_users_to_set() -> None:
+def test_options_that_workers_need_are_not_for_users() -> None:
     check_not_ours(["-l"], {"-o"})
     with pytest.raises(ConfigurationError, match="-o is not for users to set"):
         check_not_ours(["-l", "-o"], {"-o"})

@@ -20,7 +20,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("queue", ["", "all.q", "all.q@node7, long.q", "*.q", "@@gpus", "all|x"])
-def test_what_is_there_or_may_match_is_fine(project: Path, queue: str) -> None:
+def test_an_existing_or_matching_name_passes(project: Path, queue: str) -> None:
     project.write_text(f"[grid_engine]\nqueue = {queue!r}\n")
     assert check_names(FINE, "grid_engine.queue", ["all.q", "long.q"]) == FINE
 

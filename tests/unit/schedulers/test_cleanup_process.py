@@ -62,7 +62,7 @@ def test_the_command_is_tried_until_it_succeeds(monkeypatch: pytest.MonkeyPatch)
     assert system.now == 4 * RETRY_SECONDS
 
 
-def test_it_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleaning_up_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     system = played(monkeypatch, *[3] * 1000)
     assert clean(["scancel"], []) == 3
     assert CLEAN_SECONDS <= system.now < CLEAN_SECONDS + 2 * RETRY_SECONDS
@@ -78,7 +78,7 @@ def test_it_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"17.3\n17.40\n17.", ["17.3", "17.40"]),
     ],
 )
-def test_what_the_parent_has_named_is_cleaned_up_unless_it_has_done_so_itself(
+def test_named_jobs_are_cleaned_up_unless_the_parent_has_done_so(
     said: bytes, words: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[list[str], list[str]]] = []

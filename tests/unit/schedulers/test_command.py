@@ -23,7 +23,7 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_what_a_command_writes_and_how_it_ends_is_returned(tmp_path: Path) -> None:
+def test_output_and_status_of_a_command_are_returned(tmp_path: Path) -> None:
     done = run_command([script(tmp_path, "echo out; echo err >&2; exit 3")], os.environ, 600)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
 

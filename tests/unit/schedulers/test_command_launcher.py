@@ -160,7 +160,7 @@ def test_words_that_tell_of_no_job_are_told_when_they_refuse_one(scene: Scene) -
         scene.launcher.launch(1)
 
 
-def test_to_delete_what_is_gone_is_no_error(scene: Scene) -> None:
+def test_deleting_a_job_that_is_gone_is_no_error(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     scene.runner.answers_of["drop"] = Refused("no such job")
     scene.launcher.cancel(handles)
@@ -203,9 +203,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
     assert counts == ["--tasks=2", "--tasks=2", "--tasks=1"]
 
 
-def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
-    scene: Scene,
-) -> None:
+def test_jobs_are_listed_at_most_once_a_second(scene: Scene) -> None:
     handles = scene.launcher.launch(1000)
     scene.system.seen = {handle.id: RUNS for handle in handles}
     assert len(scene.launcher.poll(handles)) == 1000
@@ -215,7 +213,7 @@ def test_there_is_at_most_one_listing_a_second_whatever_the_number_of_workers(
     assert len(scene.runner.of("look")) == 2
 
 
-def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
+def test_a_lingering_job_is_deleted_once_reported(scene: Scene) -> None:
     scene.launcher.launch(2)
     held = Seen(WorkerStatus.FAILED, "it is held", blameless=True, linger=True)
     reports = scene.poll(RUNS, held)
@@ -225,9 +223,7 @@ def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
     assert scene.runner.of("drop") == [["drop", "1.2"]] * 2
 
 
-def test_what_ran_and_waits_was_started_again_but_where_no_job_is_started_twice(
-    scene: Scene,
-) -> None:
+def test_a_job_that_ran_and_waits_was_requeued(scene: Scene) -> None:
     scene.launcher.launch(2)
     scene.poll(Seen(WorkerStatus.RUNNING, start="1"), Seen(WorkerStatus.RUNNING, start=None))
     reports = scene.poll(WAITS, WAITS)
@@ -248,7 +244,7 @@ def test_a_listing_that_is_none_tells_nothing(scene: Scene) -> None:
     assert scene.poll(None) == scene.poll(None) == scene.poll(None) == {}
 
 
-def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> None:
+def test_the_system_may_know_the_end_of_an_unlisted_job(scene: Scene) -> None:
     [one, _] = scene.launcher.launch(2)
     Path(one.log).touch()
     scene.system.known = {"1.1": Seen(WorkerStatus.FAILED, "exit status 3", host="n7")}
@@ -263,14 +259,14 @@ def test_of_what_is_listed_no_more_the_system_may_know_the_end(scene: Scene) -> 
     assert ["look", "--ended", "1.1", "1.2"] in scene.runner.ran
 
 
-def test_what_still_lives_though_it_was_not_listed_is_not_reported(scene: Scene) -> None:
+def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
     scene.launcher.launch(1)
     scene.system.known = {"1.1": RUNS}
     assert scene.poll(None) == scene.poll(None) == {}
     assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
 
 
-def test_what_a_system_says_when_it_is_asked_why_may_never_pass(scene: Scene) -> None:
+def test_a_reason_may_never_pass(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
     assert scene.poll(WAITS)["1.1"].error is None
     scene.runner.answers_of["look --why"] = "no node is that large"

@@ -38,7 +38,7 @@ def options(resources: Resource, *own: str, **site: str) -> list[str]:
         (Token("big"), ["--requires=big"]),
     ],
 )
-def test_what_calls_request_is_said_in_fluxs_words(resources: Resource, words: list[str]) -> None:
+def test_requests_of_calls_are_said_in_fluxs_words(resources: Resource, words: list[str]) -> None:
     assert options(resources) == words
 
 
@@ -77,7 +77,7 @@ def test_jobs_have_logs_by_their_ids() -> None:
     assert FLUX.log_word(1, "f8HRYN9d") == "f8HRYN9d"
 
 
-def test_of_one_job_no_copies_are_asked_for() -> None:
+def test_one_job_asks_for_no_copies() -> None:
     assert not any(word.startswith("--cc") for word in submitted(1))
     assert FLUX.ids("ƒY4HxPy\n", 1) == ["fY4HxPy"]
     for output, count in (("fY4HxPy\n", 2), ("", 1), ("Usage: flux\n", 1)):
@@ -104,14 +104,14 @@ def test_ids_are_ascii_whatever_the_locale() -> None:
     }
 
 
-def test_of_no_jobs_a_listing_is_empty_and_other_words_are_no_listing() -> None:
+def test_a_listing_of_no_jobs_is_empty_and_other_words_are_no_listing() -> None:
     assert FLUX.parse('{"jobs": []}\n') == {}
     for words in ("", "flux-jobs: ERROR", "[]"):
         with pytest.raises(ValueError, match="flux jobs says"):
             FLUX.parse(words)
 
 
-def test_one_that_waits_says_why() -> None:
+def test_a_waiting_job_says_why() -> None:
     depends = JOBS["f52CG2vs"]
     assert depends == Seen(WorkerStatus.QUEUED, "it waits for other jobs: after-success=f4dPq5ZH")
     held = JOBS["f5F11q7d"]
@@ -122,7 +122,7 @@ def test_one_that_waits_says_why() -> None:
     assert told == Seen(WorkerStatus.QUEUED, "no nodes")
 
 
-def test_one_that_runs_says_when_it_has_to_end() -> None:
+def test_a_running_job_says_when_it_has_to_end() -> None:
     assert JOBS["f74fre79"] == Seen(WorkerStatus.RUNNING, host="node1", ends_at=math.inf)
     assert JOBS["f4dPq5ZH"].ends_at == pytest.approx(1795870987, abs=1)
     assert seen_in({"state": "CLEANUP", "nodelist": "n1"}) == Seen(None, host="n1")
@@ -142,11 +142,11 @@ def test_one_that_runs_says_when_it_has_to_end() -> None:
         ("f7Hc2Nhd", Seen(WorkerStatus.FAILED, "it was cancelled: not needed", deleted=True)),
     ],
 )
-def test_one_that_ended_says_how(id: str, end: Seen) -> None:
+def test_an_ended_job_says_how(id: str, end: Seen) -> None:
     assert JOBS[id] == end
 
 
-def test_one_that_could_not_be_started_says_why() -> None:
+def test_a_job_that_could_not_be_started_says_why() -> None:
     assert JOBS["f2pZurs9"].reason.endswith("/nonexistent/x: No such file or directory")
     assert JOBS["f2c7utdD"].reason.startswith("unsatisfiable request: need 1 slot(s) of 64")
     exception = {"occurred": True, "type": "exec", "note": "lost contact with job shell"}

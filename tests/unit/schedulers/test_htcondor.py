@@ -96,7 +96,7 @@ def seen(**attributes: object) -> Seen:
     return HTCONDOR.parse(json.dumps([ad]))["7.0"]
 
 
-def test_of_no_jobs_nothing_is_printed() -> None:
+def test_no_jobs_print_nothing() -> None:
     assert HTCONDOR.parse("") == {}
     with pytest.raises(ValueError, match="Expecting value"):
         HTCONDOR.parse("Failed")
@@ -115,14 +115,14 @@ def test_jobs_that_have_not_ended_are_in_a_state(status: int, state: WorkerStatu
     assert seen(JobStatus=status, NumJobStarts=0).state is state
 
 
-def test_one_that_ended_says_how() -> None:
+def test_an_ended_job_says_how() -> None:
     assert seen(JobStatus=4, ExitCode=0, ExitBySignal=False).state is WorkerStatus.ENDED
     failed = seen(JobStatus=4, ExitCode=3, ExitBySignal=False, LastRemoteHost="slot1_1@n7")
     assert (failed.reason, failed.host) == ("exit status 3", "n7")
     assert seen(JobStatus=4, ExitBySignal=True, ExitSignal=9).reason == "killed by SIGKILL"
 
 
-def test_one_that_was_evicted_waits_for_nothing_and_is_to_be_deleted() -> None:
+def test_an_evicted_job_waits_for_nothing_and_is_to_be_deleted() -> None:
     evicted = seen(JobStatus=1, NumJobStarts=1, LastRemoteHost="slot1_2@n7", VacateReason="")
     assert (evicted.state, evicted.blameless, evicted.linger) == (WorkerStatus.FAILED, True, True)
     assert evicted.reason == "it was evicted from n7: its place was taken"
@@ -137,7 +137,7 @@ def test_one_that_was_evicted_waits_for_nothing_and_is_to_be_deleted() -> None:
         (7, "Error from slot2@n7: Failed to open '/nosuch/x' as standard output: No such", None),
     ],
 )
-def test_one_that_is_held_has_failed_and_is_to_be_deleted(
+def test_a_held_job_has_failed_and_is_to_be_deleted(
     code: int, reason: str, fault: type[Exception] | None
 ) -> None:
     held = seen(JobStatus=5, HoldReasonCode=code, HoldReason=reason, JobCurrentStartDate=17)
@@ -146,7 +146,7 @@ def test_one_that_is_held_has_failed_and_is_to_be_deleted(
     assert not held.blameless
 
 
-def test_one_that_a_user_holds_waits_unless_it_ran() -> None:
+def test_a_job_held_by_its_user_waits_unless_it_ran() -> None:
     words = {"HoldReasonCode": 1, "HoldReason": "via condor_hold (by user me)"}
     assert seen(JobStatus=5, **words).state is WorkerStatus.QUEUED
     told = explanation(HTCONDOR, seen(JobStatus=5, **words).reason)
@@ -155,7 +155,7 @@ def test_one_that_a_user_holds_waits_unless_it_ran() -> None:
     assert (ran.state, ran.linger, ran.blameless) == (WorkerStatus.FAILED, True, True)
 
 
-def test_of_those_that_left_the_queue_the_history_is_asked() -> None:
+def test_the_history_is_asked_for_jobs_that_left_the_queue() -> None:
     ended = {"7.0": GONE, "7.1": VANISHED, "7.2": seen(JobStatus=4, ExitCode=3)}
     [command] = HTCONDOR.endings(ended)
     assert command[-2:] == ["7.0", "7.1"]
@@ -185,7 +185,7 @@ slot: 4 8000 2
 """
 
 
-def test_what_no_slot_can_ever_give_is_an_error_and_what_is_in_use_is_not() -> None:
+def test_an_impossible_request_is_an_error_and_a_busy_one_is_not() -> None:
     told = HTCONDOR.because(ANALYSIS.format(matched=0, gpus=5))
     assert "no slot has TARGET.GPUs >= RequestGPUs now" in told
     assert HTCONDOR.never.search(told)

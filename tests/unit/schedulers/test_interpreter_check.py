@@ -63,9 +63,7 @@ SHELL = "worker.sh: line 5"
         ),
     ],
 )
-def test_what_is_missing_is_said_with_what_to_do(
-    output: str | None, text: str, remedy: str
-) -> None:
+def test_a_missing_part_is_told_with_a_remedy(output: str | None, text: str, remedy: str) -> None:
     found = judge(COMMAND, output, 7)
     assert found.state is State.BROKEN
     assert text in found.text

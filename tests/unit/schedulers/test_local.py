@@ -82,18 +82,18 @@ class Launcher(LocalLauncher):
         raise NotImplementedError
 
 
-def test_where_the_system_takes_no_more_those_that_began_are_told() -> None:
+def test_workers_that_began_are_told_when_the_system_takes_no_more() -> None:
     launcher = Launcher(Process(7), Process(8), TryAgain("enough"), Process(9))
     assert launcher.launch(4) == [Handle("7"), Handle("8")]
 
 
 @pytest.mark.parametrize("error", [TryAgain("enough"), WorkerNotStarted("no")])
-def test_where_none_begins_the_reason_is_told(error: Exception) -> None:
+def test_the_reason_is_told_when_no_worker_begins(error: Exception) -> None:
     with pytest.raises(type(error)):
         Launcher(error).launch(2)
 
 
-def test_those_that_do_not_leave_in_time_are_killed() -> None:
+def test_workers_that_do_not_leave_in_time_are_killed() -> None:
     kind, stubborn = Process(7), Process(8, stubborn=True)
     launcher = Launcher(kind, stubborn)
     handles = launcher.launch(2)
@@ -129,7 +129,7 @@ def test_all_that_are_left_end_with_the_launcher_and_none_with_a_fork_of_its_pro
         (-9, WorkerStatus.FAILED, "SIGKILL"),
     ],
 )
-def test_how_a_process_ended_is_told(status: int, state: WorkerStatus, words: str) -> None:
+def test_the_end_of_a_process_is_told(status: int, state: WorkerStatus, words: str) -> None:
     one = Process(7)
     one.returncode = status
     launcher = Launcher(one)
@@ -174,7 +174,9 @@ def test_a_process_that_is_stopped_is_told_and_what_cannot_be_learned_now_is_not
         (errno.ENOENT, WorkerNotStarted, None),
     ],
 )
-def test_what_may_pass_is_tried_again(number: int, kind: type[Exception], hint: str | None) -> None:
+def test_a_passing_failure_is_tried_again(
+    number: int, kind: type[Exception], hint: str | None
+) -> None:
     error = start_error(OSError(number, os.strerror(number)))
     assert type(error) is kind
     assert os.strerror(number) in str(error)

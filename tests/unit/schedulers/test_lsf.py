@@ -44,7 +44,7 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (WTime(90), ["-W", "3"]),
     ],
 )
-def test_what_calls_request_is_said_in_lsfs_words(resources: Resource, words: list[str]) -> None:
+def test_requests_of_calls_are_said_in_lsfs_words(resources: Resource, words: list[str]) -> None:
     assert options(resources) == words
 
 
@@ -66,14 +66,14 @@ def test_arguments_are_options_of_bsub() -> None:
         (WTime(60), ["-W", "1"], "-W 1 of the scheduler is less"),
     ],
 )
-def test_what_is_said_twice_is_an_error(resources: Resource, own: list[str], words: str) -> None:
+def test_an_option_given_twice_is_an_error(resources: Resource, own: list[str], words: str) -> None:
     assert options(resources, "-R", "rusage[tmp=1GB]")
     with pytest.raises(ConfigurationError, match=words):
         options(resources, *own)
 
 
 @pytest.mark.parametrize("native", ["-J x", "-o x", "-oo x", "-Is", "-K", "-cwd /"])
-def test_some_options_are_ours(native: str) -> None:
+def test_reserved_options_are_refused(native: str) -> None:
     with pytest.raises(ConfigurationError, match="is not for users to set"):
         LSFScheduler(native=native)
 
@@ -112,7 +112,7 @@ def seen(state: str, **fields: str) -> Seen:
     return LSF.parse(json.dumps(listing))["7041[2]"]
 
 
-def test_of_no_jobs_nothing_is_known_and_other_words_are_no_listing() -> None:
+def test_no_jobs_are_listed_as_nothing_and_other_words_are_no_listing() -> None:
     error = {"JOBID": "8", "ERROR": "Job <8> is not found"}
     assert LSF.parse(json.dumps({"COMMAND": "bjobs", "JOBS": 1, "RECORDS": [error]})) == {}
     assert LSF.parse("") == {}
@@ -127,7 +127,7 @@ def test_an_id_is_the_same_however_bjobs_shows_it() -> None:
         assert set(LSF.parse(json.dumps({"RECORDS": [record]}))) == {id or "7[3]"}
 
 
-def test_one_that_waits_says_why() -> None:
+def test_a_waiting_job_says_why() -> None:
     words = "New job is waiting for scheduling"
     assert seen("PEND", PEND_REASON=f"{words};") == Seen(WorkerStatus.QUEUED, words)
     held = seen("PSUSP", PEND_REASON="The job was suspended by the user while pending;")
@@ -143,7 +143,7 @@ MEMORY = "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit"
 TIME = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
 
 
-def test_one_that_ended_says_how() -> None:
+def test_an_ended_job_says_how() -> None:
     assert seen("DONE").state is WorkerStatus.ENDED
     assert seen("EXIT", EXIT_CODE="3").reason == "exit status 3"
     assert seen("EXIT", EXIT_CODE="137").reason == "killed by SIGKILL"
@@ -196,7 +196,7 @@ def test_a_cluster_that_is_away_says_nothing_of_jobs() -> None:
         assert LSF.gone.search(words)
 
 
-def test_what_changes_the_output_of_commands_is_not_handed_on() -> None:
+def test_variables_that_change_the_output_of_commands_are_not_handed_on() -> None:
     given = {"LSB_BJOBS_FORMAT": "jobid", "LSB_JOBID": "3", "LSF_ENVDIR": "/c", "HOME": "/h"}
     assert command_environment(LSF, given) == {"LSF_ENVDIR": "/c", "HOME": "/h"}
 

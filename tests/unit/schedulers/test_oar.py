@@ -105,18 +105,18 @@ def seen(state: str, *events: tuple[str, str], **fields: object) -> Seen:
     return OAR.parse(json.dumps({"3": job}))["3"]
 
 
-def test_of_no_jobs_nothing_is_printed() -> None:
+def test_no_jobs_print_nothing() -> None:
     assert OAR.parse("") == {}
 
 
-def test_one_that_runs_says_when_it_has_to_end() -> None:
+def test_a_running_job_says_when_it_has_to_end() -> None:
     running = seen("Running", startTime=1000, walltime=120)
     assert (running.state, running.ends_at) == (WorkerStatus.RUNNING, 1120)
     assert seen("Running", startTime=1000, walltime=None).ends_at == math.inf
     assert seen("Suspended").state is WorkerStatus.SUSPENDED
 
 
-def test_one_that_waits_says_why() -> None:
+def test_a_waiting_job_says_why() -> None:
     words = "No enough matching resources (no_matching_slot)"
     assert seen("Waiting", message=words) == Seen(WorkerStatus.QUEUED, words)
     held = seen("Hold", message="R=1,W=2:0:0")
@@ -129,7 +129,7 @@ WALLTIME = ("WALLTIME", "Job [3] reached its walltime (start: 1 + walltime:5 > c
 SWITCH = ("SWITCH_INTO_TERMINATE_STATE", "[bipbip 3] Ask to change the job state")
 
 
-def test_one_that_ended_says_how() -> None:
+def test_an_ended_job_says_how() -> None:
     assert seen("Terminated", SWITCH, exit_code=0).state is WorkerStatus.ENDED
     assert seen("Terminated", SWITCH, exit_code=768).reason == "exit status 3"
     assert seen("Terminated", SWITCH, exit_code=9).reason == "killed by SIGKILL"
@@ -139,7 +139,7 @@ def test_one_that_ended_says_how() -> None:
     assert (late.fault, late.deleted, late.host) == (TimeoutError, False, "n1")
 
 
-def test_one_that_could_not_be_started_says_why() -> None:
+def test_a_job_that_could_not_be_started_says_why() -> None:
     words = "[bipbip 3] Cannot create .stdout and .stderr files in /home/me on the node n2"
     failed = seen("Error", ("SWITCH_INTO_ERROR_STATE", SWITCH[1]), ("OUTPUT_FILES", words))
     assert (failed.state, failed.reason, failed.blameless) == (WorkerStatus.FAILED, words, False)
@@ -163,7 +163,7 @@ def test_a_refusal_has_a_remedy(said: str, remedy: str) -> None:
     assert remedy in str(error)
 
 
-def test_that_the_database_is_away_is_no_refusal() -> None:
+def test_a_database_that_is_away_is_no_refusal() -> None:
     for words in ("DB connection error, exiting.", "Cannot connect to database (type=Pg"):
         assert OAR.away.search(words)
     assert OAR.gone.search("Cannot frag 3 ; This job was already killed.")

@@ -80,7 +80,7 @@ def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) ->
         (WTime(60) & Cores(2), ["-l", "walltime=120", "-l", "select=1:ncpus=2"]),
     ],
 )
-def test_what_one_node_gives_is_one_chunk(resources: Resource, words: list[str]) -> None:
+def test_resources_of_one_node_are_one_chunk(resources: Resource, words: list[str]) -> None:
     assert options(resources) == words
 
 
@@ -102,7 +102,7 @@ def test_the_users_own_select_is_completed() -> None:
         (["-lncpus=2,place=free"], r"Cores\(4\) .* -l ncpus=2 of the scheduler both say ncpus"),
     ],
 )
-def test_what_is_said_twice_is_an_error(own: list[str], words: str) -> None:
+def test_an_option_given_twice_is_an_error(own: list[str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         options(Cores(4), *own)
 
@@ -125,7 +125,7 @@ def test_arguments_are_resources_but_for_a_few() -> None:
 
 
 @pytest.mark.parametrize("native", ["-J 1-4", "-o x", "-oe", "-N me", "-I", "-W block=true"])
-def test_some_options_are_ours(native: str) -> None:
+def test_reserved_options_are_refused(native: str) -> None:
     with pytest.raises(ConfigurationError, match="is not for users to set"):
         PBSScheduler(native=native)
 
@@ -234,7 +234,7 @@ def test_a_listing_is_of_one_name_alone_and_globs_nothing() -> None:
     assert 'qselect -N "$1"' in script
 
 
-def test_of_an_array_each_subjob_is_told() -> None:
+def test_each_subjob_of_an_array_is_told() -> None:
     told = seen("array-mix-qstat-tf")
     host = "node1"
     assert set(told) == {f"35[{n}].node1" for n in range(1, 9)}
@@ -253,7 +253,7 @@ def test_a_subjob_whose_status_is_its_arrays_is_left_out() -> None:
     assert seen("qdel-queued-qstat-xf") == {}
 
 
-def test_of_no_jobs_nothing_is_printed_and_other_words_are_no_listing() -> None:
+def test_no_jobs_print_nothing_and_other_words_are_no_listing() -> None:
     assert PBS.parse(recorded("qstat-no-jobs").output) == {}
     with pytest.raises(ValueError, match=r"qstat says '\{"):
         PBS.parse(recorded("server-killed-qstat-f-json").output)
@@ -299,14 +299,14 @@ def test_the_end_of_a_limit_is_told_in_this_machines_time(monkeypatch: pytest.Mo
         ("wait-queue-stopped-qstat-f", "Not Running: Queue not started.", "another queue="),
     ],
 )
-def test_one_that_waits_says_why(case: str, words: str, remedy: str) -> None:
+def test_a_waiting_job_says_why(case: str, words: str, remedy: str) -> None:
     (one,) = seen(case).values()
     assert one == Seen(WorkerStatus.QUEUED, words)
     assert PBS.never.search(words) is None
     assert remedy in explanation(PBS, words)
 
 
-def test_one_that_can_never_run_is_known_by_its_comment() -> None:
+def test_a_job_that_can_never_run_is_known_by_its_comment() -> None:
     (one,) = seen("wait-ncpus-never-qstat-f").values()
     words = "Can Never Run: Insufficient amount of resource: ncpus (R: 500 A: 4 T: 4)"
     assert one == Seen(WorkerStatus.QUEUED, words)
@@ -320,13 +320,13 @@ def test_an_array_that_waits_gives_its_reason_to_its_subjobs() -> None:
     assert seen("wait-array-busy-qstat-f") == {}
 
 
-def test_one_that_was_started_before_says_so() -> None:
+def test_a_job_that_was_started_before_says_so() -> None:
     assert seen("qrerun-qstat-f")["126.node1"].start == "2"
     put_back = seen_in({"job_state": "Q", "run_count": "1"})
     assert put_back == Seen(WorkerStatus.QUEUED, again=True)
 
 
-def test_one_that_is_held_after_failing_starts_is_of_no_more_use() -> None:
+def test_a_job_held_after_failing_starts_is_of_no_more_use() -> None:
     told = seen("hold-after-20-failed-starts-qstat-tf")
     assert set(told) == {f"1008[{n}].node1" for n in (1, 2, 3)}
     words = "job held, too many failed attempts to run"
@@ -359,7 +359,7 @@ def test_one_that_is_held_after_failing_starts_is_of_no_more_use() -> None:
         ("mem-cgroup-qstat-xf", Seen(WorkerStatus.ENDED, "it ended by itself")),
     ],
 )
-def test_one_that_ended_says_how(case: str, end: Seen) -> None:
+def test_an_ended_job_says_how(case: str, end: Seen) -> None:
     (told,) = seen(case).values()
     assert (told.state, told.reason, told.fault, told.deleted, told.host) == (
         *(end.state, end.reason, end.fault, end.deleted),
@@ -373,15 +373,15 @@ def test_memory_has_statuses_of_pbs_own() -> None:
     assert told == Seen(WorkerStatus.FAILED, "it exceeded its memory", OutOfMemory)
 
 
-def test_one_that_is_ending_is_not_known_to_have_ended() -> None:
+def test_an_ending_job_is_not_known_to_have_ended() -> None:
     assert seen_in({"job_state": "E", "exec_host": "n1/0"}) == Seen(None, host="n1")
 
 
-def test_one_that_was_deleted_and_runs_on_runs() -> None:
+def test_a_deleted_job_that_runs_on_runs() -> None:
     assert seen("qdel-W-force-qstat-xf")["59.node1"].state is WorkerStatus.RUNNING
 
 
-def test_how_those_ended_that_are_listed_no_more_is_asked_where_pbs_remembers() -> None:
+def test_the_end_of_unlisted_jobs_is_asked_where_pbs_remembers() -> None:
     ended = {"39.node1": GONE, "63.node1": VANISHED, "59.node1": GONE}
     assert PBS.endings(ended) == []
     history = PBSCommands(history=True)

@@ -37,7 +37,7 @@ class Seats(Capacity):
         return self.words
 
 
-def test_what_is_said_twice_is_refused_with_both_places() -> None:
+def test_a_request_made_twice_is_refused_with_both_places() -> None:
     own = {"-pe": ("smp 4", "parallel_environment=")}
     check_no_conflict(Cores(2), ["h_vmem"], own)
     with pytest.raises(ConfigurationError, match=r"Cores\(2\) of a call and parallel_environment="):
@@ -60,9 +60,7 @@ def seats(words: Any) -> Seats:
         ),
     ],
 )
-def test_what_is_no_list_of_words_of_a_shell_is_refused(
-    words: Any, error: type[Exception], text: str
-) -> None:
+def test_a_wrong_list_of_words_is_refused(words: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         native_options(seats(words), "slurm")
 
@@ -94,7 +92,9 @@ def test_no_hosts_are_left_out_by_default(value: Any) -> None:
     [(3, TypeError), ([3], TypeError)]
     + [(one, ConfigurationError) for one in ("n[1-3]", "n1,", "a b", "-n1", "n1'", ["n1,n2"])],
 )
-def test_what_names_no_hosts_is_refused_with_its_value(value: Any, error: type[Exception]) -> None:
+def test_a_wrong_list_of_hosts_is_refused_with_its_value(
+    value: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="exclude_hosts must be names of hosts"):
         host_names("exclude_hosts", value)
 

@@ -45,21 +45,19 @@ def test_a_command_of_several_words_begins_the_line(flags: list[str]) -> None:
     assert worker_command(["srun", "a b", "python3"], FILE)[:4] == ["srun", "a b", "python3", "-P"]
 
 
-def test_flags_that_change_what_calls_do_are_passed_on_and_others_are_not(
-    flags: list[str],
-) -> None:
+def test_flags_that_change_what_calls_do_are_passed_on_and_others_are_not(flags: list[str]) -> None:
     flags += ["-O", "-vv", "-B", "-q", "-W", "error", "-X", "dev", "-d"]
     command = worker_command("python", FILE)
     assert command[1:-4] == ["-O", "-W", "error", "-X", "dev"]
 
 
-def test_those_that_hide_what_the_environment_offers_are_told_apart(flags: list[str]) -> None:
+def test_modules_that_hide_the_environment_s_are_told_apart(flags: list[str]) -> None:
     flags += ["-O", "-I", "-s", "-Wd", "-E", "-S"]
     assert hiding_flags() == ["-I", "-s", "-E", "-S"]
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
-def test_where_the_package_would_not_be_found_its_folder_is_named(
+def test_the_package_s_folder_is_named_where_it_would_not_be_found(
     flag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", "lib", "/a", "/b"])
@@ -158,9 +156,7 @@ def test_the_worker_is_told_what_its_prologue_and_arguments_have_set(tmp_path: P
     assert names_in(launch_script(["env"], environment={"B": "2"}), KEPT, tmp_path) == {"B"}
 
 
-def test_what_a_prologue_has_set_is_known_where_it_leaves_no_commands_in_the_path(
-    tmp_path: Path,
-) -> None:
+def test_variables_of_a_prologue_are_known_without_commands_in_the_path(tmp_path: Path) -> None:
     script = launch_script(["/usr/bin/env"], prologue=["export PATH=/opt/bin"])
     assert names_in(script, KEPT, tmp_path) == {"PATH"}
 
@@ -189,9 +185,7 @@ def test_the_worker_is_told_when_it_is_to_have_the_site_s_variables(tmp_path: Pa
     assert "/opt/lib" not in script
 
 
-def test_of_the_caller_s_environment_the_script_has_names_and_what_python_needs_to_start(
-    tmp_path: Path,
-) -> None:
+def test_the_script_has_names_of_the_caller_s_variables_alone(tmp_path: Path) -> None:
     caller = {"TOKEN": "hush", "IT'S": "hush", "LD_LIBRARY_PATH": "/opt/my lib"}
     script = launch_script(["env"], caller=caller)
     assert "hush" not in script
@@ -256,7 +250,7 @@ def test_another_command_is_refused_as_a_container(given: object) -> None:
 
 
 @pytest.mark.parametrize("given", [5, [], ["apptainer", "exec", 5]])
-def test_what_is_no_command_is_refused_as_a_container(given: object) -> None:
+def test_a_wrong_container_command_is_refused(given: object) -> None:
     with pytest.raises(TypeError, match="container must be a string"):
         container_words("container", given)
 

@@ -20,7 +20,7 @@ def test_a_number_of_workers_is_taken_and_has_no_effect(number: int | None) -> N
 
 
 @pytest.mark.parametrize(("number", "error"), [(0, ConfigurationError), ("2", TypeError)])
-def test_what_is_no_number_of_workers_is_refused(number: object, error: type[Exception]) -> None:
+def test_a_wrong_number_of_workers_is_refused(number: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         InlineScheduler(number)  # type: ignore[arg-type]
 
@@ -33,7 +33,7 @@ class Shared:
         self.closed += 1
 
 
-def test_it_can_be_closed_and_used_again() -> None:
+def test_a_closed_scheduler_can_be_used_again() -> None:
     scheduler, shared = NestedScheduler(), Shared()
     scheduler.close()
     assert scheduler._share(lambda: shared) is shared
@@ -43,7 +43,7 @@ def test_it_can_be_closed_and_used_again() -> None:
     assert scheduler._share(Shared) is shared
 
 
-def test_where_no_call_runs_it_is_of_no_use() -> None:
+def test_a_scheduler_without_calls_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no call runs here"):
         connect(NestedScheduler())
 
@@ -51,14 +51,14 @@ def test_where_no_call_runs_it_is_of_no_use() -> None:
 PATH = Path("/r/client.json")
 
 
-def test_one_that_is_kept_has_the_same_place_and_limits() -> None:
+def test_a_kept_scheduler_has_the_same_place_and_limits() -> None:
     client = RemoteScheduler(PATH, weight=2, max_calls=10, max_bytes=1000)
     kept = client.leaving_as("sweep")
     assert (kept.path, kept.weight, kept.max_calls, kept.max_bytes) == (PATH, 2, 10, 1000)
     assert (client.origin, kept.origin) == ("", "sweep")
 
 
-def test_those_that_are_kept_are_known_for_as_long_as_somebody_has_them() -> None:
+def test_kept_values_are_known_while_somebody_has_them() -> None:
     client = RemoteScheduler(PATH)
     kept = client.leaving_as("sweep")
     assert list(client.of_runs) == [kept]
@@ -79,8 +79,6 @@ def test_those_that_are_kept_are_known_for_as_long_as_somebody_has_them() -> Non
         ("max_bytes", True, TypeError),
     ],
 )
-def test_what_is_no_number_or_out_of_range_is_refused(
-    name: str, value: Any, error: type[Exception]
-) -> None:
+def test_numbers_out_of_range_are_refused(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=name):
         RemoteScheduler(PATH, **{name: value})

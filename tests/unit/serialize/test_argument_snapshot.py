@@ -36,7 +36,7 @@ class Number(int):
         Number(3),
     ],
 )
-def test_what_is_long_or_may_change_is_not(value: object) -> None:
+def test_long_or_mutable_arguments_are_not_copied(value: object) -> None:
     assert not is_constant(value)
 
 

@@ -20,7 +20,7 @@ def through(obj: Any) -> Any:
     return pickling.load(pickling.dump(obj))
 
 
-def test_what_can_be_imported_travels_by_name() -> None:
+def test_importable_objects_travel_by_name() -> None:
     assert through(functools.reduce) is functools.reduce
     assert through(WorkerCrashed) is WorkerCrashed
     assert len(pickling.dump(pickling.dump_calls)[0]) < 100
@@ -66,7 +66,7 @@ def test_the_standard_streams_are_those_of_the_receiver(monkeypatch: pytest.Monk
         "type_parameters.make_lazy_variable",
     ],
 )
-def test_what_stored_pickles_name_is_found_where_it_was(name: str) -> None:
+def test_names_in_stored_pickles_are_found(name: str) -> None:
     """Files of named runs have pickles of older versions of the package."""
     module, _, function = name.partition(".")
     stored = f"cgridengine.serialize.{module}\n{function}\n.".encode()  # GLOBAL, STOP
@@ -106,7 +106,7 @@ class Sized:
     ],
     ids=["large", "large parts", "an array", "a frame", "a lock", "a future"],
 )
-def test_what_only_a_text_names_stays_behind_if_it_is_large_or_cannot_travel(value: Any) -> None:
+def test_objects_named_only_in_texts_stay_behind_if_large_or_unpicklable(value: Any) -> None:
     assert global_names_of("one + value", one=1, value=value) == {"one"}
 
 
@@ -146,14 +146,12 @@ def _raise(error: type[BaseException]) -> None:
     raise error
 
 
-def test_what_only_a_text_names_is_left_out_where_it_cannot_be_loaded() -> None:
+def test_objects_named_only_in_texts_are_left_out_where_unloadable() -> None:
     others = {"error": Raises(ValueError), "left": Raises(SystemExit), "one": None}
     assert global_names_of("error(), left(), one()", **others) == {"one"}
 
 
-def test_a_module_that_only_a_text_names_need_not_be_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_module_that_only_a_text_names_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("not_at_the_worker")
     module.part, module.__path__ = types.ModuleType("not_at_the_worker.part"), []  # type: ignore[attr-defined]
     space: dict[str, Any] = {"__name__": "__main__", "module": module}
@@ -180,7 +178,7 @@ class Counted:
         return Counted, ()
 
 
-def test_what_the_texts_of_several_functions_name_is_pickled_once() -> None:
+def test_objects_named_in_several_texts_are_pickled_once() -> None:
     space: dict[str, Any] = {"__name__": "__main__", "value": Counted()}
     exec("def g(): 'value()'.strip(); h()\ndef h(): 'value() or g()'.strip()", space)
     Counted.count = 0

@@ -35,7 +35,7 @@ def test_calls_are_a_list(codec: Codec, value: object) -> None:
 
 @codecs
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"[1", b"\xff\xfe"])
-def test_what_is_in_no_such_form_is_a_value_error(codec: Codec, payload: bytes) -> None:
+def test_data_of_another_form_is_a_value_error(codec: Codec, payload: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)) as raised:
         codec.load_items([payload])
     assert isinstance(raised.value, ValueError)
@@ -87,7 +87,7 @@ def test_a_function_is_found_by_its_name(name: str, function: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["os:nosuch", "nosuch.module:f", "os:", ":f", "os:path", "os"])
-def test_what_is_no_function_is_an_error(name: str) -> None:
+def test_a_name_of_no_function_is_an_error(name: str) -> None:
     with pytest.raises((AttributeError, ImportError, ValueError, TypeError)):
         import_function(name)
 

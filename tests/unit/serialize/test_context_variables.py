@@ -23,7 +23,7 @@ def test_a_module_s_variable_travels_by_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("default", [(), (decimal.Decimal(1),)])
-def test_another_is_the_same_one_each_time_with_its_default(
+def test_a_script_s_variable_is_the_same_each_time_with_its_default(
     monkeypatch: pytest.MonkeyPatch, default: tuple[decimal.Decimal, ...]
 ) -> None:
     own: contextvars.ContextVar[decimal.Decimal | None]

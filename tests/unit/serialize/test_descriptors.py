@@ -53,9 +53,7 @@ def test_outside_of_a_runner_a_file_of_elsewhere_is_an_error() -> None:
         Received(b"unknown", "thing").detach()
 
 
-def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = shared_objects.Registry()
     monkeypatch.setattr(shared_objects, "registry", lambda: registry)
     asked: list[bytes] = []

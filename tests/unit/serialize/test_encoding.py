@@ -31,7 +31,7 @@ def test_an_argument_that_changes_after_it_was_handed_in_arrives_as_it_was() -> 
     assert pickling.load(payload)[0][:1] == b"a"
 
 
-def test_so_does_one_that_changes_by_another_view_than_the_one_that_was_handed_in() -> None:
+def test_a_read_only_view_of_changing_data_arrives_as_it_was() -> None:
     np = pytest.importorskip("numpy")
     memory = bytearray(encoding.OUT_OF_BAND)
     array = np.frombuffer(memory, np.uint8)
@@ -45,7 +45,7 @@ def test_so_does_one_that_changes_by_another_view_than_the_one_that_was_handed_i
     assert [view[0] for view in pickling.load(payload)] == [0, 0, 0]
 
 
-def test_what_never_changes_is_not_copied() -> None:
+def test_immutable_data_is_not_copied() -> None:
     np = pytest.importorskip("numpy")
     constant = bytes(encoding.OUT_OF_BAND)
     own = np.zeros(encoding.OUT_OF_BAND, np.uint8)
@@ -74,7 +74,7 @@ def through(obj: Any) -> Any:
     return pickling.load(pickling.dump(obj))
 
 
-def test_what_only_dill_knows_travels_too() -> None:
+def test_objects_that_only_dill_knows_travel() -> None:
     assert list(through({1: 2}.keys())) == [1]
     target = type("Local", (), {})
     assert through([weakref.ref(target), target])[0]() is target

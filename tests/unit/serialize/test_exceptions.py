@@ -196,7 +196,7 @@ def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
         assert error.__notes__ == ["mine"]
 
 
-def test_what_of_a_group_cannot_travel_arrives_as_a_copy() -> None:
+def test_unpicklable_exceptions_of_a_group_arrive_as_copies() -> None:
     arrived = back(ExceptionGroup("two", [ValueError(Held.lock), KeyError("k")]))
     assert [type(one) for one in arrived.exceptions] == [ValueError, KeyError]
 

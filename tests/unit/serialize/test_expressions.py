@@ -42,7 +42,7 @@ def test_each_operation_is_computed_once() -> None:
     assert calls == [1]
 
 
-def test_what_comes_from_elsewhere_is_resolved() -> None:
+def test_results_from_elsewhere_are_resolved() -> None:
     assert computed(Operation(operator.add, (value("a"), value("b"))), resolve=str.upper) == "AB"
 
 
@@ -75,6 +75,6 @@ def test_a_value_is_let_go_of_when_nothing_needs_it_any_more() -> None:
     assert max(alive) <= 2
 
 
-def test_what_an_operation_raises_comes_out() -> None:
+def test_an_exception_of_an_operation_comes_out() -> None:
     with pytest.raises(ZeroDivisionError):
         computed(Operation(operator.truediv, (value(1), 0)))

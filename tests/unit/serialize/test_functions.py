@@ -132,7 +132,7 @@ def annotations(made: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("annotation", ["int", "OnlyForTypeCheckers"])
-def test_what_is_annotated_travels_and_keeps_its_annotations(
+def test_annotated_objects_travel_with_their_annotations(
     kind: str, annotation: str, elsewhere: Any
 ) -> None:
     made = written(KINDS[kind].replace("{}", annotation))

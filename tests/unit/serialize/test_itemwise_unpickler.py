@@ -52,7 +52,7 @@ def test_buffers_of_their_own_find_their_items() -> None:
     assert calls[3][0] == 2
 
 
-def test_what_is_not_here_to_import_fails_those_who_need_it_alone(
+def test_a_missing_module_fails_only_the_values_that_need_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pickled = pickle.dumps([1, NOWHERE, (2, NOWHERE), 3], 5)
@@ -79,7 +79,7 @@ def test_a_ctrl_c_belongs_to_no_item() -> None:
         pickling.load_items([pickle.dumps([Stubborn(KeyboardInterrupt()), 1], 5)])
 
 
-def test_what_is_no_list_is_an_error() -> None:
+def test_a_pickle_of_no_list_is_an_error() -> None:
     for pickled in (pickle.dumps(Stubborn(KeyError("no")), 5), pickle.dumps([1], 5)[:-2]):
         with pytest.raises((KeyError, EOFError)):
             pickling.load_items([pickled])

@@ -65,5 +65,5 @@ def test_a_function_that_uses_it_travels_and_imports_it_where_it_is_called(
     forget()
 
 
-def test_what_is_not_yet_imported_does_not_have_a_function_pickled_again() -> None:
+def test_a_lazy_import_does_not_pickle_a_function_again() -> None:
     assert references_of(written("lazy import lazy_own", "lazy_own")) is not None

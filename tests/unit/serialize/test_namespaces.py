@@ -83,16 +83,14 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
 CACHES = "cache = {}\ndef put(x): cache[x] = 1\ndef names(): return sorted(cache)"
 
 
-def test_what_one_function_caches_another_finds(script: Script, process: Process) -> None:
+def test_cached_values_are_found_by_other_functions(script: Script, process: Process) -> None:
     script.run(CACHES)
     process.call(script.dump("put"), "a")
     assert process.call(script.dump("names")) == ["a"]
     assert not script.main.cache
 
 
-def test_what_a_process_has_cached_stays_when_another_variable_changes(
-    script: Script, process: Process
-) -> None:
+def test_cached_values_stay_when_another_variable_changes(script: Script, process: Process) -> None:
     script.run("number = 1\n" + CACHES + "\ndef both(): return number, sorted(cache)")
     process.call(script.dump("put"), "a")
     assert process.call(script.dump("both")) == (1, ["a"])
@@ -132,7 +130,7 @@ def test_each_call_finds_the_variables_as_they_were_when_it_was_submitted(
         assert [process.call(one) for one in after] == [results[1]] * 2
 
 
-def test_what_an_initializer_assigns_is_found_until_the_caller_assigns_another_value(
+def test_values_of_an_initializer_stay_until_the_caller_assigns_others(
     script: Script, process: Process
 ) -> None:
     script.run("K = None\ndef init():\n  global K, L\n  K, L = 3, 4\ndef f(): return K, L")

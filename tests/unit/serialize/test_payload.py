@@ -12,7 +12,7 @@ def test_all_buffers_count_and_in_bytes_whatever_their_items_are() -> None:
     assert size_of([]) == 0
 
 
-def test_it_is_empty_until_it_is_fetched() -> None:
+def test_a_payload_is_empty_until_fetched() -> None:
     payload = PayloadAtWorker(7, 1000, b"w")
     assert (list(payload), payload.reference, payload.size, payload.worker) == ([], 7, 1000, b"w")
     payload.load = lambda: pickling.dump_values([5])

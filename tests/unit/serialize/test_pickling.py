@@ -22,7 +22,7 @@ def test_results_that_are_cut_off_are_an_error() -> None:
         pickling.load_values([bytes(body)[:-2]])
 
 
-def test_what_cannot_be_rebuilt_is_an_error() -> None:
+def test_a_value_that_cannot_be_rebuilt_is_an_error() -> None:
     (value,), complete = pickling.load_values(pickling.dump_values([NotBack()]))
     assert not complete
     assert isinstance(value.error, PicklingError)
@@ -58,7 +58,7 @@ def test_a_part_of_results_is_as_that_of_their_list(
     ]
 
 
-def test_of_a_part_of_results_too_those_alone_fail_that_cannot_be_rebuilt() -> None:
+def test_only_the_results_that_cannot_be_rebuilt_fail() -> None:
     payload = pickling.dump_values([0, NotBack(), 2, 3])
     for first in (0, 2):
         part = pickling.part_of_values(payload, first, 4)

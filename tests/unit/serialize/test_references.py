@@ -36,7 +36,7 @@ def _later_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references.hook(), "find", find)
 
 
-def test_what_calls_refer_to_is_listed_once_and_found_by_name() -> None:
+def test_references_of_calls_are_listed_once_and_found_by_name() -> None:
     one, other = Reference(), Reference()
     assert one.number != other.number
     payload = pickling.dump_calls([[Later(one), {"a": Later(one)}], Later(other)])
@@ -65,7 +65,7 @@ def test_a_function_may_refer_to_results() -> None:
     assert list(awaited_in(payload)) == [later.reference]
 
 
-def test_what_stands_for_nothing_yet_is_an_object_as_others_are() -> None:
+def test_a_reference_without_a_value_is_a_plain_object() -> None:
     payload = pickling.dump_calls([Later(None)])
     assert not awaited_in(payload)
     assert pickle.loads(payload[0])[0].reference is None
@@ -81,7 +81,7 @@ def test_an_error_names_what_cannot_travel_beside_a_reference() -> None:
         pickling.dump_calls([[Later(Reference()), (one for one in "")]])
 
 
-def test_those_who_know_a_reference_are_told_when_it_is_gone() -> None:
+def test_users_of_a_reference_are_told_when_it_is_gone() -> None:
     users, other = [Dispatcher(), Dispatcher()], Dispatcher()
     reference = Reference()
     number = reference.number

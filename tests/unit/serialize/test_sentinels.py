@@ -38,7 +38,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Any:
     return load
 
 
-def test_where_it_was_made_it_is_itself_also_when_it_comes_back(elsewhere: Any) -> None:
+def test_a_sentinel_comes_back_as_itself(elsewhere: Any) -> None:
     here = new()
     assert pickling.load(pickling.dump([here, here])) == [here, here]
     there, back = elsewhere(pickling.dump(here))
@@ -60,7 +60,7 @@ def test_elsewhere_it_is_one_object_with_its_name_and_text(elsewhere: Any) -> No
     assert other is not first[0]
 
 
-def test_that_of_a_module_travels_by_its_name(
+def test_a_module_s_sentinel_travels_by_its_name(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Any
 ) -> None:
     one = new()
@@ -69,7 +69,7 @@ def test_that_of_a_module_travels_by_its_name(
     assert elsewhere(pickling.dump(one))[0] is one
 
 
-def test_what_an_earlier_process_has_kept_is_the_scripts_own(
+def test_a_sentinel_of_an_earlier_process_is_the_scripts_own(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Any
 ) -> None:
     kept, now = pickling.dump(new()), new()

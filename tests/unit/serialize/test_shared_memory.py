@@ -72,19 +72,17 @@ def test_the_pickle_itself_stays_out_of_the_block() -> None:
     assert store(payload) is payload
 
 
-def test_what_is_stored_is_not_stored_again() -> None:
+def test_a_stored_payload_is_not_stored_again() -> None:
     payload = stored()
     assert store(payload) is payload
 
 
-def test_where_no_block_can_be_mapped_a_payload_stays_what_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_payload_stays_where_no_block_can_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "Block", Mock(side_effect=OSError(errno.ENOMEM, "none")))
     assert store(PAYLOAD) is PAYLOAD
 
 
-def test_what_is_written_to_what_was_fetched_is_not_seen_elsewhere() -> None:
+def test_writes_to_a_fetched_payload_are_not_seen_elsewhere() -> None:
     payload = stored()
     mine = memoryview(payload.fetch()[1])
     mine[0] = 0
@@ -100,7 +98,7 @@ def test_a_block_cannot_be_written_to_by_a_payload() -> None:
         memoryview(stored()[1])[0] = 0
 
 
-def test_what_was_fetched_outlives_the_block() -> None:
+def test_a_fetched_payload_outlives_the_block() -> None:
     payload = stored()
     mine, gone = payload.fetch(), weakref.ref(payload.block)
     del payload
@@ -129,9 +127,7 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     assert pickling.load_function(payload)[0]() == ord("x")
 
 
-def test_a_process_closed_to_others_makes_no_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_closed_to_others_makes_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
     kept = store(PAYLOAD)
     assert not isinstance(kept, StoredPayload)
@@ -165,7 +161,7 @@ def test_a_function_is_stored_with_its_large_buffers_alone(size: int) -> None:
     assert not isinstance(payload, StoredPayload) or len(payload.others()) == 1
 
 
-def test_what_changes_after_it_was_handed_in_changes_nothing() -> None:
+def test_later_changes_of_stored_data_change_nothing() -> None:
     data = bytearray(b"x" * LARGE)
     _, payload = pickling.dump_function(functools.partial(first, Array(data)))
     data[0] = ord("y")
@@ -199,7 +195,7 @@ def test_a_function_that_cannot_be_pickled_leaves_no_block() -> None:
     assert open_blocks() == []
 
 
-def test_what_lies_in_a_block_of_this_process_can_be_moved_to_a_file(tmp_path: Path) -> None:
+def test_a_block_of_this_process_can_be_moved_to_a_file(tmp_path: Path) -> None:
     assert in_own_block(b"small") == b"small"
     content = os.urandom(LARGE)
     moved, view = in_own_block(content), in_own_block(bytearray(LARGE))

@@ -117,7 +117,7 @@ def test_elsewhere_a_handle_cannot_be_pickled() -> None:
         pickle.dumps(gridengine.share([1]))
 
 
-def test_what_cannot_be_shared_is_named() -> None:
+def test_an_unshareable_object_is_named() -> None:
     with pytest.raises(
         gridengine.PicklingError, match=r"the object to be shared, at \['a'\]\[1\] \(a generator\)"
     ):
@@ -159,7 +159,7 @@ def test_a_payload_lists_what_it_needs() -> None:
     assert sum(map(len, payload)) < 300
 
 
-def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
+def test_a_name_can_be_handed_in_again() -> None:
     shared = gridengine.share([1])
     [call] = pickling.load(pickling.dump_calls([shared]))
     again = snapshot(call, SINGLE)
@@ -177,7 +177,7 @@ def test_a_name_that_was_forgotten_is_an_error() -> None:
         shared_objects.find(name)
 
 
-def test_what_was_registered_is_loaded_once() -> None:
+def test_a_registered_object_is_loaded_once() -> None:
     shared = gridengine.share([1])
     loads: list[int] = []
 
@@ -191,7 +191,7 @@ def test_what_was_registered_is_loaded_once() -> None:
     assert loads == [1]
 
 
-def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
+def test_an_object_sent_to_a_runner_is_read_only() -> None:
     body, *buffers = shared_object_of(gridengine.share(np.arange(3))).payload
     shared_objects.register(b"small", lambda writable: [body, *map(bytearray, buffers)])
     assert not shared_objects.find(b"small").flags.writeable
@@ -343,14 +343,14 @@ class Box:
         return Box, (pickle.PickleBuffer(self.data),)
 
 
-def test_whatever_gives_its_data_as_a_buffer_is_shared(repeated: RepeatedArrays) -> None:
+def test_objects_with_buffers_are_shared(repeated: RepeatedArrays) -> None:
     box = Box(array.array("d", [1.5]) * ITEMS)
     payload = [dump(repeated, box) for _ in range(2)][1]
     assert size_of(payload) < 1000
     assert bytes(pickling.load(payload)[0].data) == bytes(box.data)
 
 
-def test_what_cannot_be_referred_to_weakly_travels_each_time(repeated: RepeatedArrays) -> None:
+def test_objects_without_weak_references_travel_each_time(repeated: RepeatedArrays) -> None:
     box = Box(bytes(SIZE))
     assert all(size_of(dump(repeated, box)) > SIZE for _ in range(3))
 
@@ -402,7 +402,7 @@ def test_an_array_is_not_held_and_its_copy_goes_with_it_and_the_calls(
     assert owned(name) is None
 
 
-def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
+def test_the_latest_used_arrays_are_kept(
     repeated: RepeatedArrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_objects, "HELD_BYTES", 2 * SIZE)
@@ -423,7 +423,7 @@ def test_all_arrays_of_one_call_are_kept_for_the_next(
     assert len({needs_of(payload) for payload in payloads[1:]}) == 1
 
 
-def test_what_knows_arrays_goes_without_the_collector(repeated: RepeatedArrays) -> None:
+def test_the_table_of_arrays_goes_without_the_collector(repeated: RepeatedArrays) -> None:
     values, others = np.ones(ITEMS), RepeatedArrays()
     name = needs_of([dump(others, values) for _ in range(2)][1])[0].name
     del others

@@ -39,7 +39,7 @@ def test_a_variable_keeps_what_it_was_made_with(
         assert getattr(back, name) == getattr(made, name)
 
 
-def test_one_variable_stays_one() -> None:
+def test_a_type_variable_stays_one() -> None:
     variable = local(typing.TypeVar)
     first, second = through([variable, list[variable]])
     assert second.__args__ == (first,)

@@ -111,9 +111,7 @@ class Node:
         self.following = following
 
 
-def test_what_is_nested_too_deeply_is_named_after_few_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_deep_nesting_is_named_after_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Node | None = None
     for _ in range(200_000):
         node = Node(node)
@@ -137,7 +135,7 @@ def refuses(self: object) -> Any:
     raise ValueError("not this one")
 
 
-def test_what_the_users_own_code_raised_is_the_cause() -> None:
+def test_the_error_of_the_users_own_code_is_the_cause() -> None:
     Refusing = type("Refusing", (), {"__reduce__": refuses})
     with pytest.raises(PicklingError, match="ValueError: not this one") as caught:
         pickling.dump_calls([Refusing()])
@@ -173,7 +171,7 @@ def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -
     assert "try: leave it out: calls that a call makes" in text
 
 
-def test_what_a_function_captures_may_be_made_in_a_module() -> None:
+def test_captured_objects_may_come_from_a_module() -> None:
     connection = sqlite3.connect(":memory:")
     text = text_of(pickling.dump_function, lambda: connection)
     assert "try: make it in the function, or in a module" in text

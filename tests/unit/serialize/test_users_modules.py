@@ -66,7 +66,7 @@ def in_main(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def test_what_came_by_value_is_found_by_its_name(main: CallersMain) -> None:
+def test_objects_that_came_by_value_are_found_by_name(main: CallersMain) -> None:
     made = load(in_main(lambda x: helper(x) + FACTOR))  # type: ignore[name-defined]  # noqa: F821
     assert main.calls is made
     assert main.helper is made.__globals__["helper"]
@@ -168,7 +168,7 @@ def test_names_are_hidden_from_children_that_know_none(
         assert b"helper" in send(mine)
 
 
-def test_what_is_pickled_for_others_finds_the_names_beside_spawned_children(
+def test_pickles_for_others_find_names_beside_spawned_children(
     send: Callable[[object], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = types.SimpleNamespace(_start_method="spawn")
@@ -222,7 +222,7 @@ def file_of(module: ModuleType) -> Path:
     return Path(str(module.__file__))
 
 
-def test_what_is_new_or_as_it_was_is_no_change(make: Make, watch: Callable[[], int]) -> None:
+def test_a_new_or_unchanged_module_is_no_change(make: Make, watch: Callable[[], int]) -> None:
     assert [watch(), make("x = 1"), watch(), watch()][::2] == [0, 0]
     assert watch() == 0
 

@@ -40,7 +40,5 @@ def test_settings_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("often", "rarely"), [("beat_seconds", "lease_seconds"), ("poll_seconds", "start_seconds")]
 )
-def test_by_default_what_is_asked_often_is_asked_several_times_before_it_matters(
-    often: str, rarely: str
-) -> None:
+def test_frequent_questions_come_several_times_before_they_matter(often: str, rarely: str) -> None:
     assert getattr(Settings(), often) * 3 < getattr(Settings(), rarely)

@@ -110,7 +110,7 @@ def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
 
 
 @pytest.mark.parametrize("ports", ["500-400", "0-10", "70000-80000"])
-def test_what_is_no_range_of_ports_is_an_error(ports: str) -> None:
+def test_a_wrong_range_of_ports_is_an_error(ports: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a range of ports"):
         _ = Settings(ports=ports).port_range
 

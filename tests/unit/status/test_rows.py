@@ -27,7 +27,7 @@ def test_the_most_important_is_told_in_words() -> None:
     }
 
 
-def test_what_was_retried_is_told_when_there_was_any() -> None:
+def test_retries_are_told_when_there_were_any() -> None:
     assert "1 retried" in str(Status(retried=1).facts())
     assert "retried" not in str(Status().facts())
 
@@ -52,7 +52,7 @@ def test_a_notebook_shows_functions_and_nothing_of_their_names_is_read_as_html()
     assert "f9" not in shown  # the first ten
 
 
-def test_it_becomes_json_and_back() -> None:
+def test_a_status_becomes_json_and_back() -> None:
     status = Status(done=1, functions=[FunctionStatus("f", histogram=[(0.1, 2)])])
     written = msgspec.json.encode(status)
     again = msgspec.json.decode(written, type=Status)

@@ -10,10 +10,8 @@ from gridengine.dispatcher.core.events import (
     Inform,
     Launched,
     LaunchFailed,
-    SubmittedAlike,
     Warn,
 )
-from gridengine.dispatcher.core.tasks import AlikeTasks, Task
 from gridengine.errors import ClusterError
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.rows import Status, merged
@@ -25,7 +23,7 @@ from gridengine.status.watch_events import (
     WatchEvent,
 )
 from gridengine.wire.messages import RETRYABLE, Goodbye, Result, Results
-from tests.support.core_play import SQUARE, Play
+from tests.support.core_play import Play
 
 LOG = "/runs/x/worker.1.{}.log"
 
@@ -54,7 +52,7 @@ def crash_again_and_again(play: Play, times: int) -> list[str]:
         (["77"], {"name": "reader"}, "1 worker for reader, process 77: -q all.q"),
     ],
 )
-def test_what_was_submitted_is_told_with_its_jobs_its_request_and_for_what(
+def test_submissions_are_told_with_jobs_request_and_purpose(
     jobs: list[str], options: dict[str, str], words: str
 ) -> None:
     play = Play(pooled=True)
@@ -97,7 +95,7 @@ def test_a_call_that_is_run_again_is_told_with_the_reason() -> None:
     assert lines(play) == []
 
 
-def test_of_calls_that_are_run_again_since_they_were_killed_the_first_is_warned_of() -> None:
+def test_the_first_call_run_again_after_a_kill_is_a_warning() -> None:
     play = Play()
     one = play.running(retries=2)
     play.crash(one, 0)
@@ -220,7 +218,7 @@ def test_a_call_is_told_from_its_submission_to_its_end() -> None:
     play.done(one, seconds=1.5)
     done = play.happened()[0]
     assert (done.kind, done.count, done.seconds) == ("call done", one.stop - one.start, 1.5)
-    play.play(SubmittedAlike(SQUARE, AlikeTasks(Task(9, ()), [(b"a",), (b"b",)])))
+    play.submit(1, 1)
     assert play.happened()[0] == WatchEvent("call waiting", 2, function="square")
 
 
@@ -294,7 +292,7 @@ def test_the_schedulers_words_are_told() -> None:
     ]
 
 
-def test_of_much_at_a_time_a_sample_is_told_and_how_much_is_left_out() -> None:
+def test_a_burst_of_events_is_told_by_a_sample_and_the_number_left_out() -> None:
     play = Followed()
     for _ in range(MOST_OF_KIND + 5):
         play.submit(10)
@@ -306,7 +304,7 @@ def test_of_much_at_a_time_a_sample_is_told_and_how_much_is_left_out() -> None:
     assert play.left_out == {}
 
 
-def test_who_is_told_late_is_told_of_the_last_and_how_many_were_before() -> None:
+def test_a_late_reader_is_told_the_last_events_and_how_many_came_before() -> None:
     recorder = EventRecorder()
     told = recorder.position
     for number in range(MOST_EVENTS + 7):
@@ -318,7 +316,7 @@ def test_who_is_told_late_is_told_of_the_last_and_how_many_were_before() -> None
     assert left_out == {"call done": 14}
 
 
-def test_of_two_statuses_the_later_is_left_with_the_events_of_both_up_to_so_many() -> None:
+def test_merged_statuses_keep_the_later_and_the_events_of_both() -> None:
     one = Status(elapsed_seconds=1.0, events=[WatchEvent("call done")], left_out={"call done": 3})
     two = Status(elapsed_seconds=3.0, done=2, events=[WatchEvent("worker lost")])
     both = merged(one, two)

@@ -47,7 +47,7 @@ def test_long_arguments_are_shortened() -> None:
     assert shown.startswith("'xxx")
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_an_unreadable_argument_is_left_out() -> None:
     assert call_arguments(b"", 0, SINGLE) == ""
     assert call_arguments(b"no pickle", 0, SINGLE) == ""
     assert call_arguments(pickle.dumps([1]), 7, SINGLE) == ""
@@ -65,7 +65,7 @@ def test_an_exception_is_told_by_the_last_line_of_its_traceback() -> None:
     assert exception_texts(raised())[-1] == "3"
 
 
-def test_of_an_exception_that_is_cut_off_the_type_is_told() -> None:
+def test_a_cut_off_exception_is_told_by_its_type() -> None:
     assert exception_words(raised()[:40]) == "ValueError"
 
 
@@ -73,7 +73,7 @@ def failure(number: int, error: str, *, calls: int = 1) -> FailureStatus:
     return FailureStatus(f"1.{number}", f"call {number} of f", "f", calls, 0.0, error=error)
 
 
-def test_what_differs_in_numbers_alone_is_one_cause_with_its_last_words() -> None:
+def test_errors_that_differ_in_numbers_are_one_cause() -> None:
     found = causes(
         [failure(0, "no file 17"), failure(1, "disk full"), failure(2, "no file 2026, really")]
         + [failure(number, f"no file {number}") for number in (3, 4)]

@@ -159,7 +159,7 @@ def watched(word: str) -> tuple[str, str]:
         return found.ask().identity.run_id, found.run
 
 
-def test_whoever_watches_takes_each_word(world: World) -> None:
+def test_each_part_of_a_name_is_a_word(world: World) -> None:
     said = words(world)
     for word in said["main"]:
         assert watched(word) == (MAIN, ""), word
@@ -191,7 +191,7 @@ def test_a_stand_alone_dispatcher_is_found_by_each_word(world: World) -> None:
             assert issubclass(outcome(take, word), ConfigurationError), word
 
 
-def test_what_ends_all_of_it_takes_no_word_for_a_part(world: World) -> None:
+def test_commands_that_end_a_dispatcher_take_no_word_for_a_part(world: World) -> None:
     for word in words(world)["far"]:
         with pytest.raises(ConfigurationError, match="names calls at the dispatcher 'main'") as it:
             by_itself(word)
@@ -280,7 +280,7 @@ def test_the_folder_one_is_in_is_meant_by_no_other_word(
     assert new_or_known("later") == DispatcherFolder.of("later")
 
 
-def test_of_a_stand_alone_one_that_does_not_run_it_is_told_how_it_is(world: World) -> None:
+def test_a_stand_alone_dispatcher_that_does_not_run_is_told_with_its_state(world: World) -> None:
     world.answers.clear()
     (world.main / "watcher.json").unlink()
     lock = world.main / "lock"
@@ -297,9 +297,7 @@ def test_of_a_stand_alone_one_that_does_not_run_it_is_told_how_it_is(world: Worl
         client_file("17")
 
 
-def test_of_one_that_a_tunnel_reaches_it_is_told_what_opens_it_and_what_is_done_there(
-    world: World,
-) -> None:
+def test_a_dispatcher_behind_a_tunnel_is_told_with_the_command_that_opens_it(world: World) -> None:
     world.answers.clear()
     folder = DispatcherFolder(world.main)
     replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))
@@ -327,7 +325,7 @@ def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: Wor
                 take(word)
 
 
-def test_of_a_run_whose_process_was_killed_it_is_told_that_nothing_was_kept(
+def test_a_killed_run_is_told_to_have_kept_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.answers.clear()
@@ -338,7 +336,7 @@ def test_of_a_run_whose_process_was_killed_it_is_told_that_nothing_was_kept(
         assert f"`gridengine logs {NIGHT}` shows what its workers wrote" in str(it.value.hint)
 
 
-def test_one_that_is_silent_is_told_of_where_no_other_is_found(world: World) -> None:
+def test_a_silent_dispatcher_is_told_when_no_other_is_found(world: World) -> None:
     world.silent.append(99)
     assert watched("night") == (NIGHT, "")
     with pytest.raises(ClusterError, match=r"called 'nosuch', .*: 99 is silent"):

@@ -49,7 +49,7 @@ def test_nothing_waits_where_there_is_nothing() -> None:
     assert causes(Play()) == ["nothing"]
 
 
-def test_what_no_worker_holds_is_told_with_the_command_that_starts_one() -> None:
+def test_an_unheld_request_is_told_with_the_command_that_starts_a_worker() -> None:
     play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
     play.submit()
     play.submit(5, demand=Demand(Memory(200)))
@@ -129,7 +129,7 @@ def test_hosts_that_are_left_out_are_told() -> None:
     assert one.text.endswith("; left out, since no worker could be started there: n1")
 
 
-def test_that_max_workers_holds_calls_is_told() -> None:
+def test_a_wait_for_max_workers_is_told() -> None:
     play = Play(max_workers=1)
     play.running(3)
     [waits, *_] = explain(told(play))
@@ -200,9 +200,7 @@ def test_a_repeated_call_is_told_with_what_was_before() -> None:
         (False, "/home/sweeps", "`gridengine dispatcher start sweep.py --max-workers N`"),
     ],
 )
-def test_where_there_is_no_more_room_who_can_make_it_is_told_how(
-    pooled: bool, home: str, step: str
-) -> None:
+def test_a_full_system_is_told_with_a_remedy(pooled: bool, home: str, step: str) -> None:
     play = Play(max_workers=1, pooled=pooled)
     play.running(9)
     answer = told(play)
@@ -229,19 +227,19 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
     )
 
 
-def test_of_a_run_whose_process_was_killed_only_that_is_told() -> None:
+def test_a_killed_run_is_told_as_killed_alone() -> None:
     [one] = explain(Answer(replace(WHO, folder="/runs/x"), killed=True))
     assert (one.cause, one.place) == ("killed", "login1")
     assert "The workers' logs are below /runs/x" in one.next_step
 
 
-def test_where_calls_have_no_logs_none_are_named() -> None:
+def test_no_logs_are_named_where_calls_have_none() -> None:
     failed = [FailureStatus("1.0", "call 0 of f", "f", 1, 1.0, error="bad")]
     [one] = explain(Answer(WHO, Status(failed=1, failures=failed)))
     assert one.next_step == "`gridengine calls sweep.py --failed` lists them"
 
 
-def test_what_to_try_comes_with_the_error_that_says_it() -> None:
+def test_a_remedy_comes_with_its_error() -> None:
     play = Play(pooled=True)
     play.submit(2)
     error = SubmissionRefused("Slurm refuses the job: it has words", hint="name one of `sinfo`")
@@ -254,7 +252,7 @@ def test_what_to_try_comes_with_the_error_that_says_it() -> None:
     assert call.next_step == "name one of `sinfo`"
 
 
-def test_that_all_waits_for_results_from_elsewhere_is_told() -> None:
+def test_a_wait_for_results_from_elsewhere_is_told() -> None:
     play = Play()
     play.submit(1, after=(7,))
     assert causes(play) == ["blocked"]
@@ -283,14 +281,14 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
         assert "is busy, with 1 of 1 slot in use" in one.text
 
 
-def test_of_a_worker_it_is_told_what_it_holds() -> None:
+def test_a_worker_is_told_with_what_it_holds() -> None:
     play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
     play.hello(resources=encode_demand(Demand(Memory(20)))[0])
     [one] = explain_worker(told(play).status, "node-w")
     assert one.text.endswith("; it holds Memory(20) & Cores(1)")
 
 
-def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:
+def test_memory_asked_for_and_unused_is_told() -> None:
     play = Play()
     one = play.running(1, demand=Demand(Memory(20)))
     assert "memory" not in causes(play)
@@ -300,7 +298,7 @@ def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:
     assert "Memory(1.2)" in found["memory"].next_step
 
 
-def test_what_cannot_be_written_is_told_first_with_its_place() -> None:
+def test_a_full_disk_is_told_first_with_its_place() -> None:
     fault = FileFault("/runs/named/kept.sqlite", "database or disk is full", "it is lost")
     answer = told(queued()[0])
     first, *_ = explain(replace(answer, status=replace(answer.status, faults=[fault])))

@@ -59,7 +59,7 @@ def test_names_of_the_users_are_text() -> None:
     assert "<td>&lt;lambda&gt;</td>" in text
 
 
-def test_what_is_known_of_a_run_is_in_its_page() -> None:
+def test_a_page_has_all_facts_of_a_run() -> None:
     text = page(answer([]))
     assert "0 calls done, 1 failed" in text
     assert "WorkerCrashed: the process that ran a call of square was killed by SIGSEGV" in text
@@ -104,7 +104,7 @@ def test_a_call_may_begin_a_moment_before_the_one_before_it_in_its_row_has_ended
     assert drawn.rows == ["a"]
 
 
-def test_what_failed_is_told_apart() -> None:
+def test_failures_are_told_apart() -> None:
     one = run_of(("a", 1, 2))
     failed = replace(one, timeline=[replace(one.timeline[0], failed=True)])
     assert timeline_of(failed).bars == [Bar(0, 1.0, 2.0, "f", "failed")]

@@ -42,18 +42,18 @@ MAIN = dispatcher("main", 8, "1b2c3d", home="/r/dispatchers/main", clients=[("cl
         *("/r/a", "/r/a/connection.json", "/r/a/logs/worker.log", "seen", "/r/named/seen.sqlite"),
     ],
 )
-def test_whatever_is_printed_of_a_dispatcher_names_it(text: str) -> None:
+def test_each_printed_name_of_a_dispatcher_finds_it(text: str) -> None:
     assert meant(word_of(text), [SWEEP, MAIN]) == [SWEEP]
 
 
 @pytest.mark.parametrize(
     "text", ["swee", "py", "77777", "/s", "/r", "/r/ab", "node7", "2026112", "a1b2c", "20261124"]
 )
-def test_it_has_no_parts_of_other_names(text: str) -> None:
+def test_a_name_has_no_parts_of_other_names(text: str) -> None:
     assert meant(word_of(text), [SWEEP, MAIN]) == []
 
 
-def test_what_may_be_a_process_id_is_no_beginning_of_another_name() -> None:
+def test_a_process_id_is_no_beginning_of_another_name() -> None:
     assert meant(Word("2026"), [SWEEP]) == []
     assert meant(Word("20261123"), [SWEEP]) == [SWEEP]
 

@@ -7,7 +7,7 @@ import operator
 from gridengine.watching.newest_value import Newest
 
 
-def test_what_was_not_taken_is_merged_into_what_comes() -> None:
+def test_an_untaken_value_is_merged_into_the_next() -> None:
     newest = Newest[str](operator.add)
     for one in "abc":
         newest.put(one)
@@ -15,7 +15,7 @@ def test_what_was_not_taken_is_merged_into_what_comes() -> None:
     assert newest.take() is None
 
 
-def test_what_came_before_the_end_is_there_after_it() -> None:
+def test_a_value_from_before_the_end_is_there_after_it() -> None:
     newest = Newest[str](operator.add)
     newest.put("a")
     newest.put(None)

@@ -39,7 +39,7 @@ def test_a_batch_systems_reason_has_a_step(reason: str, step: str) -> None:
     assert step in next_step(reason)
 
 
-def test_what_is_said_of_queues_that_were_not_meant_counts_only_when_nothing_else_is() -> None:
+def test_reasons_of_other_queues_count_only_alone() -> None:
     others = 'queue "a.q" is disabled; queue "b.q" not contained in its hard queue list'
     assert "qmod -e" in next_step(others)
     assert "qconf -spl" in next_step(f"{others}; cannot run in PE smp")
@@ -56,9 +56,7 @@ def test_what_is_said_of_queues_that_were_not_meant_counts_only_when_nothing_els
         ("ValueError: zero is bad", ""),
     ],
 )
-def test_what_calls_failed_by_has_a_step_unless_their_own_code_alone_can_tell(
-    cause: str, step: str
-) -> None:
+def test_failures_have_a_next_step_unless_only_their_code_can_tell(cause: str, step: str) -> None:
     found = failure_step(cause)
     assert step in found
     assert bool(step) is bool(found)
@@ -72,5 +70,5 @@ def test_what_calls_failed_by_has_a_step_unless_their_own_code_alone_can_tell(
         ("WorkerNotStarted: opening input/output file: Disk quota exceeded", "quota"),
     ],
 )
-def test_what_an_error_says_to_try_is_told_unless_a_disk_is_to_blame(cause: str, step: str) -> None:
+def test_an_error_s_remedy_is_told_unless_a_disk_is_full(cause: str, step: str) -> None:
     assert step in failure_step(cause, "its hint")

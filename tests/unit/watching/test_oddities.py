@@ -43,7 +43,7 @@ def test_workers_of_which_nothing_is_heard_are_told_though_others_work() -> None
     assert "node1 (cluster job 4711.1), for 40.0 s" in causes(status)["silent"]
 
 
-def test_one_that_is_silent_for_no_known_reason_is_told_before_those_that_are_suspended() -> None:
+def test_a_silent_worker_is_told_before_suspended_ones() -> None:
     silent = replace(BUSY, phase="silent", heard_seconds=40.0)
     suspended = replace(silent, heard_seconds=50.0, host="node2", suspended=True)
     status = Status(workers=[suspended, silent], worker_count=2, statuses={"silent": 2})

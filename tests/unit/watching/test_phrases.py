@@ -31,7 +31,7 @@ def test_a_time_is_never_below_zero(seconds: float, words: str) -> None:
     assert ago(seconds) == words
 
 
-def test_one_is_and_none_or_more_are() -> None:
+def test_the_verb_agrees_with_the_number() -> None:
     assert [are(count) for count in (0, 1, 2)] == ["are", "is", "are"]
 
 

@@ -83,7 +83,7 @@ def watched_ones() -> list[str]:
     return [one.name for one in folders if connections.is_watched_elsewhere(one)]
 
 
-def test_those_that_run_and_can_be_watched_are_found(there: list[Folder]) -> None:
+def test_running_dispatchers_are_found(there: list[Folder]) -> None:
     assert watched_ones() == ["sweeps", "night"]
     (there[0].path / WATCHER).unlink()
     assert watched_ones() == ["night"]
@@ -99,9 +99,7 @@ def test_without_a_run_directory_there_are_none(
     assert connections.standalone_folders() == []
 
 
-def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(
-    there: list[Folder],
-) -> None:
+def test_looking_needs_the_watchers_key_and_acting_the_clients(there: list[Folder]) -> None:
     with RemoteWatched(there[0]) as watched:  # type: ignore[arg-type]
         assert watched.ask(STATUS).status.done == 3
         watched.ask(CANCEL, words=["1.0"])
@@ -113,16 +111,14 @@ def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(
 
 
 @pytest.mark.parametrize("fault", [ClusterError("gone"), TimeoutError("after 5 s")])
-def test_one_that_does_not_answer_is_told_of_by_its_name(
-    there: list[Folder], fault: Exception
-) -> None:
+def test_a_silent_dispatcher_is_told_by_its_name(there: list[Folder], fault: Exception) -> None:
     watched = RemoteWatched(there[0])  # type: ignore[arg-type]
     Remote.fault = fault
     with pytest.raises(ClusterError, match="the dispatcher sweeps cannot be watched: it does not"):
         watched.ask()
 
 
-def test_that_it_refuses_is_told_with_its_words(there: list[Folder]) -> None:
+def test_a_refusal_is_told_with_its_words(there: list[Folder]) -> None:
     Remote.refusal = "a watcher may not cancel"
     with pytest.raises(ClusterError, match="it refuses: a watcher may not"):
         RemoteWatched(there[0]).ask()  # type: ignore[arg-type]

@@ -68,12 +68,12 @@ def test_a_run_that_is_over_is_found_by_its_names(reports: Path, name: str) -> N
     assert told(name) == (4242, False)
 
 
-def test_of_several_of_a_name_it_is_the_last_and_others_have_numbers(reports: Path) -> None:
+def test_the_last_run_of_a_name_has_it_and_the_others_have_numbers(reports: Path) -> None:
     assert told("17") == (17, False)
     assert [one.identity.pid for one in ended_answers()] == [4242, 17]
 
 
-def test_what_is_not_known_is_told_as_not_running(reports: Path) -> None:
+def test_an_unknown_run_is_told_as_not_running(reports: Path) -> None:
     with pytest.raises(NotKnown, match="no dispatcher runs"):
         answer_of("nosuch")
 
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_told_as_not_running(reports: Path) -> None:
 @pytest.mark.parametrize(
     "error", [SeveralMeant("two"), ClusterError("silent"), ConfigurationError("it was killed")]
 )
-def test_where_others_are_meant_none_that_is_over_takes_their_place(
+def test_no_ended_run_takes_the_place_of_a_running_one(
     reports: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     meant(monkeypatch, error)
@@ -95,7 +95,7 @@ def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: byt
     assert [one.identity.pid for one in ended_answers()] == [4242, 17]
 
 
-def test_it_is_told_when_a_run_was_over() -> None:
+def test_the_end_of_a_run_is_told() -> None:
     words = ended_words(Answer(WHO, Status(elapsed_seconds=60.0)))
     assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
     assert words.endswith(":01:00")
@@ -134,7 +134,7 @@ def test_a_run_whose_process_was_killed_is_found_and_told_to_be(
     assert [one.identity.pid for one in ended_answers()] == [4243, 4242, 17]
 
 
-def test_of_runs_that_were_killed_the_last_are_remembered(
+def test_the_last_killed_runs_are_remembered(
     reports: Path, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_KILLED", 2)
@@ -169,7 +169,7 @@ def test_workers_by_hand_are_on_a_host_as_others_are(runs: Path) -> None:
     assert [one.host for one in other_runs(set())] == ["node7"]
 
 
-def test_one_with_a_connection_file_is_under_way_if_it_can_be_reached(
+def test_a_run_with_a_reachable_connection_file_is_under_way(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = runs / "20261123-093000-node7-4242-0a1b2c"
@@ -187,7 +187,7 @@ def test_the_last_come_first_and_neither_what_is_known_nor_other_folders(runs: P
     assert names(other_runs({made[2]})) == [made[0], made[1]]
 
 
-def test_of_very_many_only_the_last_are_looked_at(runs: Path) -> None:
+def test_only_the_last_of_very_many_runs_are_read(runs: Path) -> None:
     for number in range(MOST_LOOKED_AT + 5):
         (runs / f"20261123-0930{number:02}-node7-1-0a1b2c").mkdir()
     found = names(other_runs(set()))

@@ -102,7 +102,7 @@ def test_names_are_sorted_from_the_first_and_numbers_from_the_largest() -> None:
     assert [one.name for one in rows_of(answer(play), View(sort=1, reverse=True))] == by_name
 
 
-def test_what_is_not_known_is_sorted_too() -> None:
+def test_unknown_values_are_sorted_too() -> None:
     play = Play()
     play.done(play.running(1))
     play.submit(1, function=function(7))
@@ -129,7 +129,7 @@ def test_keys_change_what_is_shown() -> None:
     assert pressed(View(), "\u00b2") == View()  # a digit, and no number
 
 
-def test_what_is_clicked_on_is_found_in_the_frame() -> None:
+def test_a_click_is_found_in_the_frame() -> None:
     told, view = answer(busy()), View("functions")
     lines = frame(told, view, width=100, height=24)
     tabs = next(place for place, line in enumerate(lines) if "[functions]" in line)

@@ -51,7 +51,7 @@ def found(which: str = "", *, failed: bool = False) -> list[str]:
     return [path.name for path in find_logs("sweep", which, failed=failed)[1]]
 
 
-def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
+def test_logs_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
     told, paths, may_come, *_ = find_logs("sweep", "", failed=False)
     [line] = told
     assert re.fullmatch(r"[\d -]*\d\d:\d\d:57 it begins", line)
@@ -69,7 +69,7 @@ def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Pat
         *(("4712", ()), ("1", ()), ("4712.1", ())),
     ],
 )
-def test_they_are_named_by_call_worker_or_the_files_name(
+def test_logs_are_named_by_call_worker_or_file(
     folder: Path, which: str, names: tuple[str, ...]
 ) -> None:
     assert found(which) == list(names)
@@ -84,7 +84,7 @@ def test_the_log_of_a_call_that_is_done_is_that_of_the_worker_that_ran_it(folder
     assert found("13") == found("9") == found("1.13") == []
 
 
-def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
+def test_a_call_without_a_log_is_told_why(folder: Path) -> None:
     known(folder, status=Status(functions=[FunctionStatus("f", done=20, numbered=20)]))
     assert find_logs("sweep", "4", failed=False).why.startswith(
         "call 4 is done; its worker is not known, because only an even sample of calls"
@@ -94,7 +94,7 @@ def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
     assert "print to the output of the script" in find_logs("sweep", "44", failed=False).why
 
 
-def test_those_where_calls_failed_are_told_once(folder: Path) -> None:
+def test_logs_of_failed_calls_are_told_once(folder: Path) -> None:
     assert found(failed=True) == [NAMES[1]]
 
 
@@ -104,7 +104,7 @@ def test_a_log_that_is_gone_is_left_out(folder: Path) -> None:
     assert found() == [NAMES[0], NAMES[2]]
 
 
-def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
+def test_logs_of_an_unknown_run_are_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(name: str, ask: str) -> None:
@@ -125,7 +125,7 @@ def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_what_no_log_has_is_told_by_the_run_or_by_what_was_kept_of_it(
+def test_output_without_a_log_is_told_by_the_run_or_its_report(
     monkeypatch: pytest.MonkeyPatch, runs: bool
 ) -> None:
     who = Identity(
@@ -137,7 +137,7 @@ def test_what_no_log_has_is_told_by_the_run_or_by_what_was_kept_of_it(
     assert find_logs("sweep", "5", failed=False).printed == ""  # nobody knows whose lines they are
 
 
-def test_where_several_are_meant_no_folder_takes_their_place(
+def test_no_folder_takes_the_place_of_several_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def several(name: str, ask: str) -> None:

@@ -52,9 +52,7 @@ def test_buffers_are_taken_by_number_in_any_order(ends: tuple[BlockSocket, Block
     assert bytes(theirs.take(first, SIZE)) == b"a" * SIZE
 
 
-def test_what_the_receiver_writes_is_the_receivers_alone(
-    ends: tuple[BlockSocket, BlockSocket],
-) -> None:
+def test_writes_of_the_receiver_are_its_own(ends: tuple[BlockSocket, BlockSocket]) -> None:
     ours, theirs = ends
     buffer = adopt(new_block(bytes(SIZE)), SIZE)
     taken = theirs.take(ours.put(buffer), SIZE)

@@ -96,7 +96,7 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(step: int)
     assert list(read_all(wire)) == messages
 
 
-def test_what_the_socket_does_not_take_is_sent_later() -> None:
+def test_bytes_that_the_socket_does_not_take_are_sent_later() -> None:
     wire = Wire(room=100_000)
     writer = channel(wire)
     assert not writer.send(Define(b"f", [], b"/", 1), [b"x" * 200_000])
@@ -231,7 +231,7 @@ def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
     del arrived, its, large
 
 
-def test_what_nobody_has_read_is_closed_with_the_channel(tmp_path: Path) -> None:
+def test_unread_descriptors_are_closed_with_the_channel(tmp_path: Path) -> None:
     ours, theirs = ends()
     with (tmp_path / "file").open("w") as file:
         rights = struct.pack("=i", file.fileno())
@@ -272,7 +272,7 @@ def test_without_descriptors_large_buffers_go_through_the_stream(
     theirs.close()
 
 
-def test_what_is_no_block_is_a_protocol_error(tmp_path: Path) -> None:
+def test_a_wrong_block_is_a_protocol_error(tmp_path: Path) -> None:
     for size in (LARGE, LARGE + 1):
         ours, theirs = ends()
         with (tmp_path / "file").open("w+b") as file:

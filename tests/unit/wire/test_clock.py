@@ -21,7 +21,7 @@ def test_a_manual_clock_stands_still_until_it_is_advanced() -> None:
     assert clock.monotonic() == 110.0
 
 
-def test_what_another_process_noted_is_told_in_the_time_that_a_manual_clock_showed_then() -> None:
+def test_times_of_other_processes_are_told_by_a_manual_clock() -> None:
     clock = ManualClock(50.0)
     before = time.monotonic()
     clock.advance(60.0)

@@ -187,7 +187,7 @@ def test_the_folder_of_the_session_comes_first_and_that_below_tmp_last(
 
 
 @pytest.mark.parametrize("said", ["", "relative", "/no/such/folder"])
-def test_what_the_session_says_may_be_nothing(run_user: Path, said: str) -> None:
+def test_an_unusable_session_folder_is_passed_over(run_user: Path, said: str) -> None:
     first, _ = runtime_folders({"XDG_RUNTIME_DIR": said}, NOT_GIVEN)
     assert first == run_user / "gridengine"
 
@@ -220,7 +220,7 @@ def test_the_folder_is_made_once(run_user: Path) -> None:
     assert (run_user / "gridengine").stat().st_mode & 0o777 == 0o700
 
 
-def test_where_others_may_enter_the_first_the_next_is_taken(run_user: Path, tmp_path: Path) -> None:
+def test_an_open_folder_is_passed_over(run_user: Path, tmp_path: Path) -> None:
     (run_user / "gridengine").mkdir(mode=0o755)
     last = tmp_path / f"tmp/gridengine-{os.getuid()}"
     assert make_runtime_folder({}, NOT_GIVEN) == last
@@ -230,7 +230,7 @@ def test_where_others_may_enter_the_first_the_next_is_taken(run_user: Path, tmp_
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "open"])
-def test_what_blocks_the_last_folder_is_named_with_the_remedy(tmp_path: Path, kind: str) -> None:
+def test_an_obstacle_to_the_last_folder_is_named_with_a_remedy(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "mine"
     assert blocked_runtime_folder({}, folder) == ""
     if kind == "link":

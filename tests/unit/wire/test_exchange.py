@@ -81,7 +81,7 @@ def test_envelopes_arrive_as_they_were_and_their_files_are_removed(
     assert inbox.take() == []
 
 
-def test_those_of_each_sender_arrive_in_order(folder: Path, inbox: Inbox) -> None:
+def test_envelopes_of_each_sender_arrive_in_order(folder: Path, inbox: Inbox) -> None:
     first, other = Outbox(folder, "bb", KEY), Outbox(folder, "aa", KEY)
     for number in range(12):
         written(first, b"%d" % number)
@@ -315,7 +315,7 @@ def test_both_ends_notice_that_a_folder_was_removed(
         inbox.take()
 
 
-def test_what_was_read_before_a_fault_of_the_file_server_is_not_lost(
+def test_envelopes_read_before_a_fault_of_the_file_server_are_not_lost(
     outbox: Outbox, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(outbox, b"first", b"second")

@@ -68,9 +68,7 @@ def next_look(files: Files, now: float) -> float:
     return round(files._look_at - now, 6)
 
 
-def test_it_looks_often_while_messages_come_and_seldom_when_none_do(
-    files: Files, worker: Files
-) -> None:
+def test_a_folder_is_read_often_while_messages_come(files: Files, worker: Files) -> None:
     assert next_look(files, NOW) == SLOW_SECONDS
     say(worker, DISPATCHER, MESSAGE)
     assert next_look(files, NOW) == QUICK_SECONDS
@@ -95,7 +93,7 @@ def test_signs_of_life_do_not_make_it_look_more_often(files: Files, worker: File
     assert next_look(files, NOW) == SLOW_SECONDS
 
 
-def test_what_does_not_fit_is_written_when_there_is_room(files: Files, worker: Files) -> None:
+def test_envelopes_wait_for_room(files: Files, worker: Files) -> None:
     for _ in range(MOST_FILES):
         say(worker, DISPATCHER, MESSAGE)
     worker.put(DISPATCHER, MESSAGE, NOW)
@@ -107,7 +105,7 @@ def test_what_does_not_fit_is_written_when_there_is_room(files: Files, worker: F
     assert worker.is_sent
 
 
-def test_one_that_is_full_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
+def test_a_full_folder_keeps_no_other_waiting(exchange: Path, files: Files) -> None:
     make_folder(exchange / "bb")
     for _ in range(MOST_FILES + 1):
         files.put(WORKER, MESSAGE, NOW)
@@ -166,7 +164,7 @@ def test_a_folder_that_is_missing_three_times_is_gone(exchange: Path, worker: Fi
     assert worker.is_gone
 
 
-def test_what_is_for_a_folder_that_is_gone_is_dropped(exchange: Path, files: Files) -> None:
+def test_envelopes_for_a_missing_folder_are_dropped(exchange: Path, files: Files) -> None:
     shutil.rmtree(exchange / WORKER)
     files.put(WORKER, MESSAGE, NOW)
     files.step(NOW)
@@ -220,7 +218,7 @@ def sockets(exchange: Path, clock: ManualClock) -> Iterator[tuple[FileSocket, Fi
         end.close(0.0)
 
 
-def test_what_is_sent_arrives_and_wakes_the_loop(
+def test_an_envelope_arrives_and_wakes_the_loop(
     sockets: tuple[FileSocket, FileSocket], clock: ManualClock
 ) -> None:
     dispatcher, worker = sockets

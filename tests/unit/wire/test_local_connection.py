@@ -139,7 +139,7 @@ def test_neither_end_talks_to_another_users_process(
     assert machine.connect() is None
 
 
-def test_who_does_not_know_the_client_s_identity_cannot_join_its_session(machine: Machine) -> None:
+def test_joining_a_session_needs_the_client_s_identity(machine: Machine) -> None:
     sock = machine.pose()
     sock.send(_digest(b"name", WHO) + bytes(16))  # repeats what a client once said
     machine.clients.greeted(WHO)
@@ -152,7 +152,7 @@ def test_who_does_not_know_the_client_s_identity_cannot_join_its_session(machine
     assert theirs.has_ended()
 
 
-def test_who_does_not_know_the_client_s_identity_cannot_pose_as_the_dispatcher() -> None:
+def test_posing_as_the_dispatcher_needs_the_client_s_identity() -> None:
     key = secrets.token_hex()
     with (
         select.epoll() as watched,
@@ -184,7 +184,7 @@ def test_a_process_that_says_something_else_first_is_dropped(
     assert not machine.clients._waiting
 
 
-def test_of_very_many_that_never_greet_the_oldest_are_dropped(
+def test_the_oldest_of_many_silent_connections_are_dropped(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_connection, "MOST_WAITING", 3)

@@ -57,7 +57,7 @@ def test_an_envelope_arrives_as_it_was_sent(
     assert come == [list(map(bytes, envelope))]
 
 
-def test_what_a_full_socket_does_not_take_waits_and_comes_in_order(
+def test_packets_wait_for_a_full_socket_and_come_in_order(
     ends: tuple[PacketSocket, PacketSocket],
 ) -> None:
     ours, theirs = ends
@@ -94,9 +94,7 @@ def test_a_reader_stops_after_as_many_packets_as_it_was_told(
     assert received(theirs) == [[b"2"], [b"3"], [b"4"]]
 
 
-def test_what_was_sent_before_the_end_can_be_read_even_when_the_peer_left_packets_unread(
-    ends: tuple[PacketSocket, PacketSocket],
-) -> None:
+def test_packets_sent_before_the_end_can_be_read(ends: tuple[PacketSocket, PacketSocket]) -> None:
     ours, theirs = ends
     theirs.send([b"unread"])
     ours.send([b"last"])
@@ -105,7 +103,7 @@ def test_what_was_sent_before_the_end_can_be_read_even_when_the_peer_left_packet
     assert theirs.ended
 
 
-def test_to_send_to_a_peer_that_is_gone_is_no_error_and_shows_when_reading(
+def test_sending_to_a_lost_peer_is_no_error_and_shows_when_reading(
     ends: tuple[PacketSocket, PacketSocket],
 ) -> None:
     ours, theirs = ends
@@ -146,7 +144,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("packets", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_no_envelope_is_refused(
+def test_bytes_that_are_no_envelope_are_refused(
     ends: tuple[PacketSocket, PacketSocket],
     raw: tuple[socket.socket, socket.socket],
     packets: list[bytes],

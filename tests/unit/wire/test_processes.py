@@ -94,7 +94,7 @@ def test_the_limit_is_raised_as_far_as_it_is_needed_or_what_is_wanted_is_allowed
     ("workers", "words"),
     [(1, "1 worker needs 201 open files"), (2, "2 workers need 202 open files")],
 )
-def test_where_there_may_be_too_few_it_is_said_how_many(
+def test_a_small_limit_of_files_is_told(
     monkeypatch: pytest.MonkeyPatch, workers: int, words: str
 ) -> None:
     limits = limited(monkeypatch, 100, 200)

@@ -10,7 +10,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.server import lasting_ports, own_addresses, resolve
 
 
-def test_what_can_be_no_host_is_named_too() -> None:
+def test_an_impossible_host_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"'a\.\.b' .*does not resolve"):
         resolve("a..b")
 

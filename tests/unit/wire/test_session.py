@@ -23,7 +23,7 @@ def test_a_request_that_comes_twice_is_answered_once() -> None:
 
 
 @pytest.mark.parametrize("frames", [[], [b""], [b"short"], [b"\xff" * 21]])
-def test_what_has_no_envelope_is_a_protocol_error(frames: Frames) -> None:
+def test_a_message_without_an_envelope_is_a_protocol_error(frames: Frames) -> None:
     with pytest.raises(ProtocolError):
         Session(PIECE).receive(frames)
 

@@ -21,5 +21,5 @@ def test_only_who_has_the_key_of_a_role_may_connect() -> None:
     assert not check("global", new_keys().peer_public.encode())
 
 
-def test_where_nobody_may_only_look_no_key_is_empty() -> None:
+def test_no_key_is_empty_without_watchers() -> None:
     assert not PeersKeys(new_keys()).callback("global", b"")

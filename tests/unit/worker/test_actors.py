@@ -95,7 +95,7 @@ def test_arguments_that_cannot_be_rebuilt_fail_their_call_alone(stack: ActorObje
     assert value(stack.answer(request(2, "push", "x"))) == 3
 
 
-def test_what_is_to_pass_is_raised_and_the_last_request_has_no_answer() -> None:
+def test_exits_pass_and_the_last_request_has_no_answer() -> None:
     stack = ActorObject(Stack, (), {}, (KeyboardInterrupt,))
     with pytest.raises(KeyboardInterrupt):
         stack.answer(request(1, "interrupt"))
@@ -132,7 +132,7 @@ def test_a_runner_answers_what_its_run_is_told_until_the_end(driver: RunnerDrive
     assert driver.values() == [None]
 
 
-def test_one_that_a_call_has_made_leaves_its_slot_before_each_wait(driver: RunnerDriver) -> None:
+def test_an_actor_of_a_call_leaves_its_slot_before_each_wait(driver: RunnerDriver) -> None:
     driver.assign(ActorTarget(Stack, lends=True), [((), {})], form=FULL, watched=True, once=True)
     told = [request(1, "push", "x"), [encode(Request(0, END))]]
     driver.channel.incoming += [(Deliver(1, len(one)), one) for one in told]

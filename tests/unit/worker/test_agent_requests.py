@@ -91,7 +91,7 @@ def test_why_there_is_no_answer_is_told(agent: socket.socket, error: Exception, 
     assert words in str(told)
 
 
-def test_who_has_asked_and_is_gone_keeps_nobody_up(agent: socket.socket) -> None:
+def test_a_request_of_an_ended_runner_keeps_nobody_up(agent: socket.socket) -> None:
     ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
     sock = agent_requests._agent().sock
     assert sock is not None

@@ -82,7 +82,7 @@ def test_a_job_that_is_pickled_stays_at_the_call_it_was_at() -> None:
     assert repr(copy) == "<job 7, call 4, attempt 1: ZERO>"
 
 
-def test_what_refers_to_the_variables_means_those_of_the_process_it_runs_in() -> None:
+def test_references_to_variables_mean_those_of_their_process() -> None:
     assert pickle.loads(pickle.dumps(GVAR)) is GVAR
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_runs_no_calls_makes_none() -> None:
     assert call_context.calling_process() is None
 
 
-def test_one_that_does_knows_the_run_in_progress(words: memoryview) -> None:
+def test_a_process_that_runs_calls_knows_the_run_in_progress(words: memoryview) -> None:
     found = call_context.calling_process()
     assert found is not None
     words[RUN] = 3
@@ -155,7 +155,7 @@ def test_a_call_that_is_made_in_its_caller_s_own_process_has_no_dispatcher_there
         assert call_context.calling_process() is None
 
 
-def test_nor_has_a_process_that_a_call_has_forked(
+def test_a_process_that_a_call_has_forked_has_no_dispatcher(
     words: memoryview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = os.getpid()
@@ -163,7 +163,7 @@ def test_nor_has_a_process_that_a_call_has_forked(
     assert call_context.calling_process() is None
 
 
-def test_where_there_is_no_agent_there_is_no_way(words: memoryview) -> None:
+def test_a_process_without_agent_has_no_dispatcher(words: memoryview) -> None:
     found = call_context.calling_process()
     assert found is not None
     with pytest.raises(LookupError, match="runs no calls for another"):

@@ -83,9 +83,7 @@ def test_a_look_ends_the_stride_after_the_call_in_progress(
     assert (strides.stop, words[UNTIL]) == (stop, stop)
 
 
-def test_what_the_runner_has_noted_during_a_look_is_not_promised_to_the_agent(
-    words: memoryview,
-) -> None:
+def test_calls_that_the_runner_noted_meanwhile_are_not_promised(words: memoryview) -> None:
     class Racing:
         """The words as the backstop has them: after each look the runner notes its next call."""
 

@@ -86,7 +86,7 @@ def test_scripts_of_two_folders_find_each_its_own_and_what_these_hold(
     assert value() is second
 
 
-def test_what_is_found_by_both_paths_stays(tmp_path: Path, enter: Enter) -> None:
+def test_modules_found_by_both_paths_stay(tmp_path: Path, enter: Enter) -> None:
     enter(folder(tmp_path, "one", a="x = []"))
     first = value()
     sys.path.append(str(tmp_path / "one"))
@@ -116,7 +116,7 @@ def test_packages_come_and_go_whole_with_or_without_an_init(
     assert value("p.m") is first
 
 
-def test_of_many_scripts_the_last_are_remembered(tmp_path: Path, enter: Enter) -> None:
+def test_the_last_scripts_are_remembered(tmp_path: Path, enter: Enter) -> None:
     folders = [folder(tmp_path, str(n), a=f"x = [{n}]") for n in range(MOST_SET_ASIDE + 2)]
     seen = []
     for one in folders:

@@ -73,7 +73,7 @@ def test_a_pair_sets_the_value_that_it_had_and_calls_carry_it_on() -> None:
 
 
 @pytest.mark.parametrize("act", ["taking", "setting"])
-def test_what_a_pair_raises_says_which_state_it_was(act: str) -> None:
+def test_an_error_of_a_pair_names_the_state(act: str) -> None:
     def refuse(*_: object) -> None:
         raise ValueError("no")
 
@@ -106,7 +106,7 @@ def state_of_numpy() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("handler", [None, print])
-def test_what_differs_from_numpy_s_defaults_is_set_and_set_back(handler: Any) -> None:
+def test_changed_numpy_options_are_set_and_set_back(handler: Any) -> None:
     default = state_of_numpy()
     numpy.seterr(all="call" if handler else "raise")
     numpy.seterrcall(handler)

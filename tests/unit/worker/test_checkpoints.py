@@ -95,7 +95,7 @@ def test_a_call_that_stops_says_so_after_its_state(driver: RunnerDriver) -> None
     assert (result.status, type(error)) == (INTERRUPTED, CallError)
 
 
-def test_one_that_was_not_told_to_stop_fails(driver: RunnerDriver) -> None:
+def test_a_call_that_was_not_told_to_stop_fails(driver: RunnerDriver) -> None:
     def stops(x: int) -> None:
         raise Interrupted
 
@@ -162,7 +162,7 @@ def test_an_object_with_a_method_checkpoint_is_asked_for_its_next_attempt(
     assert [result.status for result, _ in driver.outcomes()] == [INTERRUPTED]
 
 
-def test_its_next_attempt_is_what_it_has_made(driver: RunnerDriver) -> None:
+def test_the_next_attempt_has_the_saved_state(driver: RunnerDriver) -> None:
     one = Counter()
     one.count = 3
     state = pickling.dump(NextCall(one, (3,), {}))
@@ -177,6 +177,6 @@ def test_the_next_attempt_may_be_a_partial() -> None:
     assert next_call(functools.partial(pow, 2, exp=3)) == NextCall(pow, (2,), {"exp": 3})
 
 
-def test_what_is_no_call_is_refused() -> None:
+def test_a_save_outside_a_call_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is not a call"):
         next_call("again")

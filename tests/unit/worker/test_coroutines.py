@@ -103,13 +103,13 @@ def test_an_async_generator_function_is_refused_with_what_to_do(f: Callable[...,
         synchronous(f)
 
 
-def test_it_has_the_names_of_the_function_and_travels() -> None:
+def test_a_wrapped_coroutine_function_has_its_names_and_travels() -> None:
     made = synchronous(double)
     assert made.__qualname__ == made.__name__ == "double"
     assert pickle.loads(pickle.dumps(made))(1, more=3) == 5
 
 
-def test_what_is_no_coroutine_is_finished() -> None:
+def test_a_plain_value_is_finished() -> None:
     assert finished(3) == 3
     assert finished(double(3)) == 6
 

@@ -128,7 +128,7 @@ def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) 
     assert not is_in_file(views[2])
 
 
-def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_other_definitions_stay(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kept = ResultBlocks(LARGE, tmp_path / "file")
     first = kept_block(kept, b"a")

@@ -60,13 +60,13 @@ def merged(where: Site, **variables: str) -> dict[str, str]:
         *("PBS_JOBID", "PMI_RANK", "GRIDENGINE_JOB_END"),
     ],
 )
-def test_what_belongs_to_a_machine_a_login_or_a_batch_job_stays_there(name: str) -> None:
+def test_variables_of_a_machine_login_or_batch_job_stay_there(name: str) -> None:
     assert merged(site(), **{name: "caller's"}) == {}
     assert merged(site(exported=(name,), **{name: "own"}), **{name: "caller's"}) == {name: "own"}
 
 
 @pytest.mark.parametrize("name", ["HOME", "TERM", "OMP_NUM_THREADS", "QUEUE_LENGTH", "TMPDIRS"])
-def test_all_else_travels(name: str) -> None:
+def test_other_variables_travel(name: str) -> None:
     assert merged(site(**{name: "own"}), **{name: "caller's"}) == {name: "caller's"}
 
 
@@ -87,7 +87,7 @@ def test_all_else_travels(name: str) -> None:
         "where the site's are wanted there are no others",
     ],
 )
-def test_whose_variables_a_call_has(
+def test_a_call_has_its_caller_s_variables(
     where: Site, caller_s: dict[str, str], found: dict[str, str] | None
 ) -> None:
     """Without another answer, those of the site alone."""
@@ -131,7 +131,7 @@ def test_a_variable_without_a_name_is_left_alone() -> None:
     assert dict(os.environ) == {"A": "1"}
 
 
-def test_what_a_call_changes_stays_for_calls_of_the_same_caller_alone() -> None:
+def test_changes_of_a_call_stay_for_calls_of_the_same_caller_alone() -> None:
     environment = CallEnvironment(None)
     environment.enter(caller(A="1"), NONE_GIVEN, alone=False)
     os.environ["A"], os.environ["B"] = "2", "3"
@@ -149,7 +149,7 @@ def test_a_job_sees_nothing_of_what_was_changed_before_nor_does_who_comes_after_
         os.environ["A"], os.environ["B"] = "2", "3"
 
 
-def test_what_an_allocation_gives_comes_before_the_caller_s_and_goes_with_it() -> None:
+def test_variables_of_an_allocation_win_and_go_with_it() -> None:
     environment = CallEnvironment(None)
     environment.enter(caller(GPUS="0,1", A="1"), NONE_GIVEN, alone=False)
     os.environ["B"] = "left by a call"

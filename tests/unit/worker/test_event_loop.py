@@ -63,7 +63,7 @@ def test_an_exception_shows_none_of_asyncio(way: Callable[[Any], Any]) -> None:
     assert files == {__file__, event_loop.__file__}
 
 
-def test_what_was_raised_is_not_kept(way: Callable[[Any], Any]) -> None:
+def test_a_raised_exception_is_not_kept(way: Callable[[Any], Any]) -> None:
     class Large:
         pass
 
@@ -110,7 +110,7 @@ def test_tasks_that_are_left_are_cancelled(way: Callable[[Any], Any]) -> None:
     assert way(count()) == 1
 
 
-def test_what_a_task_that_is_left_raises_is_logged(
+def test_an_exception_of_a_left_task_is_logged(
     way: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, logger="asyncio"):

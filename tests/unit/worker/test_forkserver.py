@@ -95,9 +95,7 @@ def test_commands_go_out_with_what_belongs_to_them(server: ForkServer, process: 
     os.close(writing)
 
 
-def test_what_has_become_of_runners_comes_back_in_order(
-    server: ForkServer, process: Process
-) -> None:
+def test_ends_of_runners_are_told_in_order(server: ForkServer, process: Process) -> None:
     assert server.receive() == []
     process.say(READY, 0)
     process.say(FORKED, 1, 4711)
@@ -107,7 +105,9 @@ def test_what_has_become_of_runners_comes_back_in_order(
     assert server.receive() == []
 
 
-def test_what_came_before_its_end_is_told_before_that(server: ForkServer, process: Process) -> None:
+def test_news_of_runners_come_before_the_fork_server_s_end(
+    server: ForkServer, process: Process
+) -> None:
     process.say(EXITED, 1, 3)
     process.sock.close()
     assert server.receive() == [Exited(1, 3, 0)]
@@ -124,7 +124,7 @@ def test_half_an_event_is_its_end(server: ForkServer, process: Process) -> None:
         server.receive()
 
 
-def test_it_is_let_go_on_when_it_is_closed_and_waited_for_once(
+def test_a_stopped_fork_server_goes_on_at_close_and_is_waited_for_once(
     server: ForkServer, process: Process
 ) -> None:
     process.say(EXITED, 1, 0)
@@ -135,7 +135,7 @@ def test_it_is_let_go_on_when_it_is_closed_and_waited_for_once(
     assert len(process.signals) == 1
 
 
-def test_one_that_starts_is_ready_once_it_has_said_so(process: Process) -> None:
+def test_a_starting_fork_server_is_ready_once_it_has_said_so(process: Process) -> None:
     agent = process.agent  # type: ignore[attr-defined]
     assert not is_ready(agent)
     process.say(READY, 0)
@@ -190,7 +190,7 @@ def test_an_orphan_is_asked_to_end_and_killed_when_it_does_not(system: System) -
     assert system.take_sent() == [(OURS, signal.SIGKILL)]
 
 
-def test_one_that_has_ended_is_forgotten(system: System) -> None:
+def test_an_ended_orphan_is_forgotten(system: System) -> None:
     orphans = OrphanReaper()
     orphans.end([OURS, GONE])
     assert orphans
@@ -199,7 +199,7 @@ def test_one_that_has_ended_is_forgotten(system: System) -> None:
     assert orphans.wait_seconds() > 0
 
 
-def test_one_of_another_user_is_left_alone_and_the_others_end(system: System) -> None:
+def test_an_orphan_of_another_user_is_left_alone_and_the_others_end(system: System) -> None:
     orphans = OrphanReaper()
     orphans.end([THEIRS, OURS])
     assert [pid for pid, _ in system.take_sent()] == [OURS, OURS]
@@ -207,7 +207,7 @@ def test_one_of_another_user_is_left_alone_and_the_others_end(system: System) ->
     assert not orphans
 
 
-def test_who_ends_its_children_does_not_wait_for_those_of_another_user(
+def test_children_of_another_user_are_not_waited_for(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [OURS, THEIRS]
@@ -269,7 +269,7 @@ def _as_before() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def test_what_was_ignored_has_its_default_again_and_the_rest_stays() -> None:
+def test_ignored_signals_have_their_default_again() -> None:
     def handler(number: int, frame: object) -> None: ...
 
     for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
@@ -282,7 +282,7 @@ def test_what_was_ignored_has_its_default_again_and_the_rest_stays() -> None:
     assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN  # as Python has it
 
 
-def test_what_came_while_it_was_blocked_comes_when_it_no_longer_is() -> None:
+def test_a_blocked_signal_comes_when_unblocked() -> None:
     came: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})

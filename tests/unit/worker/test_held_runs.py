@@ -100,7 +100,7 @@ def values(run: int, start: int, stop: int) -> Results:
     return Results([Result(run, start, stop, VALUES, 1.0)])
 
 
-def test_it_says_which_calls_of_each_batch_are_not_answered() -> None:
+def test_a_worker_lists_the_unanswered_calls_of_each_batch() -> None:
     held = Held([(1, 0, 10), (2, 10, 12)], [(3, 12, 20)])
     assert held.introduced() == [
         [HeldRun(1, 1, 0, 10), HeldRun(2, 1, 10, 12)],
@@ -108,7 +108,7 @@ def test_it_says_which_calls_of_each_batch_are_not_answered() -> None:
     ]
 
 
-def test_it_says_what_else_it_has() -> None:
+def test_a_worker_lists_its_allocations_and_definitions() -> None:
     held = Held([(1, 0, 10)], allocation=3)
     has = held.introduce()
     assert (has.batches[0].allocation, has.allocations) == (3, [3])
@@ -116,7 +116,7 @@ def test_it_says_what_else_it_has() -> None:
     assert held.agent.nested_ended
 
 
-def test_what_is_answered_and_acknowledged_is_not_held() -> None:
+def test_acknowledged_answers_are_not_held() -> None:
     held = Held([(1, 0, 10), (2, 10, 12)])
     held.send(values(1, 0, 4))
     held.send(values(2, 10, 12))
@@ -125,7 +125,7 @@ def test_what_is_answered_and_acknowledged_is_not_held() -> None:
     assert held.sent_again() == []
 
 
-def test_what_is_answered_and_not_acknowledged_is_held_and_sent_again() -> None:
+def test_unacknowledged_answers_are_held_and_sent_again() -> None:
     held = Held([(1, 0, 10)])
     held.send(values(1, 0, 4))
     held.acknowledge()
@@ -135,7 +135,7 @@ def test_what_is_answered_and_not_acknowledged_is_held_and_sent_again() -> None:
     assert held.client.messages[1][1] == (b"squares",)
 
 
-def test_what_is_sent_again_is_kept_until_it_is_acknowledged_by_the_new_one() -> None:
+def test_repeated_answers_are_kept_until_acknowledged_anew() -> None:
     held = Held([(1, 0, 10)])
     held.send(values(1, 0, 10))
     held.introduced()
@@ -154,7 +154,7 @@ def test_what_is_sent_again_is_kept_until_it_is_acknowledged_by_the_new_one() ->
     ],
     ids=["crashed", "returned", "shortened"],
 )
-def test_what_has_become_of_a_run_counts_when_it_is_acknowledged(
+def test_an_end_of_a_run_counts_when_acknowledged(
     message: Message, left: list[list[HeldRun]]
 ) -> None:
     held = Held([(1, 0, 10)])
@@ -173,7 +173,7 @@ def test_a_run_that_is_shortened_to_what_is_answered_has_ended() -> None:
     assert held.introduced() == []
 
 
-def test_what_calls_say_that_make_calls_is_not_sent_again() -> None:
+def test_messages_of_nested_calls_are_not_sent_again() -> None:
     held = Held()
     held.send(NestedHello(1))
     held.send(Beat())
@@ -182,7 +182,7 @@ def test_what_calls_say_that_make_calls_is_not_sent_again() -> None:
     assert held.sent_again() == [Goodbye("the end")]
 
 
-def test_what_runs_have_written_counts_as_far_as_it_is_sent_again() -> None:
+def test_repeated_output_counts_as_sent() -> None:
     held = Held()
     held.send(Output(1, 1), b"taken")
     held.acknowledge()

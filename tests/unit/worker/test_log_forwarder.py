@@ -88,7 +88,7 @@ def test_with_another_caller_all_is_as_before(buffer: ResultBuffer) -> None:
     assert logging.getLogger("tests.deep").level == logging.NOTSET
 
 
-def test_of_very_many_some_are_left_out_and_counted(
+def test_too_many_records_are_left_out_and_counted(
     channel: ScriptedChannel, forwarder: LogForwarder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_forwarder, "monotonic", lambda: forwarder._filled)
@@ -114,7 +114,7 @@ class Talking:
 
 
 @pytest.mark.usefixtures("forwarder")
-def test_what_pickling_a_result_logs_goes_before_it(
+def test_log_lines_of_pickling_a_result_go_before_it(
     channel: ScriptedChannel, buffer: ResultBuffer
 ) -> None:
     buffer.begin(4, 0)

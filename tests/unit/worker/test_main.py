@@ -284,7 +284,7 @@ def test_a_worker_that_its_dispatcher_does_not_know_comes_back_if_it_may(
     assert worker.status == status
 
 
-def test_what_is_assigned_is_noted_before_it_is_begun() -> None:
+def test_assigned_runs_are_noted_before_they_begin() -> None:
     noted: list[object] = []
 
     class Held:
@@ -339,7 +339,7 @@ def test_a_worker_that_a_signal_ends_waits_for_its_calls_to_stop_and_takes_no_ot
     assert len(client.sent) == 1
 
 
-def test_it_does_not_wait_for_ever() -> None:
+def test_a_worker_does_not_wait_for_ever() -> None:
     worker, _, _ = asking()
     worker._terminate()
     assert worker._next(1000.0)

@@ -28,7 +28,7 @@ def runner(*given: int) -> Any:
     return SimpleNamespace(pid=os.getpid(), given=dict.fromkeys(given), status=status)
 
 
-def test_of_runners_that_run_something_the_call_and_the_memory_are_measured() -> None:
+def test_call_and_memory_of_busy_runners_are_measured() -> None:
     measured = Meter([runner(7), runner()]).measure()
     assert measured is not None
     [figures] = measured.runners
@@ -54,9 +54,7 @@ def test_a_process_that_is_gone_has_no_memory() -> None:
     assert measured.runners[0].memory == 0
 
 
-def test_what_runners_and_the_agent_use_of_processors_counts_since_it_was_measured_before(
-    used: dict[int, float],
-) -> None:
+def test_processor_use_counts_since_the_last_measurement(used: dict[int, float]) -> None:
     clock = ManualClock()
     runners = [runner(1), runner()]
     runners[0].pid, runners[1].pid = 7, 8
@@ -88,7 +86,7 @@ def test_a_process_that_has_the_number_of_one_that_is_gone_has_used_no_less_than
     assert measured.processor == 0.0
 
 
-def test_of_very_many_runners_it_is_not_measured_nor_just_after(used: dict[int, float]) -> None:
+def test_too_many_runners_are_not_measured(used: dict[int, float]) -> None:
     clock = ManualClock()
     runners = [runner(1) for _ in range(MOST_RUNNERS + 1)]
     meter = Meter(runners, clock=clock)

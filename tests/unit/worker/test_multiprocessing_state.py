@@ -158,7 +158,7 @@ def memory(
     return SimpleNamespace(make=here.SharedMemory, noted=tracker.registered)
 
 
-def test_who_has_made_a_segment_alone_notes_it(memory: SimpleNamespace) -> None:
+def test_the_maker_of_a_segment_alone_notes_it(memory: SimpleNamespace) -> None:
     mine = memory.make("mine", create=True, size=8)
     theirs = memory.make("theirs")
     assert memory.noted == ["mine"]
@@ -168,7 +168,7 @@ def test_who_has_made_a_segment_alone_notes_it(memory: SimpleNamespace) -> None:
     assert memory.noted == []
 
 
-def test_what_user_code_says_of_tracking_holds(memory: SimpleNamespace) -> None:
+def test_tracking_set_by_user_code_holds(memory: SimpleNamespace) -> None:
     memory.make("theirs", track=True)
     memory.make("others", track=False)
     assert memory.noted == ["theirs"]

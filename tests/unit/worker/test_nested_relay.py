@@ -96,7 +96,7 @@ def told(channel: Channel) -> list[Any]:
     return [message for message, _ in channel.poll()]
 
 
-def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None:
+def test_messages_of_a_call_and_its_dispatcher_are_passed_on(played: Played) -> None:
     runner = played.start(1)
     played.say(runner, NestedHello(runner.id))
     played.say(runner, ClientCancel(runner.id, [3], 15, []))
@@ -173,7 +173,7 @@ def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) ->
 
 
 @pytest.mark.parametrize("message", [Beat(), NestedHello(99)])
-def test_who_says_what_no_call_says_is_killed(played: Played, message: Message) -> None:
+def test_a_runner_with_an_impossible_message_is_killed(played: Played, message: Message) -> None:
     runner = played.start(1)
     played.say(runner, message)
     assert played.server.signals == [(runner.id, 9)]

@@ -84,7 +84,7 @@ def test_a_reader_keeps_only_what_is_written_while_it_is_asked_to() -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_who_takes_it_too_may_take_it_alone(pipe: tuple[int, int], alone: bool) -> None:
+def test_a_second_taker_may_take_output_alone(pipe: tuple[int, int], alone: bool) -> None:
     sink, caller = Taker(), Taker(alone=alone)
     reader = OutputReader(pipe[0], sink)
     reader.also = caller
@@ -122,7 +122,7 @@ class Streams:
         return iter((self.stdout, self.stderr))
 
 
-def test_of_a_run_no_more_than_the_window_is_sent_until_it_is_taken() -> None:
+def test_output_of_a_run_is_sent_within_its_window() -> None:
     sent: list[object] = []
     relay = Relay(lambda message, buffers: sent.append((message, buffers)))
     stdout = RunOutput(relay, 7, 1)
@@ -165,7 +165,7 @@ def test_each_worker_is_told_how_much_of_which_run_was_taken() -> None:
     assert list(output.taken()) == [(b"b", OutputTaken(14, 2))]
 
 
-def test_what_cannot_be_written_is_taken_all_the_same() -> None:
+def test_unwritable_output_is_taken() -> None:
     outlet = StreamWriter(NOT_OPEN, "standard output", lambda: None)
     output = JobsOutput([outlet, outlet])  # type: ignore[arg-type]
     output.take(b"a", Output(1, 1), b"one\n")

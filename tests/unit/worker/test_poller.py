@@ -7,7 +7,7 @@ import os
 from gridengine.worker.poller import Poller
 
 
-def test_what_is_registered_is_called_while_there_is_something_to_read(
+def test_a_registered_reader_is_called_while_there_is_something_to_read(
     pipe: tuple[int, int],
 ) -> None:
     poller, called = Poller(), []
@@ -21,7 +21,7 @@ def test_what_is_registered_is_called_while_there_is_something_to_read(
     poller.close()
 
 
-def test_one_that_another_has_just_unregistered_is_not_called(pipe: tuple[int, int]) -> None:
+def test_a_reader_just_unregistered_is_not_called(pipe: tuple[int, int]) -> None:
     poller, called = Poller(), []
     other = os.dup(pipe[0])
 

@@ -68,7 +68,7 @@ def test_workers_that_nobody_bound_share_the_processors_evenly(
     assert list(itertools.chain(*first)) == meant
 
 
-def test_where_others_claim_without_end_processors_are_taken_all_the_same(
+def test_processors_are_taken_in_the_end_though_others_claim_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
@@ -102,14 +102,14 @@ def test_libraries_are_told_how_many_threads_a_process_may_have(
     assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
 
 
-def test_what_openmp_is_told_does_not_hold_for_libraries_that_do_not_look_at_it() -> None:
+def test_settings_of_openmp_do_not_hold_for_other_libraries() -> None:
     assert default_threads(2, {}) == dict.fromkeys(map(os.fsencode, THREADS), b"2")
     told = default_threads(2, {b"OMP_NUM_THREADS": b"8", b"POLARS_MAX_THREADS": b"4"})
     assert told == {b"NUMBA_NUM_THREADS": b"2", b"RAYON_NUM_THREADS": b"2"}
     assert default_threads(0, {}) == {}
 
 
-def test_what_was_not_asked_for_is_left_alone() -> None:
+def test_resources_not_asked_for_are_left_alone() -> None:
     assert Processors(1).resolve(Allocate(1, 1)) == Allocate(1, 1)
 
 

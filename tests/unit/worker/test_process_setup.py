@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import multiprocessing.process
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from gridengine.errors import ConfigurationError
+from gridengine.resources import Cores, GPUs, Memory, Nodes
+from gridengine.resources.base import ZERO
+from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE
-from gridengine.wire.messages import Assignment
+from gridengine.wire.messages import Allocate, Assignment
+from gridengine.worker import multiprocessing_state, process_setup
 from gridengine.worker.process_setup import (
+    AllocatedResources,
     Controller,
     exit_forked,
     exit_process,
@@ -150,3 +160,122 @@ def test_a_forked_process_does_not_draw_the_numbers_of_its_fork_server() -> None
         assert numpy.random.random() != expected
     finally:
         numpy.random.set_state(before)
+
+
+@pytest.fixture
+def resources(monkeypatch: pytest.MonkeyPatch) -> AllocatedResources:
+    """Of a process that is bound to nothing."""
+
+    def bind(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes]:
+        if message.cores == [99]:
+            raise ConfigurationError("there is no core 99")
+        return {b"OMP_NUM_THREADS": b"2"} if message.cores else {}
+
+    monkeypatch.setattr(process_setup, "bind_process", bind)
+    return AllocatedResources()
+
+
+def test_calls_are_told_the_machines_own_numbers(resources: AllocatedResources) -> None:
+    asked = pickling.dump(Cores(2, [0, 1]) & GPUs(1, [0]) & Memory(3))
+    resources.allocate(Allocate(1, 2, [6, 7], ["GPU-a"], exact=True), asked)
+    given = resources.get()
+    assert given == Cores(2, [6, 7]) & GPUs(1, ["GPU-a"]) & Memory(3)
+    assert resources.get() is given
+    assert resources.variables == {b"OMP_NUM_THREADS": b"2"}
+
+
+def test_cores_without_numbers_stay_as_they_were_asked_for(resources: AllocatedResources) -> None:
+    resources.allocate(Allocate(1, 4, threads=4), pickling.dump(Nodes(2) & Cores(4)))
+    assert resources.get() == Nodes(2) & Cores(4)
+
+
+def test_with_the_next_nothing_of_the_one_before_is_left(resources: AllocatedResources) -> None:
+    resources.allocate(Allocate(1, 1, [6]), pickling.dump(Cores(1, [0])))
+    resources.get()
+    resources.allocate(Allocate(0, buffers=0), ())
+    assert resources.get() is ZERO
+    assert not resources.variables
+
+
+def test_calls_fail_where_the_process_cannot_be_bound_until_it_is_given_others(
+    resources: AllocatedResources,
+) -> None:
+    resources.allocate(Allocate(1, 1, [99]), pickling.dump(Cores(1, [0])))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="no core 99"):
+            resources.get()
+    resources.allocate(Allocate(2, 1, [6]), pickling.dump(Cores(1, [0])))
+    assert resources.get() == Cores(1, [6])
+
+
+def test_calls_are_told_why_a_resource_could_not_be_sent(resources: AllocatedResources) -> None:
+    resources.allocate(Allocate(1, failed=True), pickling.dump_exception(KeyError("of a user")))
+    with pytest.raises(KeyError, match="of a user"):
+        resources.get()
+
+
+@pytest.fixture
+def leave() -> Iterator[type[threading.Thread]]:
+    """A kind of thread that goes on until the test is over."""
+    over, threads = threading.Event(), list[threading.Thread]()
+
+    class Thread(threading.Thread):
+        def __init__(self, *, daemon: bool) -> None:
+            super().__init__(target=over.wait, daemon=daemon)
+            threads.append(self)
+            self.start()
+
+    yield Thread
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_thread_is_waited_for_unless_it_is_a_daemon(leave: type[threading.Thread]) -> None:
+    assert not multiprocessing_state.is_running()
+    leave(daemon=True)
+    assert not multiprocessing_state.is_running()
+    leave(daemon=False)
+    assert multiprocessing_state.is_running()
+
+
+def test_our_own_threads_do_not_count(leave: type[threading.Thread]) -> None:
+    others = _thread._count()
+    leave(daemon=True)
+    leave(daemon=False)
+    assert multiprocessing_state.is_running(others + 1)
+    assert not multiprocessing_state.is_running(others + 2)
+
+
+@pytest.mark.parametrize(("daemon", "running"), [(True, False), (False, True)])
+def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
+    monkeypatch: pytest.MonkeyPatch, daemon: bool, running: bool
+) -> None:
+    child = SimpleNamespace(daemon=daemon)
+    monkeypatch.setattr(multiprocessing.process, "active_children", lambda: [child])
+    assert multiprocessing_state.is_running() is running
+
+
+def test_multiprocessing_s_own_clean_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)
+    util = SimpleNamespace(_finalizer_registry={})
+    monkeypatch.setitem(sys.modules, "multiprocessing.util", util)
+    assert not multiprocessing_state.is_left()
+    util._finalizer_registry[0, 1] = "the end of a semaphore"
+    assert multiprocessing_state.is_left()
+    assert not multiprocessing_state.is_running()
+
+
+def test_exit_handlers_take_time_but_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "multiprocessing.util", None)
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 0)
+    assert not multiprocessing_state.is_left()
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: 1)
+    assert multiprocessing_state.is_left()
+    assert not multiprocessing_state.is_running()
+
+
+def test_multiprocessing_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "multiprocessing.process")
+    assert not multiprocessing_state.is_running()
+    assert "multiprocessing.process" not in sys.modules

@@ -116,7 +116,7 @@ def test_a_library_that_the_call_imports_is_seeded_as_one_that_is_there() -> Non
 
 
 @pytest.mark.usefixtures("torch")
-def test_of_calls_in_calls_each_has_its_own_state_of_a_library_that_the_inner_imports() -> None:
+def test_nested_calls_have_random_states_of_their_own() -> None:
     outer, inner = seed_of(1), seed_of(2)
     with Stream(outer):
         with Stream(inner):
@@ -149,7 +149,7 @@ def test_a_negative_seed_is_refused(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["a", b"a", 1.5, True, [1.5], random.Random(1)])
-def test_what_is_no_seed_is_refused(given: Any) -> None:
+def test_a_wrong_seed_is_refused(given: Any) -> None:
     with pytest.raises(TypeError, match="seed must be a whole number"):
         seed_of(given)
 

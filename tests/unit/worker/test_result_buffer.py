@@ -77,7 +77,7 @@ def test_values_that_are_pickled_apart_share_the_time_that_they_took(
     assert [one.seconds for one in message.results] == pytest.approx([1.0] * 4)
 
 
-def test_what_a_run_has_left_is_sent_with_what_follows() -> None:
+def test_the_rest_of_a_run_is_sent_with_the_next_message() -> None:
     channel = ScriptedChannel()
     buffer = ResultBuffer(channel)  # type: ignore[arg-type]
     for run in (1, 2, 3):

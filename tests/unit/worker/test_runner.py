@@ -89,9 +89,7 @@ def test_calls_that_run_once_are_answered_before_the_next_begins(
     assert driver.values() == list(range(200))
 
 
-def test_what_such_a_run_has_raised_is_answered_before_the_next_run_begins(
-    driver: RunnerDriver,
-) -> None:
+def test_an_exception_is_answered_before_the_next_run_begins(driver: RunnerDriver) -> None:
     driver.channel.sent = SENT
     driver.assign(count_sent, ["no number"], [0], once=True)
     driver.play()
@@ -316,7 +314,7 @@ def test_a_watched_run_says_that_it_begins_before_anything_else(driver: RunnerDr
     assert driver.channel.sent[0][0] == Started(1, os.getpid())
 
 
-def test_what_a_call_pushes_leaves_at_once_and_in_order(driver: RunnerDriver) -> None:
+def test_pushed_values_leave_at_once_and_in_order(driver: RunnerDriver) -> None:
     def call(x: int, controller: Controller) -> tuple[int, int]:
         controller.push(x)
         controller.push([x])
@@ -430,9 +428,7 @@ def test_each_call_gets_the_result_of_another_made_anew(driver: RunnerDriver, de
 
 
 @pytest.mark.parametrize("define", [False, True])
-def test_what_a_runner_has_of_results_goes_with_the_call_or_when_it_is_told(
-    driver: RunnerDriver, define: bool
-) -> None:
+def test_kept_results_go_with_the_call_or_when_told(driver: RunnerDriver, define: bool) -> None:
     driver.assign(grown, [Needed(7)])
     give(driver, define, Input(7, 0, not define), payload=pickling.dump_values([[1]]))
     driver.channel.incoming.append((Forget([input_name(7)]), []))

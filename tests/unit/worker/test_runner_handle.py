@@ -109,7 +109,7 @@ def test_a_cancelled_run_is_ended_once_the_runner_is_in_it(
     assert (runner.ending.reason, runner.ending.kill_at) == (CANCELLED, 105.0)
 
 
-def test_one_that_was_killed_is_not_killed_again(
+def test_a_killed_runner_is_not_killed_again(
     runner: RunnerHandle, server: NotingForkServer
 ) -> None:
     runner.end(CANCELLED, signal.SIGKILL, 100.0)
@@ -131,7 +131,7 @@ def test_one_that_was_killed_is_not_killed_again(
         (2**64 - 1, 2**64 - 1, {}, (1, 0)),
     ],
 )
-def test_it_died_in_the_call_that_its_words_name_or_the_first_not_answered(
+def test_a_dead_runner_was_in_the_call_that_it_named_or_the_first_unanswered(
     runner: RunnerHandle,
     run: int,
     index: int,
@@ -144,7 +144,7 @@ def test_it_died_in_the_call_that_its_words_name_or_the_first_not_answered(
     assert runner.failed_call() == failed
 
 
-def test_one_that_was_ended_died_in_the_call_for_which_it_was(runner: RunnerHandle) -> None:
+def test_an_ended_runner_died_in_the_call_for_which_it_was(runner: RunnerHandle) -> None:
     give(runner, assignment(1, timeout=10.0))
     be_in(runner, 1, 2, began=100.0)
     runner.enforce_deadlines(110.0, GRACE)
@@ -152,7 +152,7 @@ def test_one_that_was_ended_died_in_the_call_for_which_it_was(runner: RunnerHand
     assert runner.failed_call() == (1, 2)
 
 
-def test_one_that_had_ended_all_it_was_given_died_in_no_call(runner: RunnerHandle) -> None:
+def test_a_runner_without_work_died_in_no_call(runner: RunnerHandle) -> None:
     give(runner, assignment(1))
     be_in(runner, 1, 4)
     runner.forget(1)
@@ -161,7 +161,7 @@ def test_one_that_had_ended_all_it_was_given_died_in_no_call(runner: RunnerHandl
     assert runner.failed_call() is None
 
 
-def test_it_takes_a_batch_ahead_while_it_has_one_and_gives_it_back(runner: RunnerHandle) -> None:
+def test_a_busy_runner_takes_a_batch_ahead_and_gives_it_back(runner: RunnerHandle) -> None:
     assert not runner.takes_ahead
     give(runner, assignment(1))
     assert runner.takes_ahead
@@ -192,9 +192,7 @@ def test_no_batch_is_given_ahead_to_one_that_may_not_come_to_it(
     assert not runner.takes_ahead
 
 
-def test_of_the_run_in_progress_what_has_not_begun_is_taken_back_once(
-    runner: RunnerHandle,
-) -> None:
+def test_calls_not_begun_are_taken_back_once(runner: RunnerHandle) -> None:
     give(runner, assignment(1, stop=5), assignment(2))
     be_in(runner, 1, 2)
     taken, others, shortened = runner.recall({1, 2})
@@ -262,7 +260,7 @@ def test_a_batch_of_which_all_was_taken_out_is_gone() -> None:
     assert not queue
 
 
-def test_what_stays_in_a_batch_keeps_its_order() -> None:
+def test_the_rest_of_a_batch_keeps_its_order() -> None:
     one = batch(1, 2, 3, 4)
     assert take_out(one, {2}) == [2]
     assert runs_of(one) == [1, 3, 4]

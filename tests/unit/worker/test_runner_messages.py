@@ -90,7 +90,7 @@ def slot() -> Iterator[Slot]:
     one.agent.close()
 
 
-def test_what_a_call_that_ran_out_of_memory_wrote_is_in_the_log_before_its_error_is_sent(
+def test_output_of_a_call_out_of_memory_is_logged_before_its_error(
     slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -130,7 +130,7 @@ def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
     [answer(4), Crashed(4, -1, -15, CANCELLED, 0), Saved(4, 0, 0), Stop()],
     ids=lambda one: type(one).__name__,
 )
-def test_who_sends_what_no_runner_would_is_killed(
+def test_a_runner_with_a_false_message_is_killed(
     message: Message, slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signals: list[int] = []
@@ -158,7 +158,7 @@ def test_the_beginning_of_a_run_is_passed_on(slot: Slot) -> None:
     assert slot.sent == [Started(1, 4711)]
 
 
-def test_of_runs_that_may_have_begun_the_runner_says_which_have_not(slot: Slot) -> None:
+def test_a_runner_says_which_runs_have_not_begun(slot: Slot) -> None:
     slot.runner.status.words = MovingWords(slot.runner.status.words)  # type: ignore[assignment]
     slot.agent.handle(Recall([2]))
     assert slot.sent == []
@@ -170,9 +170,7 @@ def test_of_runs_that_may_have_begun_the_runner_says_which_have_not(slot: Slot) 
 
 
 @pytest.mark.parametrize("index", [0, 20, 198])
-def test_of_a_run_of_many_calls_all_behind_the_present_one_can_be_taken_back(
-    index: int, slot: Slot
-) -> None:
+def test_calls_behind_the_present_one_can_be_taken_back(index: int, slot: Slot) -> None:
     slot.receive(answer(1))
     slot.receive(answer(2, 3))
     slot.agent.handle(Assign([Assignment(4, 7, b"f", 0, 200, 0, SINGLE, buffers=0)]))
@@ -249,7 +247,7 @@ def test_a_large_result_that_others_need_stays_until_it_is_asked_for(holder: Hol
         assert holder.buffers[-1] == LARGE_PAYLOAD[: count or 0]
 
 
-def test_it_stays_too_when_that_was_known_only_after_it_was_assigned(holder: Holder) -> None:
+def test_a_result_wanted_after_its_assignment_stays(holder: Holder) -> None:
     holder.agent.handle(Keep(1, 0, 7))
     holder.returns(1, LARGE_PAYLOAD)
     assert holder.sent == [held(1, 7)]
@@ -258,7 +256,7 @@ def test_it_stays_too_when_that_was_known_only_after_it_was_assigned(holder: Hol
     assert holder.buffers[-1] == [b"find_class", b"x" * LARGE]
 
 
-def test_what_is_small_or_may_not_be_made_again_goes_on_at_once(holder: Holder) -> None:
+def test_small_and_single_run_results_go_on_at_once(holder: Holder) -> None:
     holder.change(1, kept=[(0, 7)])
     holder.change(2, kept=[(0, 8)], once=True)
     holder.returns(1, [b"small"])
@@ -266,7 +264,7 @@ def test_what_is_small_or_may_not_be_made_again_goes_on_at_once(holder: Holder) 
     assert holder.buffers == [[b"small"], LARGE_PAYLOAD]
 
 
-def test_who_leaves_hands_over_what_lies_there_alone_and_keeps_no_more(holder: Holder) -> None:
+def test_a_leaving_worker_hands_over_its_results_and_keeps_no_more(holder: Holder) -> None:
     for run, reference in ((1, 7), (2, 8), (3, 9)):
         holder.change(run, kept=[(0, reference)])
     holder.returns(1, LARGE_PAYLOAD)
@@ -278,7 +276,7 @@ def test_who_leaves_hands_over_what_lies_there_alone_and_keeps_no_more(holder: H
     assert holder.buffers[-1] == LARGE_PAYLOAD
 
 
-def test_where_there_is_no_room_the_call_has_an_error(
+def test_a_full_store_is_an_error_of_the_call(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -293,7 +291,7 @@ def test_where_there_is_no_room_the_call_has_an_error(
     assert "No space left on device" in error.message
 
 
-def test_what_a_client_tells_a_run_goes_to_its_runner_alone() -> None:
+def test_a_message_for_a_run_goes_to_its_runner_alone() -> None:
     slot = Slot()
     slot.runner.channel.send = Mock(return_value=True)  # type: ignore[method-assign]
     slot.agent.handle(Deliver(9, 1), [b"for a run that has ended"])

@@ -136,7 +136,7 @@ def test_more_idle_runners_than_are_kept_are_ended() -> None:
     worker.close()
 
 
-def test_one_whose_calls_left_threads_is_not_signalled_but_told_that_nothing_comes() -> None:
+def test_a_runner_with_threads_left_is_told_that_nothing_comes() -> None:
     worker = Worker(slots=1, spare=0)
     worker.enqueue(1)
     worker.with_run(1).status.words[BACKGROUND] = 1
@@ -160,7 +160,7 @@ def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None
     [{"memory": 2**30}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
     ids=["memory", "watched", "large"],
 )
-def test_what_a_runner_needs_to_itself_does_not_come_ahead(
+def test_exclusive_runs_do_not_come_ahead(
     single: Worker, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(runner_pool, "data_bytes", lambda pid: 0)  # not of who has that number
@@ -171,7 +171,7 @@ def test_what_a_runner_needs_to_itself_does_not_come_ahead(
     assert single.held() == [[2]]
 
 
-def test_what_waits_is_taken_out_of_wherever_it_waits(single: Worker) -> None:
+def test_waiting_runs_are_taken_out_of_any_queue(single: Worker) -> None:
     single.enqueue_each(1, 2)
     single.enqueue(3, 4)
     single.enqueue(5)

@@ -40,7 +40,7 @@ def test_both_ends_map_the_same_words() -> None:
     assert agent.run == 7
 
 
-def test_what_was_barred_before_and_is_still_to_come_stays_barred(status: RunnerStatus) -> None:
+def test_barred_calls_still_to_come_stay_barred(status: RunnerStatus) -> None:
     status.bar(8, 12, current=5)
     status.bar(6, 6, current=5)
     assert barred(status) == (6, 12)
@@ -48,7 +48,7 @@ def test_what_was_barred_before_and_is_still_to_come_stays_barred(status: Runner
     assert barred(status) == (6, 16)
 
 
-def test_what_was_barred_and_is_past_is_barred_no_more(status: RunnerStatus) -> None:
+def test_barred_calls_that_are_past_are_barred_no_more(status: RunnerStatus) -> None:
     status.bar(8, 12, current=5)
     status.bar(22, 23, current=20)
     assert barred(status) == (22, 23)
@@ -64,9 +64,7 @@ def test_nothing_is_barred_at_first_nor_after_it_was_lifted(status: RunnerStatus
     assert status.last_barred == 0
 
 
-def test_where_a_run_ends_that_is_cut_is_no_sooner_than_its_runner_looks(
-    status: RunnerStatus,
-) -> None:
+def test_a_cut_run_ends_where_its_runner_next_looks(status: RunnerStatus) -> None:
     assert status.cut(4, 10) == 10
     status.words[UNTIL] = 12
     assert status.cut(4, 11) == 12

@@ -30,7 +30,7 @@ def read(fd: int, size: int) -> bytes:
     return taken
 
 
-def test_all_arrives_at_a_reader_who_takes_his_time(pipe: tuple[int, int]) -> None:
+def test_output_arrives_at_a_slow_reader(pipe: tuple[int, int]) -> None:
     writer = writer_to(pipe[1])
     text = b"".join(b"%06d\n" % number for number in range(100_000))
     writer.write(text)
@@ -41,7 +41,7 @@ def test_all_arrives_at_a_reader_who_takes_his_time(pipe: tuple[int, int]) -> No
     assert writer.passed == writer.accepted == len(text)
 
 
-def test_who_waits_for_room_is_woken(pipe: tuple[int, int]) -> None:
+def test_a_writer_that_waits_for_room_is_woken(pipe: tuple[int, int]) -> None:
     woken = threading.Event()
     writer = StreamWriter(pipe[1], "standard output", woken.set)
     writer.write(bytes(1_000_000))
@@ -53,7 +53,7 @@ def test_who_waits_for_room_is_woken(pipe: tuple[int, int]) -> None:
     writer.close()
 
 
-def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
+def test_output_that_nobody_reads_is_dropped_at_the_end_and_counted(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(stream_writer, "PATIENCE_SECONDS", 0.05)
@@ -71,7 +71,7 @@ def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
     assert len(caplog.records) == 1
 
 
-def test_what_is_just_being_written_when_all_is_dropped_is_not_lost(
+def test_a_write_under_way_is_not_dropped(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     written, counted = threading.Event(), threading.Event()
@@ -96,7 +96,7 @@ def test_what_is_just_being_written_when_all_is_dropped_is_not_lost(
     ("path", "why"),
     [("/dev/full", "No space left on device"), ("/dev/null", "Bad file descriptor")],
 )
-def test_what_cannot_be_written_is_said_with_its_size(
+def test_unwritable_output_is_told_with_its_size(
     path: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fd = os.open(path, os.O_WRONLY if path == "/dev/full" else os.O_RDONLY)
@@ -132,7 +132,7 @@ def test_a_descriptor_that_somebody_made_nonblocking_is_waited_for(pipe: tuple[i
     writer.close()
 
 
-def test_what_is_written_after_the_end_is_passed_on_too(pipe: tuple[int, int]) -> None:
+def test_output_after_the_end_is_passed_on(pipe: tuple[int, int]) -> None:
     writer = writer_to(pipe[1])
     for text in (b"one\n", b"two\n"):
         writer.write(text)
@@ -152,9 +152,7 @@ def test_pieces_are_of_whole_lines() -> None:
     ) - 3  # the line of 9000 is cut twice
 
 
-def test_what_of_both_streams_is_kept_is_in_the_order_in_which_it_was_written(
-    pipe: tuple[int, int],
-) -> None:
+def test_kept_output_of_both_streams_is_in_order(pipe: tuple[int, int]) -> None:
     streams = StandardStreams(lambda: None, (pipe[1], None), OutputExcerpt(100))
     streams.stdout.write(b"one\n")
     streams.stderr.write(b"oh\n")
@@ -193,7 +191,7 @@ def test_a_log_within_its_bounds_is_as_it_was(tmp_path: Path) -> None:
         assert path.read_bytes() == b"x" * 100
 
 
-def test_what_is_no_file_is_left_alone() -> None:
+def test_a_stream_without_a_file_is_left_alone() -> None:
     read, write = os.pipe()
     LogLimit(write, 1).check()
     os.close(write)
@@ -201,9 +199,7 @@ def test_what_is_no_file_is_left_alone() -> None:
     os.close(read)
 
 
-def test_of_long_lines_the_end_is_kept_and_what_is_left_out_is_counted_once(
-    tmp_path: Path,
-) -> None:
+def test_long_lines_keep_their_end_and_count_the_rest_once(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     with path.open("wb", buffering=0) as file:
         limit = LogLimit(file.fileno(), 1000)
@@ -221,7 +217,7 @@ def test_of_long_lines_the_end_is_kept_and_what_is_left_out_is_counted_once(
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_what_fits_is_kept_whole(step: int) -> None:
+def test_short_output_is_kept_whole(step: int) -> None:
     text = bytes(range(100))
     kept = OutputExcerpt(100)
     for start in range(0, 100, step):
@@ -230,7 +226,7 @@ def test_what_fits_is_kept_whole(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 100_000])
-def test_of_what_does_not_fit_the_beginning_and_the_end_are_kept(step: int) -> None:
+def test_long_output_keeps_its_beginning_and_end(step: int) -> None:
     text = bytes(i % 251 for i in range(30_000))
     kept = OutputExcerpt(100)
     for start in range(0, len(text), step):

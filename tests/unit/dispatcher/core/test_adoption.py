@@ -106,13 +106,13 @@ def test_calls_that_a_worker_may_be_at_are_assigned_to_nobody_else() -> None:
     assert covered == {0, 1, 6, 7, 8, 9}
 
 
-def test_what_workers_had_is_their_clients_share_of_them() -> None:
+def test_calls_of_adopted_workers_count_in_their_clients_share() -> None:
     play = restored(a_run(0, 2), a_run(2, 4, number=6))
     own = play.core.state.own
     assert own.share == own.load > 0
 
 
-def test_what_is_settled_is_not_run_again() -> None:
+def test_settled_calls_are_not_run_again() -> None:
     play = restored(settled=[(0, 4), (5, 10)])
     assert play.core.state.own.unsettled == play.core.state.counts_of("square").unsettled == 1
     play.hello(b"other", pid=8)
@@ -148,7 +148,9 @@ def test_a_result_that_was_settled_before_is_dropped_when_it_comes_again() -> No
 
 
 @pytest.mark.parametrize(("retries", "attempt"), [(2, 2), (0, 1)])
-def test_what_the_worker_was_not_given_waits_again_uncharged(retries: int, attempt: int) -> None:
+def test_calls_that_the_worker_was_not_given_wait_again_uncharged(
+    retries: int, attempt: int
+) -> None:
     play = restored(a_run(0, 1, attempt=attempt), count=1, retries=retries)
     back(play)
     assert [one.attempt for one in play.assigned(b"w")] == [attempt]
@@ -210,7 +212,7 @@ def test_a_call_that_may_run_only_once_fails_when_its_result_was_lost() -> None:
     assert isinstance(settled.error, WorkerLost)
 
 
-def test_what_was_cancelled_meanwhile_is_ended_when_its_worker_is_back() -> None:
+def test_calls_cancelled_meanwhile_are_ended_when_their_worker_is_back() -> None:
     play = restored(a_run())
     play.play(TasksCancelled([1], 15))
     back(play, HeldRun(5, 1, 0, 10))
@@ -242,7 +244,7 @@ def test_the_slot_of_a_demand_goes_on_with_its_allocation() -> None:
     assert message.allocation == 3
 
 
-def test_what_requests_share_is_given_out_when_all_that_ran_there_has_ended() -> None:
+def test_shared_requests_are_granted_when_all_adopted_runs_have_ended() -> None:
     demand = Demand(Cores(1))
     play = restored(a_run(0, 1), count=4, demand=demand, policy={"resources": Cores(2)})
     back(play, HeldRun(5, 1, 0, 1), allocation=3, allocations=[3])
@@ -254,7 +256,7 @@ def test_what_requests_share_is_given_out_when_all_that_ran_there_has_ended() ->
     assert calls(play.assigned(b"w")) == [(1, 1, 2), (1, 2, 3)]
 
 
-def test_what_a_worker_has_been_sent_it_is_not_sent_again() -> None:
+def test_functions_that_a_worker_has_are_not_sent_again() -> None:
     play = restored(a_run(0, 1), count=2)
     back(play, HeldRun(5, 1, 0, 1), defined=[b"square", b"cube"])
     assert play.sent(Forget) == [Forget([b"cube"])]
@@ -270,14 +272,14 @@ def test_a_worker_that_has_done_its_share_leaves() -> None:
     assert play.sent(Stop, b"w")
 
 
-def test_one_of_another_version_is_refused_and_its_calls_run_elsewhere() -> None:
+def test_a_returning_worker_of_another_version_is_refused() -> None:
     play = restored(a_run())
     play.hello(log=HELLO.log, held=Held([HeldBatch([HeldRun(5, 1, 0, 10)])]), version="2")
     assert play.sent(Refuse)
     assert set(attempts_to_come(play, 10).values()) == {2} or play.seen(CallsFinished)
 
 
-def test_who_has_ended_while_the_dispatcher_was_away_is_no_failed_start() -> None:
+def test_a_worker_that_ended_while_the_dispatcher_was_away_is_no_failed_start() -> None:
     handles = [Handle(str(number)) for number in range(5)]
     play = restored(policy={"failed_starts": 3, "max_workers": 9}, launched=[Launched(handles)])
     for handle in handles:
@@ -297,7 +299,7 @@ def test_numbers_of_runs_do_not_begin_anew() -> None:
     [HeldRun(5, 2, 0, 10), HeldRun(5, 1, 0, 11), HeldRun(5, 1, 7, 3)],
     ids=["another task", "more calls", "backwards"],
 )
-def test_what_a_worker_says_falsely_of_a_run_is_not_believed(item: HeldRun) -> None:
+def test_false_words_of_a_worker_about_a_run_are_not_believed(item: HeldRun) -> None:
     play = restored(a_run())
     back(play, item)
     assert play.sent(Cancel) == [Cancel([5], 9)]

@@ -119,7 +119,7 @@ def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
     pytest.fail("it never ran")
 
 
-def test_what_no_worker_can_hold_fails_though_it_was_submitted() -> None:
+def test_a_submitted_call_that_no_worker_can_hold_fails() -> None:
     play = shared()
     play.ask(Cores(5))
     assert isinstance(play.seen(CallsFinished)[0].error, ConfigurationError)

@@ -31,7 +31,7 @@ def test_calls_of_an_announced_function_wait_for_its_worker(play: Play) -> None:
     play.done(one, worker=b"a")
 
 
-def test_its_worker_is_given_no_other_calls_and_others_none_of_its(play: Play) -> None:
+def test_a_worker_of_announced_functions_has_those_calls_alone(play: Play) -> None:
     play.hello(b"a", functions=["mean"])
     play.hello(b"w", pid=8)
     play.submit(1)
@@ -42,7 +42,7 @@ def test_its_worker_is_given_no_other_calls_and_others_none_of_its(play: Play) -
     assert not play.assigned(b"w")
 
 
-def test_its_worker_takes_the_place_of_no_other(play: Play) -> None:
+def test_a_worker_of_announced_functions_takes_the_place_of_no_other(play: Play) -> None:
     play.hello(b"a", functions=["mean"])
     play.hello(b"b", pid=9, functions=["mean"])
     play.submit(5, retries=0)
@@ -51,14 +51,16 @@ def test_its_worker_takes_the_place_of_no_other(play: Play) -> None:
     assert launches + play.seen(Launch)
 
 
-def test_its_worker_stays_though_it_has_nothing_to_do(play: Play) -> None:
+def test_an_idle_worker_of_announced_functions_stays(play: Play) -> None:
     play.hello(b"a", functions=["mean"])
     for _ in range(100):
         play.later(1, beats=[b"a"])
         assert not play.sent(Stop)
 
 
-def test_its_worker_may_be_of_another_version_but_not_protocol(play: Play) -> None:
+def test_a_worker_of_announced_functions_may_have_another_version_but_not_protocol(
+    play: Play,
+) -> None:
     play.hello(b"a", functions=["mean"], version="other", python="")
     assert play.sent(Welcome)
     play.hello(b"b", functions=["mean"], protocol=1)

@@ -41,7 +41,7 @@ def test_a_worker_is_given_one_call_for_each_slot() -> None:
     assert [len(message.assignments) for message in play.sent(Assign)] == [1, 1, 1]
 
 
-def test_of_a_function_not_measured_yet_one_call_is_handed_out() -> None:
+def test_one_call_of_an_unmeasured_function_is_handed_out() -> None:
     one = Play().running(100)
     assert (one.start, one.stop) == (0, 1)
 
@@ -106,7 +106,7 @@ def test_a_task_of_quick_calls_goes_whole_to_one_worker(
     assert sizes[: len(batches)] == batches
 
 
-def test_where_messages_take_long_a_batch_has_as_much_work_as_its_message() -> None:
+def test_a_batch_lasts_as_long_as_a_slow_message() -> None:
     play = Play(message_seconds=0.1)
     play.learn(seconds=0.05)
     play.submit(1000)
@@ -178,7 +178,7 @@ def test_a_worker_that_has_done_its_share_is_stopped() -> None:
     assert play.assigned() == []
 
 
-def test_what_a_worker_with_its_share_done_gives_back_goes_to_an_idle_one() -> None:
+def test_calls_given_back_by_a_worker_go_to_an_idle_one() -> None:
     play = Play(jobs_per_worker=1)
     one = play.running()
     play.hello(b"v", pid=8)

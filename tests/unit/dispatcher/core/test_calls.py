@@ -6,20 +6,27 @@ from collections.abc import Collection
 
 import pytest
 
+from gridengine.dispatcher.core import calls as module
 from gridengine.dispatcher.core.calls import (
+    CALL_MOVES,
     FEW,
+    Broken,
     Client,
     OpenTask,
     Pace,
     RemoteObject,
+    Span,
+    Story,
     Submitter,
     Unwanted,
     added,
     without,
 )
+from gridengine.dispatcher.core.model import NEXT_PHASES
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.status.figures import FunctionCounts
-from tests.support.core_play import SQUARE
+from gridengine.wire.messages import Returned
+from tests.support.core_play import SQUARE, Play
 
 
 def test_the_first_duration_counts_whole_and_is_the_mean_of_its_calls() -> None:
@@ -38,9 +45,7 @@ def test_a_longer_duration_counts_at_once_a_shorter_one_bit_by_bit(
 
 
 @pytest.mark.parametrize(("known", "learnt"), [(None, 2.0), (1.0, 2.0), (5.0, 5.0)])
-def test_what_a_call_has_taken_already_is_the_least_it_takes(
-    known: float | None, learnt: float
-) -> None:
+def test_a_call_takes_at_least_as_long_as_it_has_taken(known: float | None, learnt: float) -> None:
     pace = Pace(known)
     pace.exceeded(2.0)
     assert pace.seconds == learnt
@@ -87,8 +92,54 @@ def test_few_or_many_stand_in_order_until_each_is_taken_out(count: int) -> None:
     assert list(added(many, gone)) == [*tasks, gone]
 
 
-def test_of_several_cancellations_of_a_call_the_last_signal_counts() -> None:
+def test_the_last_signal_of_several_cancellations_counts() -> None:
     one = open_task()
     assert one.cancelled_by(3) == 0
     one.unwanted = Unwanted(0, 9, 15), Unwanted(2, 5, 9), Unwanted(0, 9, 0)
     assert [one.cancelled_by(index) for index in (1, 2, 4, 5)] == [15, 9, 9, 15]
+
+
+def test_the_story_of_a_call_and_of_its_worker_can_be_asked_for() -> None:
+    play = Play()
+    one = play.running()
+    play.now += 1
+    play.say(Returned([one.run]))
+    play.done(*play.assigned())
+    assert play.core.story_of(1) == [
+        "100.000 Received: calls 0 to 1 are assigned to 77 as run 1",
+        "101.000 Received: calls 0 to 1 are waiting again",
+        "101.000 Received: calls 0 to 1 are assigned to 77 as run 2",
+        "101.000 Received: calls 0 to 1 are settled",
+    ]
+    assert play.core.story_of(b"w") == [
+        "100.000 Received: says Hello",
+        "101.000 Received: says Returned",
+        "101.000 Received: says Results",
+    ]
+
+
+def test_a_move_that_is_no_arrow_is_a_fault() -> None:
+    play = Play()
+    play.running(2)
+    [one] = play.core.state.open_tasks.values()
+    story = play.core.state.story
+    assert story is not None
+    story.move(Span(one, 0, 1, one.task.demand), "missing")
+    with pytest.raises(Broken, match="call 0 of task 1 is missing: not missing"):
+        story.move(Span(one, 0, 1, one.task.demand), "missing")
+
+
+def test_the_last_lines_of_the_last_subjects_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LINES", 2)
+    monkeypatch.setattr(module, "MOST_SUBJECTS", 2)
+    story = Story()
+    for subject in (1, 2, 1, 1, 3):
+        story.begin(object(), float(subject))
+        story.add(subject, "something")
+    assert [len(story.of(subject)) for subject in (1, 2, 3)] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("table", [CALL_MOVES, NEXT_PHASES])
+def test_each_arrow_leads_to_a_state_and_one_state_is_the_last(table: dict[object, set]) -> None:
+    assert set().union(*table.values()) <= table.keys()
+    assert [state for state, arrows in table.items() if not arrows] == [list(table)[-1]]

@@ -142,7 +142,7 @@ def batch() -> tuple[Play, int, int]:
     return play, first.run, second.run
 
 
-def test_of_a_run_that_waits_at_its_worker_one_call_is_cancelled_and_the_others_run_again() -> None:
+def test_cancelling_one_call_of_a_waiting_run_runs_the_others_again() -> None:
     play, _, run = batch()
     span = play.core.state.runs[run].span
     index = span.start + 2
@@ -154,7 +154,7 @@ def test_of_a_run_that_waits_at_its_worker_one_call_is_cancelled_and_the_others_
     assert (one.start, one.stop, one.attempt) == (span.start, index, 1)
 
 
-def test_of_a_run_under_way_one_call_is_cancelled_and_the_others_run_again_uncharged() -> None:
+def test_cancelling_one_call_of_a_run_under_way_runs_the_others_again_uncharged() -> None:
     play, run, _ = batch()
     play.play(TasksCancelled([], 9, [(2, 4, 5)]))
     play.say(Crashed(run, 1, -9, CANCELLED, 1), b"out", b"")
@@ -225,7 +225,7 @@ def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_aske
     assert (type(settled.error), settled.exitcode) == (Cancelled, -signal.SIGKILL)
 
 
-def test_of_calls_lost_with_their_worker_those_cancelled_are_settled_as_such() -> None:
+def test_cancelled_calls_of_a_lost_worker_are_cancelled() -> None:
     play = Play()
     one = chunk(play, 6, retries=0)
     play.play(TasksCancelled([], signal.SIGINT, [(one.task, 2, 4)]))
@@ -235,14 +235,14 @@ def test_of_calls_lost_with_their_worker_those_cancelled_are_settled_as_such() -
     assert sorted((event.start, event.stop) for event in lost) == [(0, 2), (4, 6), (6, 9)]
 
 
-def test_what_has_settled_is_neither_cancelled_nor_taken_back() -> None:
+def test_settled_calls_are_neither_cancelled_nor_taken_back() -> None:
     play = Play()
     play.done(play.running())
     assert play.play(TasksCancelled([1, 99], signal.SIGTERM)) == []
     assert play.play(CallsRecalled([(1, 0, 2), (9, 0, 1)])) == []
 
 
-def test_what_was_recalled_is_not_cancelled_with_one_call_of_it() -> None:
+def test_recalled_calls_are_not_cancelled_with_one_of_them() -> None:
     play, _, run = batch()
     span = play.core.state.runs[run].span
     play.play(CallsRecalled([(2, span.start, span.stop)]))

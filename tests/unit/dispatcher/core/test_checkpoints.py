@@ -55,7 +55,7 @@ def test_a_call_that_has_stopped_goes_on_elsewhere_with_its_state_and_is_charged
     assert play.core.state.retried == 0
 
 
-def test_what_a_call_saves_takes_the_place_of_what_it_saved_before() -> None:
+def test_a_saved_state_replaces_the_one_before() -> None:
     play = Play()
     one = play.running()
     save(play, one, b"first")
@@ -105,7 +105,7 @@ def test_a_call_may_stop_though_it_may_run_only_once() -> None:
     assert elsewhere(play).attempt == 1
 
 
-def test_of_several_calls_that_were_assigned_together_the_one_that_stops_is_found() -> None:
+def test_the_call_that_stops_is_found_among_those_assigned_with_it() -> None:
     play = Play()
     play.learn(0.001)
     play.submit(9)
@@ -178,14 +178,14 @@ def test_a_call_that_has_saved_is_charged_nothing_when_a_signal_ends_its_worker(
     assert (again.attempt, again.saved) == (1, [(0, 1)])
 
 
-def test_one_that_has_saved_nothing_is_charged() -> None:
+def test_a_call_that_has_saved_nothing_is_charged() -> None:
     play = Play()
     one = play.running(retries=1)
     play.say(Goodbye(TERMINATED, [one.run]))
     assert elsewhere(play).attempt == 2
 
 
-def test_so_is_one_whose_worker_ended_for_lack_of_memory() -> None:
+def test_a_call_whose_worker_ran_out_of_memory_goes_on_from_its_state() -> None:
     play = Play(pooled=True)
     one = play.running(retries=1)
     save(play, one)

@@ -111,7 +111,7 @@ def test_clients_with_one_slot_alternate(how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "weight"), [*((how, 1.0) for how in WAYS), *((how, 2.0) for how in WAYS[:3])]
 )
-def test_who_comes_second_soon_has_its_share_by_its_weight(how: str, weight: float) -> None:
+def test_a_second_client_soon_has_its_share_by_its_weight(how: str, weight: float) -> None:
     play = ClientPlay(how, slots=6)
     play.joined(1)
     play.joined(2, weight=weight)
@@ -170,7 +170,7 @@ def test_with_many_clients_all_have_turns() -> None:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_what_one_does_not_want_the_others_have(how: str) -> None:
+def test_a_share_that_one_client_does_not_want_goes_to_the_others(how: str) -> None:
     play = ClientPlay(how)
     play.joined(1, 2)
     play.hand_in(1, 100)
@@ -256,7 +256,7 @@ def test_a_snapshot_tells_of_each_client_what_its_calls_do() -> None:
     }
 
 
-def test_where_demands_have_workers_of_their_own_one_leaves_for_who_has_none() -> None:
+def test_a_worker_of_one_demand_leaves_for_a_client_without_workers() -> None:
     play = Play(pooled=True, max_workers=2)
     for number in (1, 2):
         play.play(ClientJoined(number))
@@ -284,7 +284,7 @@ def test_where_demands_have_workers_of_their_own_one_leaves_for_who_has_none() -
 # ------------------------------------------------------------------ priorities
 
 
-def test_of_one_clients_calls_those_of_a_higher_priority_come_first() -> None:
+def test_a_client_s_calls_of_a_higher_priority_come_first() -> None:
     play = ClientPlay(slots=1)
     for priority in (0, -5, 3, 7, 3):
         play.submit(1, priority=priority)
@@ -310,7 +310,7 @@ def test_across_demands_a_higher_priority_comes_first(clients: int) -> None:
     assert play.order("priority") == [0, 5, 5, 5, 0, 0]
 
 
-def test_of_many_priorities_cancelled_calls_are_found() -> None:
+def test_cancelled_calls_are_found_among_many_priorities() -> None:
     play = ClientPlay(slots=1)
     tasks = [one for number in range(100) for one in play.submit(1, priority=number)]
     play.play(TasksCancelled([one.id for one in tasks[1:-1]], signal.SIGTERM))

@@ -230,7 +230,7 @@ def test_workers_keep_a_bounded_number_of_results_that_new_calls_alone_may_need(
     assert not play.core.state.idle_results
 
 
-def test_what_is_passed_on_cannot_be_written_to_by_who_gets_it_too(play: Graph) -> None:
+def test_a_result_passed_on_cannot_be_written_to(play: Graph) -> None:
     play.add(task(1))
     _, one = play.assignments[1]
     buffers = memoryview(bytearray(3)), memoryview(bytearray(LARGE))
@@ -272,7 +272,7 @@ def test_a_result_that_is_wanted_too_late_is_missing_until_it_is_supplied(play: 
     assert play.given() == [(2, (1,), [b"calls", b"here"])]
 
 
-def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Graph) -> None:
+def test_ended_calls_of_a_task_are_missing_inputs_no_more(play: Graph) -> None:
     play.submit(3)
     [one] = play.assigned()
     play.done(one)
@@ -284,7 +284,7 @@ def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Grap
 
 
 @pytest.mark.parametrize("names", [b"find_class", b"make_class"])
-def test_what_the_caller_alone_can_load_is_supplied_by_it_to_calls_that_come_late(
+def test_results_that_only_the_caller_can_load_are_supplied_to_late_calls(
     play: Graph, names: bytes
 ) -> None:
     play.add(task(1, kept=False), task(2, 1))
@@ -300,7 +300,7 @@ def test_what_the_caller_alone_can_load_is_supplied_by_it_to_calls_that_come_lat
         assert play.given() == [(2, (1,), [b"calls", b"class and all"])]
 
 
-def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph) -> None:
+def test_a_result_wanted_before_its_assignment_is_pickled_for_others(play: Graph) -> None:
     play.add(task(9), task(1, kept=False))
     play.play(ResultWanted(1, 0, R + 1))
     assert play.effects == [WantAnswered(R + 1, missing=False)]
@@ -322,9 +322,7 @@ def test_a_failure_or_a_cancellation_that_is_supplied_travels(play: Graph) -> No
 # ------------------------------------------------------------------ failure and cancellation
 
 
-def test_what_a_call_raises_is_raised_by_all_that_depend_on_it_and_by_no_other(
-    play: Graph,
-) -> None:
+def test_an_exception_is_raised_by_all_dependents_and_no_other_call(play: Graph) -> None:
     play.add(task(1), task(2, 1), task(3, 2), task(4), task(5, 4, 3), task(6, 4))
     play.finish(1, b"exception", status=RAISED)
     raised = [one for one in play.seen(CallsFinished) if one.task > 1]
@@ -363,7 +361,7 @@ def test_a_chain_of_any_length_fails_without_recursion() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
+def test_dependents_of_a_cancelled_call_are_cancelled_and_nothing_else(
     play: Graph, number: int
 ) -> None:
     play.add(task(1), task(2, 1), task(3, 2), task(4, 3), task(5, 1))
@@ -429,7 +427,7 @@ def test_a_quick_call_goes_behind_those_whose_results_it_alone_needs(
 
 
 @pytest.mark.parametrize("others", [(2, 3), (2,)])
-def test_what_several_need_and_what_may_run_once_or_is_of_another_function_waits(
+def test_shared_single_and_foreign_inputs_are_waited_for(
     quick: Graph, others: tuple[int, ...]
 ) -> None:
     once = {"retries": 0} if others == (2,) else {}
@@ -449,7 +447,7 @@ def test_a_slow_call_waits(quick: Graph) -> None:
     assert behind(quick) == {1: []}
 
 
-def test_what_has_no_input_fails_with_who_made_none(quick: Graph) -> None:
+def test_a_call_without_its_input_fails_with_the_call_that_made_none(quick: Graph) -> None:
     quick.add(task(1), task(2, 1), task(3, 2))
     quick.finish(1, b"exception", status=RAISED)
     assert quick.told == {1: ["raised"]}
@@ -461,7 +459,7 @@ def test_what_has_no_input_fails_with_who_made_none(quick: Graph) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_what_is_given_back_begins_again_once_its_input_is_known(quick: Graph, known: bool) -> None:
+def test_a_call_given_back_begins_again_once_its_input_is_known(quick: Graph, known: bool) -> None:
     quick.add(task(1), task(2, 1))
     if known:
         quick.finish(1)
@@ -473,7 +471,7 @@ def test_what_is_given_back_begins_again_once_its_input_is_known(quick: Graph, k
     assert quick.assigned()[0].attempt == 1
 
 
-def test_what_was_given_back_goes_behind_nothing_again(quick: Graph) -> None:
+def test_a_call_given_back_is_chained_behind_no_other(quick: Graph) -> None:
     quick.add(task(1), task(2, 1))
     give_back(quick, 1, 2, reason="")
     assert behind(quick) == {1: []}

@@ -15,7 +15,7 @@ from gridengine.wire.messages import Waits
 from tests.support.core_play import SQUARE, Play
 
 
-def test_what_waits_does_not_begin_and_what_runs_is_waited_for() -> None:
+def test_a_drained_worker_finishes_its_runs_and_begins_none() -> None:
     play = Play()
     play.hello()
     play.submit(1)

@@ -66,7 +66,7 @@ def test_a_fault_of_the_books_is_found(spoil: Callable[[CoreState], None]) -> No
         play.play(Tick())
 
 
-def test_its_message_tells_what_has_happened_to_the_worker() -> None:
+def test_the_message_of_an_invariant_tells_the_worker_s_events() -> None:
     play = Play()
     play.running()
     play.core.state.workers[b"w"].calls += 1

@@ -70,7 +70,7 @@ def test_a_call_goes_to_where_what_it_needs_is_and_nothing_is_sent() -> None:
         play.done(one, worker=b"b")
 
 
-def test_where_its_worker_is_busy_it_comes_here_once_and_goes_on_to_others() -> None:
+def test_a_kept_result_of_a_busy_worker_comes_here_once_and_goes_on_to_others() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201, 202)]))
@@ -108,7 +108,7 @@ def test_a_result_of_a_run_that_is_no_more_is_forgotten_where_it_lies() -> None:
     assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
 
 
-def test_who_keeps_what_nobody_needs_breaks_the_protocol() -> None:
+def test_a_worker_that_keeps_unneeded_results_breaks_the_protocol() -> None:
     play = workers(b"a")
     [task] = play.submit()
     [one] = play.assigned()
@@ -117,7 +117,7 @@ def test_who_keeps_what_nobody_needs_breaks_the_protocol() -> None:
     assert len(play.sent(Refuse, b"a")) == 1
 
 
-def test_what_a_worker_keeps_that_breaks_the_protocol_in_the_same_breath_is_made_again() -> None:
+def test_results_kept_by_a_worker_that_breaks_the_protocol_are_made_again() -> None:
     play = Play(slots=2)
     play.hello(b"b", pid=8, slots=2)
     play.play(Submitted(SQUARE, [makes(FIRST)]))
@@ -135,7 +135,7 @@ def test_what_a_worker_keeps_that_breaks_the_protocol_in_the_same_breath_is_made
     assert [list(again.kept) for again in play.assigned(b"a")] == [[(0, FIRST)]]
 
 
-def test_who_leaves_has_time_for_what_it_has_still_to_hand_over() -> None:
+def test_a_leaving_worker_has_time_to_hand_over_its_results() -> None:
     play = workers(b"a")
     for number in (FIRST, SECOND):
         play.play(Submitted(SQUARE, [makes(number)]))
@@ -207,7 +207,7 @@ def test_a_call_waits_for_the_worker_that_has_its_input_if_that_is_sooner_than_t
     assert not play.core.state.near
 
 
-def test_it_does_not_wait_for_longer_than_that_nor_for_who_is_gone() -> None:
+def test_a_hand_over_has_a_limit_and_waits_for_no_lost_worker() -> None:
     play = busy_holder(1 << 30)
     play.later(10.0, beats=[b"a", b"b"])
     assert play.sent(Fetch) == []

@@ -58,7 +58,7 @@ def test_calls_that_wait_are_counted_and_of_many_jobs_a_few_are_named(
     assert warnings(play)[0].endswith(words)
 
 
-def test_it_is_said_more_and_more_seldom() -> None:
+def test_a_long_wait_is_said_more_and_more_seldom() -> None:
     play = held_by_jobs("Job-1")
     play.submit(1)
     said = []
@@ -69,7 +69,7 @@ def test_it_is_said_more_and_more_seldom() -> None:
     assert [after - before for before, after in itertools.pairwise(said)] == [10, 20, 40]
 
 
-def test_who_is_served_in_time_and_who_waits_later_is_told_anew() -> None:
+def test_a_later_wait_is_timed_anew() -> None:
     play = held_by_jobs("Job-1", "Job-2")
     [one, _] = list(play.core.state.runs.values())
     play.later(100)
@@ -98,7 +98,7 @@ def test_nothing_is_said_where_workers_are_still_to_come() -> None:
     assert not [text for text in warnings(play) if "free worker" in text]
 
 
-def test_it_is_said_when_nobody_makes_what_calls_need() -> None:
+def test_calls_that_need_results_that_nobody_makes_are_told() -> None:
     play = Play(lease_seconds=1e6, beat_seconds=1e6)
     play.submit(1, after=(7,), kept=((0, 8),))
     play.submit(1, after=(8,), watched=True, name="Job-1")

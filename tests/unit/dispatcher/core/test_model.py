@@ -46,7 +46,7 @@ def test_only_the_first_calls_of_a_submitter_give_something_new_to_assign() -> N
     assert queue.calls == 3
 
 
-def test_who_came_last_is_assigned_work_first_and_each_once() -> None:
+def test_the_newest_worker_is_assigned_work_first_and_each_once() -> None:
     queue, groups = queue_with(1, 1, 1)
     queue.put(span_of())
     assert [queue.take_slot_group() for _ in range(4)] == [*reversed(groups), None]
@@ -61,7 +61,7 @@ def test_under_way_is_the_first_run_of_each_batch_of_as_many_as_there_are_slots(
     assert group.worker.under_way() == {1, 3}
 
 
-def test_of_a_run_that_is_under_way_all_calls_but_one_can_be_spared() -> None:
+def test_all_calls_but_one_of_a_run_under_way_can_be_spared() -> None:
     _, [group] = queue_with(1)
     at_it, next_one = (
         run_of(number, group, Batch(answered_at=answered), span_of(1))

@@ -120,7 +120,7 @@ def test_the_deepest_calls_come_first() -> None:
     assert after.task == child.id + 1
 
 
-def test_who_goes_on_comes_before_what_waits() -> None:
+def test_a_call_that_goes_on_comes_before_waiting_ones() -> None:
     play = play_with()
     [parent] = submit(play)
     make(play, parent, 2)
@@ -134,7 +134,7 @@ def test_who_goes_on_comes_before_what_waits() -> None:
     assert len(play.assigned()) == 1
 
 
-def test_who_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
+def test_a_call_that_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
     play = play_with()
     parent, child = nested(play)
     assert resume(play, parent) == []
@@ -144,7 +144,7 @@ def test_who_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
     play.done(parent)
 
 
-def test_of_several_that_go_on_the_deepest_is_first() -> None:
+def test_the_deepest_call_goes_on_first() -> None:
     play = play_with()
     parent, child, grandchild = nested(play, 3)
     assert resume(play, parent) == resume(play, child) == []
@@ -189,7 +189,7 @@ def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
     assert not run_of(play, child).batch.waiting
 
 
-def test_one_that_is_not_known_to_wait_may_go_on() -> None:
+def test_a_call_not_known_to_wait_may_go_on() -> None:
     play = play_with()
     [parent] = submit(play)
     assert resume(play, parent) == [Resumed(RUNNER, parent.run)]
@@ -272,7 +272,7 @@ def allocations(play: Play) -> dict[int, Resource]:
     return {one.allocation: one.given for one in play.seen(Grant)}
 
 
-def test_what_a_waiting_call_had_is_given_to_others_and_given_again() -> None:
+def test_resources_of_a_waiting_call_go_to_others_and_are_given_again() -> None:
     play = shared()
     [parent] = submit(play, demand=Demand(Cores(2)))
     [first] = allocations(play)

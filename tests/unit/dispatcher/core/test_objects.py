@@ -205,7 +205,7 @@ def let_go(play: Play, *references: int) -> None:
             play.play(NamesForgotten(references=[reference]))
 
 
-def test_what_was_lost_is_made_again_only_when_it_is_needed() -> None:
+def test_lost_results_are_made_again_only_when_needed() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     assert lose(play, b"b") == []
@@ -220,7 +220,7 @@ def test_what_was_lost_is_made_again_only_when_it_is_needed() -> None:
     assert [finished.task for finished in play.seen(CallsFinished)] == [200]
 
 
-def test_what_it_was_made_of_is_made_again_too() -> None:
+def test_inputs_of_a_lost_result_are_made_again_too() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     kept_at(play, b"b", makes(SECOND, FIRST))
@@ -242,7 +242,7 @@ def test_what_it_was_made_of_is_made_again_too() -> None:
     assert [*state.awaited, *state.released_early, *state.away] == []
 
 
-def test_what_cannot_be_made_again_is_kept_for_what_it_may_be_needed_for() -> None:
+def test_results_that_cannot_be_made_again_are_kept_while_needed() -> None:
     play = workers(b"a")
     play.play(Submitted(SQUARE, [makes(FIRST)]))
     play.done(play.assigned()[0], worker=b"a")
@@ -254,7 +254,7 @@ def test_what_cannot_be_made_again_is_kept_for_what_it_may_be_needed_for() -> No
     assert not play.core.state.awaited
 
 
-def test_who_was_asked_and_is_lost_has_it_made_again_for_who_waits() -> None:
+def test_a_result_lost_with_the_asked_worker_is_made_again() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     play.play(ResultAsked(FIRST))
@@ -265,7 +265,7 @@ def test_who_was_asked_and_is_lost_has_it_made_again_for_who_waits() -> None:
     assert fetched.data.payload == (b"values",)
 
 
-def test_what_fails_when_it_is_made_again_fails_who_needs_it() -> None:
+def test_a_result_that_fails_when_made_again_fails_its_dependents() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     lose(play, b"b")
@@ -299,7 +299,7 @@ def test_losing_its_workers_again_and_again_is_an_error() -> None:
     assert isinstance(finished.error, WorkerLost)
 
 
-def test_of_many_calls_the_one_is_made_again() -> None:
+def test_one_call_of_many_is_made_again() -> None:
     play = workers(b"a")
     play.play(Submitted(SQUARE, [Task(300, (b"calls",), 5, kept=((3, FIRST),))]))
     for index in range(5):

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core import objects, outcomes
 from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span
-from gridengine.dispatcher.core.outcomes import has_failed, may_grow, unwritable
+from gridengine.dispatcher.core.outcomes import facts_of, has_failed, unwritable
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, TasksCancelled
+from gridengine.dispatcher.core.verdicts import Fact
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
+from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import MEMORY, RAISED, Assignment, Result, Results
-from tests.support.core_play import Play, chunk
+from tests.support.core_play import Play, chunk, exhausted, lost_for_good
 
 ONE: Any = object()
 """In the place of an open task."""
@@ -41,7 +43,7 @@ def parts(spans: list[Span]) -> list[tuple[int, int]]:
         ((5, 5), [(2, 10), (20, 25)], []),
     ],
 )
-def test_of_calls_some_are_wanted_and_some_not(
+def test_wanted_and_unwanted_calls_of_a_run_are_told_apart(
     unwanted: tuple[int, int], outside: list[tuple[int, int]], inside: list[tuple[int, int]]
 ) -> None:
     found = [one.split([unwanted]) for one in (span(2, 10), span(20, 25))]
@@ -49,7 +51,7 @@ def test_of_calls_some_are_wanted_and_some_not(
     assert (parts(wanted), parts(rejected)) == (outside, inside)
 
 
-def test_of_calls_all_but_several_ranges_are_left_whatever_the_order_of_these() -> None:
+def test_ranges_are_cut_out_in_any_order() -> None:
     ranges = [(20, 30), (3, 5), (5, 7), (4, 6)]
     wanted, rejected = span(2, 25).split(ranges)
     assert parts(wanted) == [(2, 3), (7, 20)]
@@ -105,9 +107,7 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
-def test_of_what_was_raised_no_more_than_its_beginning_is_kept_of_a_pickle_alone(
-    codec: str, kept: int
-) -> None:
+def test_an_exception_s_text_is_kept_by_its_beginning(codec: str, kept: int) -> None:
     play = Play()
     payload = bytes(range(256)) * EXCEPTION_BYTES
     named = Function(b"f", (), (), b"/", "f", codec=codec)
@@ -119,15 +119,17 @@ def test_of_what_was_raised_no_more_than_its_beginning_is_kept_of_a_pickle_alone
 
 
 @pytest.mark.parametrize(
-    ("factor", "most", "grows"), [(2.0, 8, True), (2.0, 7, False), (1.0, 8, False), (0.5, 8, False)]
+    ("factor", "most", "facts"),
+    [(2.0, 8, {Fact.MORE}), (2.0, 7, {Fact.STUCK}), (1.0, 8, set()), (0.5, 8, set())],
 )
 def test_a_call_may_grow_where_a_worker_has_room_for_more(
-    factor: float, most: int, grows: bool
+    factor: float, most: int, facts: set[Fact]
 ) -> None:
     play = Play(resources=Cores(1) & Memory(most))
     play.submit(demand=Demand(Memory(4)), escalate_memory=factor)
     [one] = play.core.state.open_tasks.values()
-    assert may_grow(play.core.state, Span(one, 0, 1, one.task.demand, 1)) is grows
+    found = facts_of(play.core.state, one.only_span())
+    assert found & {Fact.MORE, Fact.STUCK} == facts
 
 
 def test_each_attempt_that_ran_out_of_memory_has_more_than_the_one_before() -> None:
@@ -157,7 +159,7 @@ def test_a_result_has_failed_when_there_is_no_value(data: ResultData, failed: bo
     assert has_failed(data) is failed
 
 
-def test_what_others_load_too_cannot_be_written_to() -> None:
+def test_results_that_others_load_too_are_read_only() -> None:
     large = bytearray(objects.SMALL_INPUT + 1)
     small, same, view = unwritable([bytearray(b"small"), b"same", large])
     assert (type(small), bytes(small)) == (bytes, b"small")
@@ -165,3 +167,84 @@ def test_what_others_load_too_cannot_be_written_to() -> None:
     assert isinstance(view, memoryview)
     assert view.readonly
     assert view.obj is large
+
+
+def test_the_error_of_a_crash_names_signal_host_job_log_and_attempts() -> None:
+    text = str(exhausted(Play()).error)
+    assert "the process that ran call 0 of square was killed by SIGSEGV" in text
+    assert "host: node-w" in text
+    assert "cluster job: 41" in text
+    assert "log: /runs/x/1.log" in text
+    assert (
+        text.count(
+            "attempt: on node-w (cluster job 41), after 1.5 s: its process was killed by SIGSEGV"
+        )
+        == 3
+    )
+
+
+def test_the_error_names_the_call_of_a_chunk() -> None:
+    play = Play()
+    one = chunk(play, retries=0)
+    play.values(one, 0, 3)
+    play.crash(one, 3)
+    [settled] = play.seen(CallsFinished)
+    assert (settled.start, settled.stop) == (3, 4)
+    assert "call 3 of square" in str(settled.error)
+
+
+def test_the_error_of_a_loss_names_reason_host_job_log_and_attempts() -> None:
+    text = str(lost_for_good(Play()).error)
+    for part in (
+        "its own words",
+        "host: node-w",
+        "cluster job: 41",
+        "log: /runs/x/1.log",
+        "attempt: on node-w (cluster job 41)",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "remedy"),
+    [
+        (-9, "ask for more with resources=Memory(M)"),
+        (3, "InlineScheduler()"),
+        (-11, "InlineScheduler()"),
+    ],
+)
+def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: str) -> None:
+    play = Play()
+    play.crash(play.running(retries=0), 0, exitcode=exitcode)
+    [settled] = play.seen(CallsFinished)
+    assert settled.error is not None
+    assert remedy in (settled.error.hint or "")
+
+
+def test_the_remedy_of_a_crash_by_memory_names_shared_objects_if_the_call_has_any() -> None:
+    for needs, named in (((), False), ((SharedObject(b"name of an array", (b"data",)),), True)):
+        play = Play()
+        play.crash(play.running(needs=needs, retries=0), 0, exitcode=-11)
+        [settled] = play.seen(CallsFinished)
+        assert settled.error is not None
+        assert ("an array of share()" in (settled.error.hint or "")) == named
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "words"),
+    [
+        (3, "exited with status 3"),
+        (-9, "was killed by SIGKILL"),
+        (-200, "was killed by signal 200"),
+    ],
+)
+def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
+    assert outcomes.ending_of(exitcode) == words
+
+
+def test_a_process_of_this_machine_is_no_cluster_job() -> None:
+    play = Play()
+    play.crash(play.running(log="", retries=0), 0)
+    [settled] = play.seen(CallsFinished)
+    assert settled.error is not None
+    assert settled.error.job is None

@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(("walltime", "spare"), [(HOUR, SPARE_SECONDS), (20.0, 2.0)])
-def test_of_a_short_walltime_a_tenth_is_kept_for_leaving(walltime: float, spare: float) -> None:
+def test_a_tenth_of_a_short_walltime_is_kept_for_leaving(walltime: float, spare: float) -> None:
     assert spare_of(walltime) == spare
 
 
@@ -56,7 +56,7 @@ NODE = Cores(4) & Memory(8) & Token("t")
         (NODE, Ranks(2) & Memory(5), r"hold Ranks\(2\) & Memory\(5\): they hold"),
     ],
 )
-def test_what_no_worker_can_hold_is_an_error_and_told_as_it_was_written(
+def test_a_request_that_no_worker_can_hold_is_an_error_in_its_own_words(
     held: Resource, request_: Resource, words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"no worker can ever {words}"):
@@ -72,7 +72,7 @@ def test_ranks_on_several_nodes_are_an_error_where_calls_share_workers(others: b
 
 
 @pytest.mark.parametrize("request_", [Memory(1), ZERO, Token("t")])
-def test_who_does_not_say_how_many_cores_has_one(request_: Resource) -> None:
+def test_a_call_without_cores_has_one(request_: Resource) -> None:
     assert booked(request_) == request_ & Cores(1)
     assert booked(request_ & Cores(3)) == request_ & Cores(3)
 

@@ -133,7 +133,7 @@ def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
     assert scale(provisioner, 6.0) == []
 
 
-def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_withdrawn_workers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provisioner_module, "MOST_WITHDRAWN", 5)
     provisioner = make()
     for number in range(20):
@@ -216,7 +216,7 @@ def test_the_scheduler_tells_of_an_end_once_and_of_none_that_is_unknown() -> Non
     assert say(provisioner, ENDED, 1) == []
 
 
-def test_who_has_ended_is_not_expected_any_more() -> None:
+def test_an_ended_worker_is_not_expected_any_more() -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
     say(provisioner, FAILED, 1)

@@ -88,7 +88,7 @@ def test_more_workers_are_asked_for_at_once() -> None:
     assert [one.count for one in play.seen(Launch)] == [5]
 
 
-def test_of_too_many_workers_those_with_nothing_to_do_leave_at_once() -> None:
+def test_idle_workers_beyond_the_limit_leave_at_once() -> None:
     play = Play()
     busy(play, 1, 2)
     join(play, 3, 4)
@@ -112,7 +112,7 @@ def test_busy_ones_leave_when_what_they_are_at_has_ended(shared: Cores | None) -
     assert len(play.assigned(b"1")) == 1
 
 
-def test_what_they_have_not_begun_is_recalled() -> None:
+def test_calls_not_begun_by_leaving_workers_are_recalled() -> None:
     play = Play()
     play.learn(1e-3)
     play.submit(1000)
@@ -121,7 +121,7 @@ def test_what_they_have_not_begun_is_recalled() -> None:
 
 
 @pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
-def test_one_that_was_to_leave_stays_when_there_are_to_be_more_again(shared: Cores | None) -> None:
+def test_a_leaving_worker_stays_when_more_are_wanted_again(shared: Cores | None) -> None:
     play = Play(resources=shared)
     first, second = busy(play, 1, 2)
     play.play(Scaled(1, 1))
@@ -134,7 +134,7 @@ def test_one_that_was_to_leave_stays_when_there_are_to_be_more_again(shared: Cor
     assert first.run != second.run
 
 
-def test_one_that_was_to_leave_stays_when_another_is_lost() -> None:
+def test_a_leaving_worker_stays_when_another_is_lost() -> None:
     play = Play()
     busy(play, 1, 2)
     play.play(Scaled(1, 1))
@@ -145,7 +145,7 @@ def test_one_that_was_to_leave_stays_when_another_is_lost() -> None:
     assert play.seen(Launch) == []
 
 
-def test_those_that_have_not_come_yet_are_withdrawn_first() -> None:
+def test_workers_that_have_not_come_yet_are_withdrawn_first() -> None:
     play = Play()
     busy(play, 1)
     _, last = launched(play, 2, 3)
@@ -153,7 +153,7 @@ def test_those_that_have_not_come_yet_are_withdrawn_first() -> None:
     assert [one.handles for one in play.seen(Withdraw)] == [(last,)]
 
 
-def test_those_asked_for_before_are_withdrawn_when_they_are_known() -> None:
+def test_workers_asked_for_before_are_withdrawn_when_they_are_known() -> None:
     play = Play()
     play.submit(1, 1, 1)
     assert [one.count for one in play.seen(Launch)] == [3]

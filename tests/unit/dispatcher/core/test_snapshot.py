@@ -57,7 +57,7 @@ def test_calls_are_counted_by_what_they_ask_for() -> None:
     }
 
 
-def test_of_one_submitter_its_batches_are_seen() -> None:
+def test_a_snapshot_shows_the_batches_of_one_submitter() -> None:
     play = Play(slots=3)
     play.hello(slots=3)
     play.submit(2, submitter=1)

@@ -35,7 +35,7 @@ def test_workers_are_asked_for_once() -> None:
     assert play.effects == []
 
 
-def test_what_was_submitted_meanwhile_is_asked_for_when_the_first_have_started() -> None:
+def test_workers_for_later_calls_are_asked_for_when_the_first_have_started() -> None:
     play = Play()
     play.submit(1)
     play.submit(1, 1)

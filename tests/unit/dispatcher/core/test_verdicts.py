@@ -107,7 +107,7 @@ def finished(play: Play) -> list[tuple[int, int, type]]:
 
 
 @pytest.mark.parametrize("fault", [TimeoutError, OutOfMemory])
-def test_of_a_worker_over_its_limits_only_the_call_in_progress_is_to_blame(
+def test_a_worker_over_its_limits_charges_the_call_in_progress_alone(
     fault: type[TimeoutError],
 ) -> None:
     play = Play(max_workers=1)
@@ -124,7 +124,7 @@ def test_of_a_worker_over_its_limits_only_the_call_in_progress_is_to_blame(
     assert sum(stop - start for start, stop, _ in ended) == given[-1].stop
 
 
-def test_of_calls_that_may_run_again_those_that_a_worker_over_its_time_had_not_begun_do() -> None:
+def test_calls_not_begun_by_a_worker_over_its_time_run_again() -> None:
     play = Play(max_workers=1)
     play.done(play.running(1), seconds=1e-3)
     play.submit(12)

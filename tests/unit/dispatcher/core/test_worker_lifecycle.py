@@ -60,7 +60,7 @@ def test_a_lost_worker_gives_its_tasks_back() -> None:
     assert [one.attempt for one in play.assigned()] == [2]
 
 
-def test_what_a_lost_worker_gives_back_waits_in_its_order_and_results_before_are_kept() -> None:
+def test_calls_of_a_lost_worker_wait_in_order_and_earlier_results_are_kept() -> None:
     play = Play()
     one = chunk(play)
     play.values(one, 0, 4)
@@ -82,7 +82,7 @@ def test_a_silent_worker_is_given_nothing_until_it_is_heard_again(
     assert calls(play.assigned()) == ([(2, 0, 1)] if word == Beat() else [])
 
 
-def test_what_an_ended_worker_sent_before_is_still_taken() -> None:
+def test_messages_that_an_ended_worker_sent_before_are_taken() -> None:
     play = Play()
     one = play.running()
     play.poll(HANDLE, WorkerStatus.ENDED)
@@ -183,7 +183,7 @@ def test_a_call_that_may_run_only_once_fails_with_a_worker_that_made_room() -> N
     assert play.core.state.calls_waiting == 3
 
 
-def test_where_nobody_says_what_had_begun_no_call_that_may_run_only_once_runs_again() -> None:
+def test_single_run_calls_that_may_have_begun_do_not_run_again() -> None:
     for said in ([], [Goodbye("terminated")]):
         play = Play()
         one = chunk(play, retries=0)
@@ -196,7 +196,7 @@ def test_where_nobody_says_what_had_begun_no_call_that_may_run_only_once_runs_ag
         assert play.core.state.calls_waiting == waiting
 
 
-def test_of_a_worker_that_is_relieved_what_may_run_only_once_goes_on_to_its_end() -> None:
+def test_single_run_calls_of_a_relieved_worker_go_on_to_their_end() -> None:
     play = Play(pooled=True, walltime=1000.0, max_workers=1)
     play.learn(1.0)
     play.submit(2, retries=0)
@@ -221,7 +221,7 @@ def test_a_worker_that_was_ended_is_waited_for_no_longer_than_for_one_that_leave
     assert [type(settled.error) for settled in play.seen(CallsFinished)] == [WorkerLost]
 
 
-def test_who_closes_does_not_wait_for_what_the_scheduler_says() -> None:
+def test_a_closing_dispatcher_does_not_wait_for_the_scheduler_s_word() -> None:
     play = terminated()
     play.play(Closing())
     assert play.seen(Lost) == [Lost(b"w")]

@@ -207,7 +207,7 @@ def unanswered(play: Play) -> list[Effect]:
     return play.later(9)
 
 
-def test_where_none_has_ever_connected_one_that_no_address_answers_is_an_error() -> None:
+def test_a_first_worker_that_reaches_no_address_is_an_error() -> None:
     play = Play()
     unanswered(play)
     text = str(play.seen(CallsFinished)[0].error)
@@ -216,7 +216,7 @@ def test_where_none_has_ever_connected_one_that_no_address_answers_is_an_error()
     assert "GRIDENGINE_HOST" in text
 
 
-def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -> None:
+def test_a_later_worker_that_reaches_no_address_is_replaced() -> None:
     play = Play()
     play.learn(1.0)
     play.say(Goodbye("idle"))
@@ -225,7 +225,7 @@ def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
-def test_what_waits_for_a_queued_worker_is_explained() -> None:
+def test_a_wait_for_a_queued_worker_is_explained() -> None:
     play = launched()
     assert play.later(5) == []
     assert [type(effect) for effect in play.later(10)] == [Explain]

@@ -85,7 +85,7 @@ def test_others_give_nothing_back_for_calls_that_no_worker_holds() -> None:
     assert len(one.assigned(b"licensed")) == 1
 
 
-def test_where_people_start_all_workers_none_are_asked_for() -> None:
+def test_no_workers_are_asked_for_where_people_start_them() -> None:
     one = play(start_timeout=10)
     one.submit(5)
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_a_worker_that_comes_back_to_a_dispatcher_holds_what_it_held(pooled: boo
         (Token("licence") & WTime("1:00:00"), None),
     ],
 )
-def test_what_no_worker_holds_is_known_with_the_command_that_starts_one_that_does(
+def test_an_unheld_request_is_told_with_the_command_that_starts_a_worker(
     request_: Resource, command: str | None
 ) -> None:
     one = play()
@@ -157,7 +157,7 @@ def test_what_no_worker_holds_is_known_with_the_command_that_starts_one_that_doe
     assert one.core.state.missing_worker(Demand(request_)) == command
 
 
-def test_what_the_schedulers_own_workers_hold_people_need_not_start() -> None:
+def test_no_worker_by_hand_is_wanted_for_requests_that_the_scheduler_holds() -> None:
     one = play(5)
     assert one.core.state.missing_worker(Demand(Cores(1))) is None
     assert one.core.state.missing_worker(Demand(Cores(2))) == "gridengine worker NAME --cores 2"

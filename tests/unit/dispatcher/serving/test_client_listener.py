@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -21,7 +22,9 @@ from gridengine.dispatcher.core.tasks import (
     TasksCancelled,
 )
 from gridengine.dispatcher.serving.client_journal import Journal
-from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, WATCHER_SECONDS
+from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, MOST_UNREAD, WATCHER_SECONDS
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_server import Told
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.wire.messages import (
     DETACHED,
@@ -31,6 +34,7 @@ from gridengine.wire.messages import (
     ClientRecall,
     ClientWelcome,
     Control,
+    Controlled,
     Finished,
     Goodbye,
     Message,
@@ -65,7 +69,7 @@ def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
     assert (event.parent, event.detached, event.tasks[0].id) == (0, False, first + 1)
 
 
-def test_what_a_stranger_sends_is_ignored(played: Played) -> None:
+def test_messages_of_a_stranger_are_ignored(played: Played) -> None:
     assert played.submit(A, TaskItem(1), function=FUNCTION) == []
 
 
@@ -82,7 +86,7 @@ def test_a_file_that_a_client_cannot_write_is_known_while_it_is_here(played: Pla
     assert list(played.listener.faults()) == []
 
 
-def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> None:
+def test_a_watcher_submits_nothing_and_ends_nothing(played: Played) -> None:
     played.server.watchers.add(A)
     assert welcomed(played, A).client == 0
     first = played.join(B)
@@ -96,7 +100,7 @@ def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> N
     assert played.say(A, Goodbye("closed")) == []
 
 
-def test_who_may_only_look_ends_no_run_whose_name_it_says(
+def test_a_watcher_ends_no_run_that_it_names(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -130,7 +134,7 @@ def test_a_client_cannot_come_back_with_another_s_number_or_one_nobody_had(
     assert played.say(B, hello(resumes=7)) == [ClientJoined(7, 1.0)]
 
 
-def test_who_introduces_itself_twice_is_the_same_client(played: Played) -> None:
+def test_a_client_that_introduces_itself_twice_is_the_same(played: Played) -> None:
     number = played.join(A) >> NUMBER_BITS
     assert welcomed(played, A).client == number
 
@@ -193,9 +197,7 @@ def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
     assert played.listener.seen() == []
 
 
-def test_what_jobs_print_is_waited_for_while_their_client_is_here_or_may_come_back(
-    played: Played,
-) -> None:
+def test_output_of_jobs_is_waited_for_while_their_client_may_come_back(played: Played) -> None:
     done: list[tuple[Any, ...]] = []
     played.clients.output = SimpleNamespace(  # type: ignore[assignment]
         add=lambda client: done.append(("add", client.number)),
@@ -322,7 +324,7 @@ def test_a_call_that_the_journal_cannot_hold_is_refused_and_its_client_stays(
     assert isinstance(event, Submitted)
 
 
-def test_who_is_still_there_gives_its_place_to_the_next_of_its_name(journaled: Played) -> None:
+def test_a_client_gives_its_place_to_the_next_of_its_name(journaled: Played) -> None:
     journaled.say(A, hello(**KEPT))
     journaled.told(A)
     events = journaled.say(B, hello(**KEPT))
@@ -330,13 +332,13 @@ def test_who_is_still_there_gives_its_place_to_the_next_of_its_name(journaled: P
     assert [type(one) for one in journaled.told(A)] == [Refuse]
 
 
-def test_who_says_goodbye_ends_what_was_left_to_it(journaled: Played) -> None:
+def test_a_goodbye_ends_the_calls_left_to_a_client(journaled: Played) -> None:
     task = left(journaled)
     journaled.say(B, hello(**KEPT))
     assert ClientLeft(task >> NUMBER_BITS) in journaled.say(B, Goodbye("closed"))
 
 
-def test_what_clients_have_that_are_told_of_the_end_is_not_made_by_a_later_process(
+def test_calls_of_clients_told_of_the_end_are_not_made_by_a_later_process(
     journaled: Played, tmp_path: Path
 ) -> None:
     left(journaled)
@@ -395,8 +397,38 @@ def test_deferred_writes_that_are_due_are_written(tmp_path: Path) -> None:
     close(played)
 
 
+def test_a_damaged_request_gives_up_its_client_and_keeps_the_requests_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = later(tmp_path)
+    tasks = [first.join(peer, keeps=True) + 1 for peer in (A, B)]
+    for peer, task in zip((A, B), tasks, strict=True):
+        first.submit(peer, TaskItem(task, 1, submitter=task), function=FUNCTION)
+    close(first)
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        [(row, content)] = file.execute(
+            "SELECT max(id), content FROM requests JOIN clients ON client = number WHERE peer = ?",
+            (A,),
+        )
+        file.execute("UPDATE requests SET content = ? WHERE id = ?", (content[:-1], row))
+    second = later(tmp_path)
+    events = list(second.listener.restore())
+    submitted = [task.id for one in events if isinstance(one, Submitted) for task in one.tasks]
+    assert submitted == tasks[1:]
+    assert f"{path}: row {row} of requests is damaged" in caplog.text
+    assert "script script.py, are given up: run it again" in caplog.text
+    second.say(A, hello(keeps=True, resumes=tasks[0] >> NUMBER_BITS, durable=1))
+    assert [type(one) for one in second.told(A)] == [Refuse]
+    close(second)
+    third = later(tmp_path)
+    assert third.clients.journal is not None
+    assert [peer for _, peer, *_ in third.clients.journal.clients()] == [B]
+    close(third)
+
+
 @pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])
-def test_what_has_ended_is_not_ended_again_by_a_later_process(
+def test_ended_calls_are_not_ended_again_by_a_later_process(
     tmp_path: Path, ends: type[Message]
 ) -> None:
     first = later(tmp_path)
@@ -418,7 +450,7 @@ def test_what_has_ended_is_not_ended_again_by_a_later_process(
     assert [(one.task, one.start, one.stop, one.last) for one in ended] == [(task, 1, 3, True)]
 
 
-def test_who_may_only_look_and_is_silent_is_dropped_and_a_client_is_not(played: Played) -> None:
+def test_a_silent_watcher_is_dropped_and_a_client_is_not(played: Played) -> None:
     played.server.watchers.add(A)
     played.say(A, hello())
     played.join(B)
@@ -428,3 +460,62 @@ def test_who_may_only_look_and_is_silent_is_dropped_and_a_client_is_not(played: 
     played.wait(2 * LOOK_SECONDS)
     assert played.server.forgotten == [A]
     assert [one["number"] for one in played.listener.seen()] == [1]
+
+
+TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+
+
+def test_a_client_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(5, "status"))
+    assert played.told(A) == [Controlled(5, b'{"workers":3}')]
+    played.say(A, Control(6, "stop", b'{"now": true}'))
+    assert played.told(A) == [Controlled(6, b"null")]
+    assert played.did == [True]
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [("nosuch", b"{}"), ("stop", b"no JSON"), ("stop", b"[]"), ("stop", b'{"other": 1}')],
+)
+def test_an_action_that_cannot_be_done_says_why(
+    played: Played, action: str, arguments: bytes
+) -> None:
+    played.join(A)
+    assert played.say(A, Control(5, action, arguments)) == []
+    [answer] = played.told(A)
+    assert isinstance(answer, Controlled)
+    assert (answer.number, answer.failed) == (5, True)
+    assert answer.answer
+    assert not played.did
+
+
+def test_a_question_to_follow_is_answered_again_and_again(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    [follower] = played.followers
+    assert follower.tell(TOLD)
+    follower.end()
+    follower.drop()
+    first, told, last = played.told(A)
+    assert first == Controlled(3, b'"first"')
+    assert told == Controlled(3, TOLD.line)
+    assert isinstance(last, Controlled)
+    assert (last.number, last.failed) == (3, True)
+
+
+def test_a_client_that_acknowledges_nothing_is_told_nothing_more(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    played.told(A)
+    played.server.unread = MOST_UNREAD + 1
+    assert not played.followers[0].tell(TOLD)
+    assert played.told(A) == []
+
+
+def test_a_question_that_is_asked_again_has_the_same_follower(played: Played) -> None:
+    played.join(A)
+    for _ in range(2):
+        played.say(A, Control(3, "follow", b"{}"))
+    played.say(A, Control(4, "follow", b"{}"))
+    assert len(set(played.followers)) == 2

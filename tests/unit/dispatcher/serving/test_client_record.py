@@ -88,7 +88,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_taken_soon_is_never_written(
+def test_outcomes_taken_soon_are_never_written(
     hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand_in(hasty, 1, count=2, defines=False)
@@ -105,7 +105,7 @@ def test_what_is_taken_soon_is_never_written(
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_not_taken_in_time_is_written(hasty: Process, tmp_path: Path) -> None:
+def test_outcomes_not_taken_in_time_are_written(hasty: Process, tmp_path: Path) -> None:
     hand_in(hasty, 1, defines=False)
     finish(hasty, 1)
     hasty.commit()
@@ -138,7 +138,7 @@ def test_the_last_part_of_a_task_is_not_on_disk_before_others(
 
 
 @pytest.mark.usefixtures("large")
-def test_who_comes_back_is_sent_what_is_not_written_yet(hasty: Process) -> None:
+def test_a_returning_client_is_sent_unwritten_outcomes(hasty: Process) -> None:
     hand_in(hasty, 1, 2)
     finish(hasty, 1)
     hasty.record.resume()
@@ -149,7 +149,7 @@ def test_who_comes_back_is_sent_what_is_not_written_yet(hasty: Process) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_of_a_client_that_is_forgotten_nothing_is_written_later(process: Process) -> None:
+def test_nothing_is_written_of_a_forgotten_client(process: Process) -> None:
     hand_in(process, 1)
     finish(process, 1)
     process.record.delete()
@@ -158,7 +158,7 @@ def test_of_a_client_that_is_forgotten_nothing_is_written_later(process: Process
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("end", ["taken", "written", "deleted"])
-def test_what_workers_sent_is_acknowledged_when_it_is_taken_or_on_disk(
+def test_messages_of_workers_are_acknowledged_when_taken_or_on_disk(
     hasty: Process, end: str
 ) -> None:
     acknowledged: list[str] = []
@@ -179,7 +179,7 @@ def test_what_workers_sent_is_acknowledged_when_it_is_taken_or_on_disk(
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("options", [{"codec": "json"}, {"keep": "night"}])
-def test_what_a_client_has_that_others_may_want_is_written_at_once(
+def test_outcomes_that_others_may_want_are_written_at_once(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     hasty = Process(tmp_path / "journal.sqlite", replace(HELLO, **options))
@@ -322,7 +322,7 @@ def test_calls_taken_back_that_may_run_only_once_wait_for_a_disk_that_takes_noth
     assert [one.outcomes[0].task for one in process.sent.outcomes()] == [2, 1]
 
 
-def test_who_takes_over_while_the_disk_takes_nothing_is_sent_what_is_on_disk_once_it_does(
+def test_a_take_over_on_a_full_disk_waits_until_outcomes_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process(tmp_path / "journal.sqlite", replace(HELLO, keep="night"))
@@ -354,7 +354,7 @@ def test_outcomes_of_a_client_that_is_gone_lie_on_disk_and_not_in_memory(process
     assert process.journal.absent() == {7: 1e9}
 
 
-def test_who_takes_over_after_a_restart_is_sent_what_was_sent_before(
+def test_a_take_over_after_a_restart_is_sent_earlier_outcomes_again(
     process: Process, tmp_path: Path
 ) -> None:
     hand_in(process, 1, 2)

@@ -98,7 +98,7 @@ def test_nothing_is_left_of_what_a_client_has_taken_and_no_function_without_a_ta
 
 
 @pytest.mark.parametrize("together", [1, 10])
-def test_that_a_call_has_ended_is_as_much_work_however_many_are_left(together: int) -> None:
+def test_noting_an_end_costs_the_same_however_many_calls_are_left(together: int) -> None:
     def cost(tasks: int) -> int:
         requests = ClientRequests(1, count().__next__)
         for first in range(0, tasks, together):
@@ -134,7 +134,7 @@ def test_a_result_that_others_need_stays_until_it_is_released(
         pytest.param({"recalled": True, "path": ["f"]}, True, True, id="its input was cancelled"),
     ],
 )
-def test_what_needs_a_call_that_was_ended_is_cancelled_after_a_restart_too(
+def test_dependents_of_an_ended_call_are_cancelled_after_a_restart_too(
     process: Process, tmp_path: Path, outcome: dict[str, Any], raised: bool, cancelled: bool
 ) -> None:
     hand_in(process, 1, kept=[(0, 50)])
@@ -176,7 +176,7 @@ def test_a_row_is_a_msgpack_array_of_frames_whatever_its_size(process: Process, 
     assert list(map(bytes, buffers)) == [bytes(size), b"x" * 9]
 
 
-def test_what_is_too_long_for_a_row_comes_in_several(
+def test_requests_too_long_for_a_row_come_in_several(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_journal, "ROW_BYTES", 10)
@@ -202,7 +202,7 @@ def test_what_is_too_long_for_a_row_comes_in_several(
         ([b"f", b"1", b"2", b"too long"], "the call fit has 8 bytes"),
     ],
 )
-def test_what_no_row_can_hold_is_refused_and_counts(
+def test_requests_that_no_row_can_hold_are_refused_and_count(
     process: Process, monkeypatch: pytest.MonkeyPatch, buffers: list[bytes], words: str
 ) -> None:
     monkeypatch.setattr(journal_limits, "MOST_BYTES", 5)
@@ -258,7 +258,7 @@ def beside_a_long_call(process: Process) -> Process:
         pytest.param(Want(0, 2, 0, 50), id="wanted"),
     ],
 )
-def test_what_is_said_of_a_call_stays_until_that_has_ended(
+def test_notes_of_a_call_stay_until_it_has_ended(
     beside_a_long_call: Process, tmp_path: Path, message: Request
 ) -> None:
     process = beside_a_long_call
@@ -303,7 +303,7 @@ def test_a_function_goes_though_an_older_call_of_another_runs(
         pytest.param({"shared": [b"no"], "references": [52]}, 0, id="not at all"),
     ],
 )
-def test_what_a_call_needs_stays_though_it_was_forgotten(
+def test_forgotten_inputs_of_a_call_stay_while_needed(
     process: Process, forgotten: dict[str, list[Any]], needed: int
 ) -> None:
     function = FunctionItem("f", [], b"/", [b"whole"], [50])
@@ -375,9 +375,7 @@ def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_
     assert [one for one, _ in other.replayed[2:]] == [wanted, forgotten]
 
 
-def test_a_journal_does_not_grow_as_long_as_a_call_runs(
-    beside_a_long_call: Process,
-) -> None:
+def test_a_journal_does_not_grow_as_long_as_a_call_runs(beside_a_long_call: Process) -> None:
     process = beside_a_long_call
     for task in range(2, 100):
         hand_in(process, task, defines=False)

@@ -112,7 +112,7 @@ def process() -> Process:
     return Process(Play())
 
 
-def test_what_needs_a_task_that_cannot_be_submitted_is_told_why() -> None:
+def test_dependents_of_a_refused_task_are_told_why() -> None:
     def refuse(demand: Demand) -> None:
         raise ConfigurationError("no worker holds so much")
 
@@ -180,7 +180,7 @@ def test_detached_calls_are_the_client_s_whose_call_makes_them(process: Process)
 
 
 @pytest.mark.parametrize("wrong", ["id", "submitter", "twice", "needs", "demand", "digest"])
-def test_what_cannot_be_submitted_is_settled_with_an_error(process: Process, wrong: str) -> None:
+def test_a_refused_task_is_settled_with_an_error(process: Process, wrong: str) -> None:
     task = process.task(1, count=4)
     tasks = {
         "id": [TaskItem(1, submitter=task.submitter)],
@@ -296,7 +296,7 @@ def test_results_are_wanted_supplied_and_released(process: Process) -> None:
     assert event == NamesForgotten(references=(50,))
 
 
-def test_what_no_worker_can_hold_is_told() -> None:
+def test_a_request_that_no_worker_can_hold_is_told() -> None:
     def check(demand: Demand) -> None:
         raise ConfigurationError("no worker can")
 
@@ -330,7 +330,7 @@ def test_a_client_is_told_that_there_is_no_worker_before_somebody_starts_one() -
     assert found == [True, False]
 
 
-def test_what_somebody_has_to_start_a_worker_for_is_told_with_the_command() -> None:
+def test_a_request_for_a_worker_by_hand_is_told_with_the_command() -> None:
     process = Process(Play(resources=Cores(1), keeps_others=True))
     process.say(CheckDemand(RUNNER, 5, encode_demand(Demand(Cores(1)))))
     process.say(CheckDemand(RUNNER, 6, encode_demand(Demand(Cores(9)))))
@@ -341,7 +341,9 @@ def test_what_somebody_has_to_start_a_worker_for_is_told_with_the_command() -> N
 
 
 @pytest.mark.parametrize("how", ["process", "worker"])
-def test_what_an_ended_process_alone_could_refer_to_is_released(process: Process, how: str) -> None:
+def test_results_that_only_an_ended_process_could_name_are_released(
+    process: Process, how: str
+) -> None:
     process.submit(
         process.task(1, needs=[b"shared"], after=[40], kept=[(0, 41)]),
         function=FUNCTION,

@@ -134,7 +134,7 @@ def test_calls_that_may_run_once_are_sent_when_that_is_on_disk(recorded: Recorde
     assert recorded.inner.sent == [(b"w", assign(5, once=True))]
 
 
-def test_what_comes_behind_them_to_the_same_worker_stays_behind(recorded: Recorded) -> None:
+def test_later_messages_to_a_worker_stay_behind_held_ones(recorded: Recorded) -> None:
     recorded.link.send(b"w", assign(5, once=True))
     recorded.link.send(b"w", Cancel([5], 15))
     recorded.link.send(b"other", Stop())
@@ -149,7 +149,9 @@ def test_what_comes_behind_them_to_the_same_worker_stays_behind(recorded: Record
     assert recorded.inner.sent[3:] == [(b"w", assign(6, once=True)), (b"w", Stop())]
 
 
-def test_what_workers_send_is_acknowledged_when_all_before_is_on_disk(recorded: Recorded) -> None:
+def test_messages_of_workers_are_acknowledged_when_all_before_is_on_disk(
+    recorded: Recorded,
+) -> None:
     recorded.inner.receipts = {b"w": 3}
     recorded.receive(Beat())
     assert not recorded.inner.acknowledged
@@ -157,14 +159,14 @@ def test_what_workers_send_is_acknowledged_when_all_before_is_on_disk(recorded: 
     assert recorded.inner.acknowledged == {b"w": 3}
 
 
-def test_who_says_hello_is_noted_without_what_it_has(recorded: Recorded) -> None:
+def test_a_worker_is_noted_without_its_held_runs(recorded: Recorded) -> None:
     recorded.receive(Hello(1, "1", "3.11", "run", "here", 1, 1, "", 0.0, Held(taken=3)))
     recorded.file.commit()
     [(id, hello)] = [(one.id, one.hello) for one in read_workers(recorded.file)]
     assert (id, hello.host, hello.held) == (b"w", "here", None)
 
 
-def test_of_who_is_forgotten_nothing_is_left(recorded: Recorded) -> None:
+def test_nothing_is_left_of_a_forgotten_worker(recorded: Recorded) -> None:
     recorded.receive(HELLO)
     recorded.link.send(b"w", assign(5))
     recorded.receive()
@@ -178,7 +180,7 @@ def test_of_who_is_forgotten_nothing_is_left(recorded: Recorded) -> None:
     assert (b"w", assign(6, once=True)) not in recorded.inner.sent
 
 
-def test_who_is_forgotten_is_deleted_behind_results_that_are_written_later(
+def test_a_forgotten_worker_is_deleted_behind_its_results(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a dispatcher that is killed between makes a call again that may run only once."""
@@ -218,7 +220,7 @@ def test_batches_that_have_ended_are_deleted_now_and_then(
     assert len(read_runs(recorded.file)) < (2 if earlier else 1100)
 
 
-def test_of_workers_that_end_with_the_dispatcher_calls_that_may_run_once_are_noted_alone() -> None:
+def test_only_single_run_calls_are_noted_of_workers_that_end_with_the_dispatcher() -> None:
     recorded = Recorded(lasting=False)
     recorded.receive(HELLO)
     recorded.link.send(b"w", assign(5))

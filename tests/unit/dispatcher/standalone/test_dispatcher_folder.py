@@ -40,7 +40,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "ä", "a b", "a\n", "x" * 65])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_a_wrong_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a name for a dispatcher"):
         DispatcherFolder.of(name)
 
@@ -67,7 +67,7 @@ def test_the_lock_of_one_that_was_killed_is_taken_over(folder: DispatcherFolder)
     assert folder.state() is State.ENDED
 
 
-def test_one_that_answers_elsewhere_runs_whatever_locks_say(
+def test_a_dispatcher_that_answers_elsewhere_runs_whatever_locks_say(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = folder.take_lock()
@@ -80,7 +80,7 @@ def test_one_that_answers_elsewhere_runs_whatever_locks_say(
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_one_that_was_silent_for_long_elsewhere_is_taken_over_whatever_locks_say(
+def test_a_dispatcher_silent_for_long_elsewhere_is_taken_over_whatever_locks_say(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
     theirs = folder.take_lock()
@@ -104,7 +104,7 @@ def test_one_that_was_silent_for_long_elsewhere_is_taken_over_whatever_locks_say
     assert not ours.is_replaced(folder.lock)
 
 
-def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
+def test_a_dispatcher_that_never_ran_has_no_address_and_a_closed_folder(
     folder: DispatcherFolder,
 ) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
@@ -115,7 +115,7 @@ def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
     assert not folder.answers()
 
 
-def test_of_one_that_was_never_started_it_is_told_how(folder: DispatcherFolder) -> None:
+def test_a_dispatcher_never_started_is_told_with_how_to_start_it(folder: DispatcherFolder) -> None:
     with pytest.raises(ConfigurationError, match="gridengine dispatcher start nosuch"):
         DispatcherFolder.of("nosuch").options()
     folder.options_file.write_bytes(msgspec.json.encode(StartOptions("slurm")))

@@ -9,7 +9,7 @@ from typing import Any
 from gridengine.dispatcher.standalone.serve import _description
 
 
-def test_it_tells_which_python_it_and_its_workers_run() -> None:
+def test_status_tells_the_python_of_dispatcher_and_workers() -> None:
     counts = dict.fromkeys(["workers", "waiting", "calls_running", "done", "failed"], 0)
     dispatcher: Any = SimpleNamespace(snapshot=lambda: SimpleNamespace(clients={}, **counts))
     listener: Any = SimpleNamespace(seen=list, left=list)

@@ -57,12 +57,12 @@ def test_a_link_is_the_user_s_own_ssh_that_notices_a_dead_connection() -> None:
     assert "-L" not in given
 
 
-def test_it_asks_for_nothing_where_there_is_no_terminal() -> None:
+def test_ssh_asks_for_nothing_without_a_terminal() -> None:
     assert "-oBatchMode=yes" in options(asks=False)[0]
     assert "-oBatchMode=yes" not in options(asks=True)[0]
 
 
-def test_it_forwards_a_socket_and_no_port() -> None:
+def test_ssh_forwards_a_socket_and_no_port() -> None:
     given, _ = options(forward="/run/me/sweeps.tunnel:127.0.0.1:4711")
     assert given[-2:] == ["-L", "/run/me/sweeps.tunnel:127.0.0.1:4711"]
 
@@ -101,7 +101,7 @@ def test_the_answer_may_stand_between_lines_of_the_shell(monkeypatch: pytest.Mon
         (Answer(__version__, PYTHON), 1, ConfigurationError, "did not start.*connect sweeps"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_to_type(
+def test_a_fault_of_the_link_is_told_with_the_command_to_type(
     monkeypatch: pytest.MonkeyPatch,
     answer: Answer | None,
     status: int,

@@ -117,7 +117,7 @@ def test_a_broken_link_is_opened_again_until_the_dispatcher_ends(
     assert "was started again" in told[3]
 
 
-def test_of_a_dispatcher_that_was_killed_it_is_told_how_its_calls_go_on(
+def test_a_killed_dispatcher_is_told_with_how_its_calls_go_on(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked(monkeypatch, FACTS, FACTS, ends=(DIED,))
@@ -185,7 +185,7 @@ def test_a_path_that_can_be_no_socket_is_told(
         socket_path("sweeps")
 
 
-def test_what_cannot_be_done_through_a_tunnel_is_told_with_what_to_type(
+def test_commands_impossible_through_a_tunnel_are_told_with_what_to_type(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked(monkeypatch, FACTS, FACTS)

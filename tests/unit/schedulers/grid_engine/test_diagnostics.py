@@ -115,14 +115,14 @@ def test_an_error_state_has_its_reason() -> None:
     ]
 
 
-def test_of_other_queues_than_those_asked_for_nothing_is_said() -> None:
+def test_nothing_is_said_of_queues_not_asked_for() -> None:
     assert parse_scheduling(QSTAT) == [
         'queue instance "closed.q@node7" dropped because it is disabled',
         "All queues dropped because of overload or full",
     ]
 
 
-def test_where_scheduling_information_is_off_nothing_is_said() -> None:
+def test_nothing_is_said_without_scheduling_information() -> None:
     assert parse_scheduling(
         "job_number: 43\nscheduling info: (Collecting of scheduler job information is turned off)\n"
     ) == ["(Collecting of scheduler job information is turned off)"]
@@ -211,7 +211,7 @@ def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out
 
 
 @pytest.mark.parametrize("told", ["", "<job_list>", "<job_list><tasks>1</tasks></job_list>"])
-def test_of_what_is_printed_otherwise_nothing_is_known(told: str) -> None:
+def test_other_output_gives_no_diagnosis(told: str) -> None:
     assert Played(told).limits(["442.1"]) == {}
 
 

@@ -67,7 +67,9 @@ def test_an_end_in_the_middle_of_a_message_is_the_end_of_the_other(content: byte
 @pytest.mark.parametrize(
     ("content", "error"), [(b"[1,", json.JSONDecodeError), (b"\xff\xfe\xfd", UnicodeDecodeError)]
 )
-def test_what_is_no_message_is_a_value_error(content: bytes, error: type[ValueError]) -> None:
+def test_bytes_that_are_no_message_are_a_value_error(
+    content: bytes, error: type[ValueError]
+) -> None:
     channel: Any = Channel()
     channel.content = len(content).to_bytes(4, "big") + content
     with pytest.raises(error):
@@ -166,7 +168,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
         ({}, {}),
     ],
 )
-def test_how_a_job_ended_is_told_with_what_it_used(
+def test_the_end_of_a_job_is_told_with_its_usage(
     library: Library, facts: dict[str, int | str], told: dict[str, object]
 ) -> None:
     library.facts = facts
@@ -202,7 +204,7 @@ def test_the_tasks_of_an_array_have_ids_in_their_order(
     assert library.released == 1
 
 
-def test_of_a_list_that_is_shorter_all_are_told(library: Library) -> None:
+def test_a_shorter_list_is_told_whole(library: Library) -> None:
     assert len(run_bulk(None, 9)) == 5
     assert library.released == 1
 
@@ -214,7 +216,7 @@ def test_a_list_that_was_not_made_is_not_freed(library: Library) -> None:
     assert library.released == 0
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_process_names_its_drmaa_library() -> None:
     session = types.SimpleNamespace(drmsInfo="SGE 8.1", drmaaImplementation="libdrmaa 1.0")
     assert library_names(session) == {"system": "SGE 8.1", "implementation": "libdrmaa 1.0"}
 
@@ -308,7 +310,7 @@ def sweep(server: DrmaaServer) -> int:
     ],
     ids=["all", "some", "some and then the others", "what is not ours"],
 )
-def test_all_of_a_session_are_deleted_at_once_and_some_one_by_one_when_nothing_else_is_to_be_done(
+def test_jobs_of_a_session_are_deleted_at_once_and_single_ones_when_idle(
     server: DrmaaServer, session: Session, asked: list[str], sweeps: int, deleted: list[str]
 ) -> None:
     for jobs in asked:
@@ -327,7 +329,7 @@ def test_a_cluster_task_that_has_ended_is_no_error(server: DrmaaServer, session:
 
 
 @pytest.mark.parametrize("state", ["done", "failed", None])
-def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_says_of_it(
+def test_an_ended_job_keeps_no_other_from_being_deleted(
     server: DrmaaServer, session: Session, state: str | None
 ) -> None:
     session.stubborn, session.states = {"1.1"}, {} if state is None else {"1.1": state}
@@ -336,7 +338,7 @@ def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_s
     assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
 
 
-def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
+def test_a_failed_deletion_keeps_no_other_back_and_is_repeated(
     server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = drmaa_process.time.monotonic()
@@ -351,7 +353,7 @@ def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_agai
     assert (server.sweep(), session.deleted[-1], server.remaining) == (True, "1.1", 0)
 
 
-def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
+def test_an_ended_job_leaves_no_other_behind_at_the_end(
     server: DrmaaServer, session: Session
 ) -> None:
     session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
@@ -359,7 +361,7 @@ def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
     assert sorted(session.deleted) == ["1.1", "1.3"]
 
 
-def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(
+def test_a_job_in_error_keeps_no_other_from_being_asked(
     server: DrmaaServer, session: Session
 ) -> None:
     session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
@@ -392,7 +394,7 @@ def test_while_the_batch_system_does_not_answer_it_is_left_in_peace_and_asked_ag
     assert (server.sweep(), session.deleted) == (True, ["1.1"])
 
 
-def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
+def test_the_end_deletes_all_jobs_and_guarded_files(
     server: DrmaaServer, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "keys").touch()
@@ -404,9 +406,7 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_at_the_end_those_stay_that_another_goes_on_with(
-    server: DrmaaServer, session: Session
-) -> None:
+def test_jobs_of_a_successor_stay_at_the_end(server: DrmaaServer, session: Session) -> None:
     server.keep(["1.1", "1.2"])
     server.keep(["1.2", "7.1"])
     server.clean()
@@ -424,7 +424,7 @@ def test_none_is_deleted_with_all_of_a_session_that_another_goes_on_with(
     assert session.deleted == [ALL]
 
 
-def test_who_takes_over_is_told_which_are_to_stay(server: DrmaaServer, session: Session) -> None:
+def test_a_successor_is_told_which_jobs_are_to_stay(server: DrmaaServer, session: Session) -> None:
     server.adopt(["2.1", "2.2"], [], [], ["1.1", "1.2", "1.3", "2.2"])
     server.clean()
     assert session.deleted == ["2.1"]

@@ -39,7 +39,7 @@ ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 TWO = Handle("7.2", "/nowhere/worker.1.2.log")
 
 
-def test_how_a_job_ended_is_told_in_words() -> None:
+def test_the_end_of_a_job_is_told_in_words() -> None:
     assert ending_of({"status": 0, "usage": {}}).report.state is WorkerStatus.ENDED
     assert ending_of({"status": 3, "usage": {}}).report.reason == "exit status 3"
     assert ending_of({"signal": "SIGKILL", "usage": {}}).report.reason == "killed by SIGKILL"
@@ -101,7 +101,7 @@ def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str)
         ("who knows", "`gridengine doctor`"),
     ],
 )
-def test_where_no_session_opens_there_is_a_remedy(words: str, remedy: str) -> None:
+def test_a_session_that_does_not_open_has_a_remedy(words: str, remedy: str) -> None:
     error = unavailable(GridEngineWords(), words)
     assert words in error.message
     assert remedy in (error.hint or "")
@@ -151,7 +151,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
     return launcher, said
 
 
-def test_how_a_task_ended_may_be_told_late(told: tuple[GridEngineLauncher, Any]) -> None:
+def test_the_end_of_a_task_may_be_told_late(told: tuple[GridEngineLauncher, Any]) -> None:
     launcher, said = told
     for _ in range(MOST_LOOKS - 1):
         assert launcher.poll([ONE]) == {}
@@ -209,7 +209,7 @@ def test_a_job_that_is_known_again_is_not_asked_for(
     assert (launcher.tasks[ONE].unknown_since, said.asked) == (None, [])
 
 
-def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time(
+def test_the_time_limit_of_a_task_is_asked_once_and_told_each_time(
     told: tuple[GridEngineLauncher, Any],
 ) -> None:
     launcher, said = told
@@ -307,7 +307,7 @@ def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
 
 
 @pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])
-def test_others_are_taken(native: str) -> None:
+def test_other_libraries_are_taken(native: str) -> None:
     check_submits(split_words(native))
 
 

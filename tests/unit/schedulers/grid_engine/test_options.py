@@ -68,7 +68,7 @@ def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
         ({}, None, None),
     ],
 )
-def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
+def test_the_limit_that_a_killed_task_reached_is_told_from_its_usage(
     usage: dict[str, str], environment: str | None, fault: type[Exception] | None
 ) -> None:
     own = {"parallel_environment": environment} if environment else {}
@@ -190,11 +190,11 @@ def test_a_grid_engine_site_has_its_own_names(
 
 
 @pytest.mark.parametrize("native", ['-N "a -t b"', "-A 'a -o b'", '-ac note="it is -e"'])
-def test_what_is_in_quotes_is_no_option(native: str) -> None:
+def test_quoted_text_is_no_option(native: str) -> None:
     assert grid_engine(ZERO, native=native) == grid_engine(ZERO, site=GridEngineSite(native=native))
 
 
-def test_what_is_in_native_arrives_as_it_is() -> None:
+def test_native_options_arrive_unchanged() -> None:
     native = """-ac note="two words",path=a\\b -N 'a b' -A a\\"b -q *@@rack"""
     assert grid_engine(ZERO, native=native) == native
     assert asked({"native": native}, system=TORQUE) == native
@@ -237,7 +237,7 @@ def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_n
         (Seats(1), {"seats": 1}, ""),
     ],
 )
-def test_what_scheduler_and_call_both_say_is_an_error_that_names_both(
+def test_an_option_of_scheduler_and_call_is_an_error_that_names_both(
     resources: Resource, own: dict[str, Any], more: str
 ) -> None:
     said = request(**own).native
@@ -309,7 +309,7 @@ def test_a_scheduler_s_longer_time_serves_calls_of_shorter_ones() -> None:
         (GPUs(3), GridEngineSite(gpus="-l gpu={count}"), ["grid_engine.gpus", "{n}, {per_slot}"]),
     ],
 )
-def test_what_a_site_has_no_words_for_is_an_error_that_says_what_to_write(
+def test_a_request_without_site_words_is_an_error_that_says_what_to_write(
     resources: Resource, site: GridEngineSite, named: list[str]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -426,7 +426,7 @@ def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
     assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
 
 
-def test_what_a_slurm_library_would_drop_is_refused() -> None:
+def test_options_that_a_slurm_library_would_drop_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="-J is not for users to set"):
         asked({"native": "-J sweep"})
 
@@ -458,7 +458,7 @@ class OtherSeats(Capacity):
         (TORQUE, {}, Token("big"), "Token"),
     ],
 )
-def test_what_cannot_be_said_to_a_system_is_refused_by_name(
+def test_requests_that_a_system_cannot_express_are_refused_by_name(
     system: System, request_: dict[str, Any], resources: Resource, named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=named) as caught:
@@ -480,7 +480,7 @@ def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_nam
     assert asked({}, OtherSeats(2)) == "--no-requeue --slurm-seats=2"
 
 
-def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
+def test_held_resources_need_no_words_for_another_system() -> None:
     held = Cores(4) & Memory(8)
     native = "-l nodes=1:ppn=4,mem=8gb"
     assert asked({"native": native}, held, system=TORQUE, held=held) == native

@@ -14,7 +14,7 @@ from gridengine.schedulers import GridEngineScheduler
     ("native", "seconds"),
     [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)],
 )
-def test_how_long_workers_may_stay_is_read_in_either_system_s_words(
+def test_the_time_limit_of_workers_is_read_in_either_system_s_words(
     native: str, seconds: float | None
 ) -> None:
     assert GridEngineScheduler(native=native).walltime == seconds

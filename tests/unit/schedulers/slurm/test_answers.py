@@ -55,7 +55,7 @@ def test_the_highest_index_of_an_array_is_one_less_than_its_size() -> None:
 @pytest.mark.parametrize(
     ("partitions", "memory"), [("", "1500M"), ("big", "4000M"), ("big,main", "1500M")]
 )
-def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_is_asked_for(
+def test_a_core_s_share_of_memory_is_asked_for_where_jobs_get_all_of_a_node(
     partitions: str, memory: str
 ) -> None:
     assert site_of(CONFIG, PARTITIONS, NODES, partitions).memory == f"--mem-per-cpu={memory}"
@@ -70,9 +70,7 @@ def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_i
         (CONFIG, "nosuch"),
     ],
 )
-def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_asked_for(
-    config: str, partitions: str
-) -> None:
+def test_no_memory_is_asked_for_where_the_site_has_a_default(config: str, partitions: str) -> None:
     assert site_of(config, PARTITIONS, NODES, partitions) == Site(1000, "", accounts=False)
     assert parse_sizes("main|0|0\nmain|n/a|\n", ["main"]) == []
 
@@ -94,14 +92,14 @@ def test_no_more_memory_is_asked_for_a_core_than_a_job_may_have() -> None:
         (CONFIG, PARTITIONS.replace("Default=YES", "Default=YES Exclusive=NODE")),
     ],
 )
-def test_where_jobs_are_given_whole_nodes_the_smallest_is_known(
+def test_the_smallest_node_is_known_where_jobs_get_whole_nodes(
     config: str, partitions: str
 ) -> None:
     assert site_of(config, partitions, NODES, "").whole_cores == 2
     assert site_of(CONFIG, PARTITIONS, NODES, "").whole_cores == 0
 
 
-def test_of_what_a_site_does_not_show_nothing_is_assumed() -> None:
+def test_nothing_is_assumed_of_settings_that_a_site_does_not_show() -> None:
     assert site_of(CONFIG, "", "", "") == Site(1000, hides_memory=True)
     assert site_of(CONFIG, PARTITIONS, "", "") == Site(1000, hides_memory=True)
     assert site_of(CONFIG, PARTITIONS, "", "kind") == Site(1000)
@@ -194,11 +192,11 @@ def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(
         ("sbatch is not installed here, or not on the PATH", "gridengine doctor"),
     ],
 )
-def test_who_cannot_be_reached_is_named_with_a_remedy(words: str, remedy: str) -> None:
+def test_an_unreachable_daemon_is_named_with_a_remedy(words: str, remedy: str) -> None:
     assert remedy in str(unavailable(SLURM, words))
 
 
-def test_what_a_command_says_is_told_once_and_without_its_name() -> None:
+def test_words_of_a_command_are_told_once_and_without_its_name() -> None:
     words = (
         'sbatch: error: no way\nsbatch: error: no way\nsbatch: fatal: it is over\nTry "sbatch '
         '--help" for more information\n'
@@ -238,7 +236,7 @@ def test_ids_of_arrays_are_read_in_every_form(tasks: str, ids: list[str]) -> Non
         ("12", "1%2,3"),
     ],
 )
-def test_what_is_no_id_is_not_guessed_at(job: str, tasks: str) -> None:
+def test_output_without_an_id_is_an_error(job: str, tasks: str) -> None:
     with pytest.raises(ValueError, match="is not the id of a job"):
         ids_of(job, tasks)
 
@@ -287,7 +285,7 @@ def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
         ("INVALID", math.inf),
     ],
 )
-def test_how_long_a_job_may_run_on_is_read_as_squeue_writes_it(text: str, seconds: float) -> None:
+def test_the_remaining_time_is_read_as_squeue_writes_it(text: str, seconds: float) -> None:
     assert remaining_seconds(text) == seconds
 
 
@@ -327,7 +325,7 @@ def ended(state: str, by: str = "", **fields: str) -> str:
     return with_details(seen_in(state), fields, by).reason
 
 
-def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> None:
+def test_the_end_of_a_job_is_told_with_exit_code_and_slurm_s_reason() -> None:
     told = ended("FAILED", ExitCode="3:0", Reason="NonZeroExitCode")
     assert told == "it failed (FAILED): exit status 3"
     for reason in ("JobLaunchFailure", "RaisedSignal:9(Killed)"):  # the latter from 24.11 on
@@ -338,7 +336,7 @@ def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> 
     assert ended("CANCELLED", by="root") == "it was cancelled (CANCELLED), by root"
 
 
-def test_of_what_is_listed_no_more_it_is_told_how_it_ended_if_slurm_knows() -> None:
+def test_the_end_of_an_unlisted_job_is_told_if_slurm_knows_it() -> None:
     assert "Slurm no longer knows it" in with_details(GONE, {}, "").reason
     told = with_details(VANISHED, {}, "eve")
     assert (told.deleted, told.reason) == (True, "it was cancelled (CANCELLED), by eve")
@@ -392,7 +390,7 @@ DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher 
         ("launch failed requeued held", "it is held; release it"),
     ],
 )
-def test_what_may_pass_is_waited_for_and_told_with_what_to_do(reason: str, words: str) -> None:
+def test_passing_reasons_are_waited_for_and_told_with_a_remedy(reason: str, words: str) -> None:
     assert not is_permanent(reason)
     told = explanation(SLURM, seen_in("PENDING", reason=reason).reason)
     assert told.startswith(reason.strip("()"))
@@ -427,7 +425,7 @@ REMEDIES = {
         "DependencyNeverSatisfied",
     ],
 )
-def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) -> None:
+def test_lasting_reasons_are_known_and_have_a_remedy(reason: str) -> None:
     assert is_permanent(reason)
     error = impossible(SLURM, reason, ["--cpus-per-task=500"])
     assert f"can never start it: {reason}: " in error.message

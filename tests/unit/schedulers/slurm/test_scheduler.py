@@ -144,7 +144,7 @@ def test_jobs_are_called_as_what_they_were_first_submitted_for(
     assert [word for word in first if word.startswith("--job-name=risky-test-")]
 
 
-def test_one_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
+def test_a_single_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
     rows = Row("RUNNING", "1"), Row("PENDING", reason="Resources"), Row("SUSPENDED", "1")
     handles = started(launcher, slurm, *rows)
     reports = launcher.poll(handles)
@@ -161,7 +161,7 @@ def test_a_task_that_can_never_start_has_an_error(launcher: SlurmLauncher, slurm
     assert "can never start it" in str(launcher.poll([handle])[handle].error)
 
 
-def test_how_a_task_ended_is_told_once(launcher: SlurmLauncher, slurm: Said) -> None:
+def test_the_end_of_a_task_is_told_once(launcher: SlurmLauncher, slurm: Said) -> None:
     (handle,) = started(launcher, slurm, Row("OUT_OF_MEMORY", "1"))
     slurm.fields = {handle.id: {"ExitCode": "0:9", "NodeList": "n7"}}
     report = launcher.poll([handle])[handle]
@@ -192,7 +192,7 @@ def test_a_task_with_a_log_that_waits_was_started_before_though_nobody_saw_it_ru
     assert slurm.cancelled == [one.id]
 
 
-def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
+def test_a_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
     (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
     Path(handle.log).touch()
     rows, slurm.rows = slurm.rows, {}
@@ -204,7 +204,7 @@ def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slur
     assert "no longer knows it" in launcher.poll([handle])[handle].reason
 
 
-def test_what_is_left_is_cancelled_by_its_name_when_the_launcher_closes(
+def test_remaining_jobs_are_cancelled_by_name_when_the_launcher_closes(
     launcher: SlurmLauncher, slurm: Said
 ) -> None:
     started(launcher, slurm, Row("RUNNING", "1"), Row("PENDING"))
@@ -244,7 +244,7 @@ def test_tasks_of_a_submission_without_an_answer_are_cancelled_before_the_next(
     assert slurm.cancelled == ["9_1"]
 
 
-def test_what_could_not_be_cancelled_is_cancelled_at_the_next_poll(
+def test_a_failed_cancellation_is_repeated_at_the_next_poll(
     launcher: SlurmLauncher, slurm: Said
 ) -> None:
     (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
@@ -312,7 +312,7 @@ def test_a_refusal_names_the_variables_that_may_be_its_source(
         launcher.launch(1)
 
 
-def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
+def test_whole_nodes_for_smaller_workers_are_told_once(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
     launcher.__dict__["system"] = SlurmCommands(Site(whole_cores=4))
@@ -323,7 +323,7 @@ def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
     assert caplog.text.count("worker_resources=Cores(4)") == 1
 
 
-def test_that_jobs_may_be_given_all_memory_is_told_where_none_is_asked_for(
+def test_jobs_that_may_get_all_memory_are_told(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
     launcher.__dict__["system"] = SlurmCommands(Site(hides_memory=True))

@@ -28,7 +28,7 @@ def test_a_folder_in_whose_name_slurm_finds_a_placeholder_is_left_to_sbatch(fold
         srun_command([], name="me", log=log, script=script, shell=["/bin/bash"])
 
 
-def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
+def test_srun_has_the_options_of_sbatch() -> None:
     options = shlex.split("--mem-per-cpu=5M -C 'a&b' -c4 --time=5 --signal=B:TERM@30 --gres gpu:2")
     variables = {"SBATCH_ACCOUNT": "a", "SBATCH_TIMELIMIT": "9", "SBATCH_MEM_PER_NODE": "7"}
     assert shlex.join(srun_options(options, {**variables, "HOME": "/h"})) == (

@@ -52,9 +52,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepLauncher:
     return StepLauncher(run, script="", job="17", held=[Cores(4), Cores(1)])
 
 
-def test_each_node_has_one_worker_that_holds_what_the_job_has_there(
-    launcher: StepLauncher,
-) -> None:
+def test_each_node_has_one_worker_that_holds_what_the_job_has_there(launcher: StepLauncher) -> None:
     handles = launcher.launch(2)
     assert [handle.id for handle in handles] == ["17.0", "17.1"]
     folder = launcher.run.directory
@@ -99,7 +97,7 @@ def test_a_node_on_which_nothing_starts_keeps_no_other_from_being_used(
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(None, 3), (9, 3), (5, 2), (4, 1)])
-def test_so_many_cores_are_given_of_the_first_nodes(
+def test_cores_are_given_of_the_first_nodes(
     cores: int | None, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JOB.items():

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
+from click.testing import CliRunner, Result
 
 from gridengine.cli import up_worker_drain
+from gridengine.cli.main import main
 from gridengine.cli.up_worker_drain import ExtraWorkers, run_all
+from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
+from gridengine.dispatcher.watch_messages import DRAIN, Answer
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
-from gridengine.resources.base import ZERO
+from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.kinds import Cores, GPUs, Memory, Token
 from gridengine.schedulers import ProcessScheduler, SlurmScheduler
 from gridengine.schedulers.launcher import (
     Handle,
@@ -23,10 +31,12 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.settings.values import Settings
-from gridengine.watching import runs_on_disk
+from gridengine.status.rows import Status
+from gridengine.watching import connections, runs_on_disk
 from gridengine.wire import connection_file
 from gridengine.wire.connection_file import Connection, write_private
 from gridengine.worker import main as worker_main
+from tests.support.watched import WHO, FakeWatched, silent
 
 QUEUED, RUNNING, ENDED, FAILED = (
     Report(WorkerStatus.QUEUED),
@@ -92,7 +102,7 @@ def test_a_worker_that_failed_is_counted_and_its_log_named() -> None:
     assert lines[at + 1] == "  its log: /runs/a.log"
 
 
-def test_what_the_batch_system_does_not_take_now_is_asked_for_again() -> None:
+def test_workers_that_the_batch_system_does_not_take_now_are_asked_for_again() -> None:
     lines: list[str] = []
     launcher = ScriptedLauncher([1, 0, 1], {"7": [RUNNING, RUNNING, ENDED], "8": [ENDED]})
     run_all([(ExtraWorkers(launcher, ANY, lines.append), 2)])
@@ -154,9 +164,7 @@ def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path])
     assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
-def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
-    runs: list[Path],
-) -> None:
+def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(runs: list[Path]) -> None:
     later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"
     later.mkdir()
     save(later, "tcp://10.0.0.7:4711")
@@ -241,3 +249,131 @@ def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
     save(tmp_path, scheduler=kept)
     assert up_worker_drain.scheduler_of(tmp_path / "connection.json") == found
     assert up_worker_drain.scheduler_of(tmp_path / "none.json") is None
+
+
+def drain(monkeypatch: pytest.MonkeyPatch, *found: FakeWatched) -> Result:
+    monkeypatch.setattr(connections, "sockets", lambda: [Path(str(n)) for n in range(len(found))])
+    monkeypatch.setattr(connections, "Watched", lambda path, seconds: found[int(str(path))])
+    return CliRunner().invoke(main, ["drain", "node7", "node8"])
+
+
+def leaving(count: int) -> FakeWatched:
+    """Return a dispatcher that has so many workers there."""
+    return FakeWatched(lambda ask: Answer(WHO, Status(), count=count))
+
+
+def test_the_workers_of_all_dispatchers_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = leaving(1), leaving(2)
+    result = drain(monkeypatch, one, other)
+    assert (result.exit_code, result.output) == (0, "3 workers will leave\n")
+    assert one.asked == other.asked == [(DRAIN, ("node7", "node8"))]
+
+
+def test_a_silent_dispatcher_keeps_no_other_from_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = leaving(1)
+    result = drain(monkeypatch, FakeWatched(silent), one)
+    assert result.exit_code == 1
+    assert "1 worker will leave" in result.output
+    assert "it does not answer" in result.output
+
+
+@pytest.mark.parametrize("found", [(), (0,)])
+def test_the_exit_status_says_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
+) -> None:
+    result = drain(monkeypatch, *map(leaving, found))
+    assert (result.exit_code, result.output) == (
+        1,
+        "no worker is on node7, node8; `gridengine top` shows where they are\n",
+    )
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
+    """How many workers were started, and what each holds."""
+    found: list[tuple[int, Resource]] = []
+
+    @contextmanager
+    def extra_workers(scheduler: Any, file: Path, resources: Resource, say: Any) -> Iterator[Any]:
+        yield SimpleNamespace(failed=0, resources=resources)
+
+    def run_all(groups: Any) -> None:
+        found.extend((count, workers.resources) for workers, count in groups)
+
+    monkeypatch.setattr(up_worker_drain, "default_count", lambda scheduler, file: 8)
+    monkeypatch.setattr(up_worker_drain, "extra_workers", extra_workers)
+    monkeypatch.setattr(up_worker_drain, "run_all", run_all)
+    return found
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Any:
+    def run(*words: str) -> Result:
+        file = tmp_path / "worker.json"
+        file.write_text("{}")
+        return CliRunner().invoke(main, ["worker", *words, str(file)])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "held"),
+    [
+        ((), 8, ZERO),
+        (("-n", "3"), 3, ZERO),
+        (("--cores", "4", "--memory", "512M"), 1, Cores(4) & Memory(0.5)),
+        (("--token", "licence"), 1, Cores(1) & Token("licence")),
+        (("-n", "3", "--token", "licence"), 3, Cores(1) & Token("licence")),
+        (("-n", "1", "--gpus", "2"), 1, Cores(1) & GPUs(2)),
+    ],
+)
+def test_each_worker_holds_what_is_said_and_there_are_as_many_as_is_said(
+    words: tuple[str, ...], count: int, held: Resource, started: Any, worker: Any
+) -> None:
+    result = worker(*words)
+    assert (result.exit_code, started) == (0, [(count, held)]), result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-n", "2", "--gpus", "1"), "CUDA_VISIBLE_DEVICES"),
+        (("--memory", "lots"), "'lots' is not an amount of memory"),
+        (("--cores", "0"), "0 is not in the range"),
+        (("--time", "1:00:00"), "No such option"),
+    ],
+)
+def test_resources_that_cannot_be_held_are_refused(
+    words: tuple[str, ...], told: str, started: Any, worker: Any
+) -> None:
+    result = worker(*words)
+    assert (result.exit_code, started) == (2, [])
+    assert told in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resources", "words", "exit_code"),
+    [
+        ("slurm", [], ("--cores", "1"), 1),
+        ("slurm", [], (), 0),
+        ("slurm", [("Cores", [2, None])], ("--cores", "1"), 0),
+        ("none", [], ("--cores", "1"), 0),
+    ],
+)
+def test_without_shared_workers_none_is_started_that_says_what_it_holds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: Any,
+    scheduler: str,
+    resources: Any,
+    words: Any,
+    exit_code: int,
+) -> None:
+    options = StartOptions(scheduler, resources=resources)
+    (tmp_path / "options.json").write_bytes(msgspec.json.encode(options))
+    monkeypatch.setattr(up_worker_drain, "worker_file", lambda name: tmp_path / "worker.json")
+    result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
+    assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
+    assert ("leave out --cores" in result.output) is bool(exit_code)

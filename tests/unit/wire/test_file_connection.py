@@ -142,7 +142,7 @@ def test_a_worker_that_was_forgotten_is_refused(ends: Ends) -> None:
     assert isinstance(ends.of_server[0][0], Refuse)
 
 
-def test_what_was_sent_before_the_end_arrives_after_it(ends: Ends) -> None:
+def test_messages_sent_before_the_end_arrive_after_it(ends: Ends) -> None:
     ends.greet()
     ends.worker.send(Goodbye("told to stop"))
     ends.until(lambda: ends.of_worker and not ends.worker._session.unacknowledged)

@@ -42,7 +42,7 @@ def test_a_thread_that_sleeps_is_woken_by_whatever_comes_and_once_drained_sleeps
         assert not wakes(queue)
 
 
-def test_of_many_events_only_the_first_wakes_a_thread_until_it_sleeps_again() -> None:
+def test_only_the_first_of_many_events_wakes_a_sleeping_thread() -> None:
     queue = EventQueue()
     queue.sleeping = True
     queue.post(Tick())

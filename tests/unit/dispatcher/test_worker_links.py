@@ -12,9 +12,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.settings.schema import Settings
 
 
-def test_it_is_a_private_file_beside_other_logs_that_the_next_process_goes_on_with(
-    tmp_path: Path,
-) -> None:
+def test_the_log_is_a_private_file_that_the_next_process_goes_on_with(tmp_path: Path) -> None:
     for words in (b"one\n", b"two\n"):
         log = LocalLog(tmp_path, Settings())
         os.write(log.fd, words)
@@ -28,7 +26,7 @@ def test_it_is_a_private_file_beside_other_logs_that_the_next_process_goes_on_wi
     )
 
 
-def test_it_is_kept_within_the_setting(tmp_path: Path) -> None:
+def test_the_log_is_kept_within_the_setting(tmp_path: Path) -> None:
     log = LocalLog(tmp_path, Settings(log_bytes=1000))
     os.write(log.fd, b"some words\n" * 1000)
     log.check()
@@ -37,7 +35,7 @@ def test_it_is_kept_within_the_setting(tmp_path: Path) -> None:
     assert "bytes left out, by the setting log_bytes" in log.path.read_text()
 
 
-def test_where_it_cannot_be_written_the_error_names_it(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
     with pytest.raises(ConfigurationError, match=r"cannot write .*local-workers.log: File exists"):
         LocalLog(tmp_path, Settings())

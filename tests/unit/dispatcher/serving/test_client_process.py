@@ -115,7 +115,7 @@ def test_a_client_that_may_come_back_has_it_then(played: Played) -> None:
     assert played.told == [(WORKER, OutputTaken(5, played.run))]
 
 
-def test_who_has_taken_the_number_of_one_that_is_gone_keeps_it(played: Played) -> None:
+def test_a_reused_client_number_is_kept(played: Played) -> None:
     gone, played.client = played.client, Client()
     played.output.add(played.client)
     played.output.remove(gone)
