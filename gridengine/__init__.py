@@ -94,6 +94,10 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         Token as Token,
         WTime as WTime,
     )
+    from gridengine.schedulers.ranks import (
+        RankAllocation as RankAllocation,
+        allocation as allocation,
+    )
     from gridengine.schedulers import (
         FluxScheduler as FluxScheduler,
         GridEngineScheduler as GridEngineScheduler,
@@ -120,7 +124,6 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         saved as saved,
     )
     from gridengine.worker.random_streams import rng as rng
-    from gridengine.worker.ranks import RankAllocation as RankAllocation, allocation as allocation
 
 _MODULES = {
     name: module
@@ -148,11 +151,11 @@ _MODULES = {
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "
         "LSFScheduler OARScheduler PBSScheduler ProcessScheduler SlurmScheduler best_available "
         "current_scheduler",
+        "schedulers.ranks": "RankAllocation allocation",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR Interrupted current_job",
         "worker.checkpoints": "MustStop checkpoint save saved",
         "worker.random_streams": "rng",
-        "worker.ranks": "RankAllocation allocation",
     }.items()
     for name in names.split()
 }

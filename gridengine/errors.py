@@ -39,6 +39,7 @@ import builtins
 import contextlib
 import functools
 import math
+import os
 import reprlib
 import sys
 from _pickle import PicklingError as _PicklingError  # `pickle` itself takes longer to import
@@ -405,3 +406,28 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
         hint="ask for more memory, or have it run again with more: escalate_memory=2, retries=1",
         **facts,
     )
+
+
+def no_memory(to: str) -> OutOfMemory:
+    """Return the error of a process, the caller's or a runner, that has no memory `to` do
+    something.
+    """
+    limits = memory_limits()
+    return OutOfMemory(
+        f"there is no memory {to} in process {os.getpid()}{limits}",
+        hint=f"{'raise that limit, or ' * bool(limits)}pass the path of a file, or fewer at a time",
+    )
+
+
+def memory_limits() -> str:
+    """Return how much memory this process may have, to be appended to its name; empty if there is
+    no limit.
+    """
+    import resource  # few processes need it
+
+    kinds = ("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)
+    found = [(name, resource.getrlimit(kind)[0]) for name, kind in kinds]
+    limits = [
+        f"{soft:,} bytes (`{name}`)" for name, soft in found if soft != resource.RLIM_INFINITY
+    ]
+    return f", which may have {' and '.join(limits)}" if limits else ""

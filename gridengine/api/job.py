@@ -15,15 +15,16 @@ from gridengine.arguments import flag
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.keywords import CallChanges, is_iterable, takes
 from gridengine.client.options import CallOptions, given
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.tasks import Function
 from gridengine.display import html_table
-from gridengine.errors import UNNUMBERED, trimmed
+from gridengine.errors import trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.serialize.references import numbers
 from gridengine.worker.coroutines import synchronous
 
@@ -138,8 +139,7 @@ class Job(JobResult):
         """Return the target and its arguments, if the job is just a call of its target;
         else None.
         """
-        has_own_run = type(self).run is not Job.run or "run" in vars(self)
-        if self._target is None or has_own_run or self._mutable:
+        if self._target is None or self._has_own_run or self._mutable:
             return None
         return self._target, (self._args, self._kwargs)
 
@@ -315,7 +315,7 @@ class Job(JobResult):
         """
         _require(self._handle is None, "cannot start a process twice")
         host = self._own_host("can only start a process object created by current process")
-        function, make_task = self._pickled(options)
+        function, payload, form = self._pickled(options)
         forget = functools.partial(_running().pop, id(self), None)
         scheduler, ours = None, False
         if dispatcher is None:
@@ -329,9 +329,15 @@ class Job(JobResult):
             _running()[id(self)] = self
             references = [
                 *introduce(function.payload, dispatcher),
-                *introduce(make_task.keywords["payload"], dispatcher),
+                *introduce(payload, dispatcher),
             ]
-            task = functools.partial(make_task, after=numbers(references))
+            task = TaskMaker(dispatcher, function, form, options).task(
+                payload,
+                after=numbers(references),
+                watched=True,
+                controlled=self._is_controlled(),
+                name=self._name,
+            )
             handle.submit(function, task, submit)
         except BaseException:
             forget()
@@ -344,30 +350,26 @@ class Job(JobResult):
         # large.
         del self._target, self._args, self._kwargs
 
-    def _pickled(self, options: CallOptions) -> tuple[Function, functools.partial[Task]]:
-        """Return the function that the worker calls, and a maker of its one task, which takes the
-        task's number; `payload` is among the maker's keywords.
-        """
-        has_own_run = type(self).run is not Job.run or "run" in vars(self)
-        arguments = self._args, self._kwargs
-        whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
-        is_whole = has_own_run or self._mutable
-        if has_own_run:
+    def _pickled(self, options: CallOptions) -> tuple[Function, Payload, int]:
+        """Return the function that the worker calls, and its one call with the form."""
+        call: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
+        if self._has_own_run:
             synchronous(self.run)  # raises for an async generator function
-        called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
+        elif not self._mutable:
+            call = Target(self._target), (self._args, self._kwargs), FULL
+        called, arguments, form = call
         function = make_function(called, options.exceptions, logs=options.logs)
-        make_task = functools.partial(
-            options.task,
-            payload=pickling.dump_calls([call], describe=lambda _: self._name),
-            form=form,
-            watched=True,
-            first=UNNUMBERED,
-            controlled=accepts_controller(
-                *((self.run,) if has_own_run else (self._target, *arguments))
-            ),
-            name=self._name,
-        )
-        return function, make_task
+        return function, pickling.dump_calls([arguments], describe=lambda _: self._name), form
+
+    @property
+    def _has_own_run(self) -> bool:
+        return type(self).run is not Job.run or "run" in vars(self)
+
+    def _is_controlled(self) -> bool:
+        """Return whether the call takes a controller."""
+        if self._has_own_run:
+            return accepts_controller(self.run)
+        return accepts_controller(self._target, self._args, self._kwargs)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -53,7 +53,7 @@ class JobHandle(OutcomeListener):
     def __init__(
         self, dispatcher: Dispatcher, scheduler: Scheduler | None, *, ours: bool, daemon: bool
     ) -> None:
-        self.task = dispatcher.new_id()
+        self.task = 0
         self._named = ""
         self.daemon = daemon
         self.end: CallsFinished | None = None
@@ -68,19 +68,15 @@ class JobHandle(OutcomeListener):
         self.ours = ours
 
     def submit(
-        self,
-        function: Function,
-        make_task: Callable[[int], Task],
-        submit: Callable[..., None] | None = None,
+        self, function: Function, task: Task, submit: Callable[..., None] | None = None
     ) -> None:
-        """Submit the job's one call; `make_task` makes its task for a number. `submit` is called in
-        the place of the dispatcher's own, if it is given.
+        """Submit the job's one call. `submit` is called in the place of the dispatcher's own, if it
+        is given.
 
         Raises:
             ConfigurationError: as `Dispatcher.submit`.
         """
-        task = make_task(self.task)
-        self._named = JOB.format(name=task.name)
+        self.task, self._named = task.id, JOB.format(name=task.name)
         (submit or self.dispatcher.submit)(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:

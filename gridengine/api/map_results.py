@@ -32,7 +32,7 @@ def gather(
     if not head:
         return []
     request, calls = numbered(request, itertools.chain(head, calls))
-    submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
+    submission = Submission.of(request)
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
@@ -71,12 +71,6 @@ def _raise_if_of_map(error: BaseException) -> None:
     """
     if type(error) is SchedulerUnavailable and not isinstance(error.__cause__, RemoteTraceback):
         raise error
-
-
-def _of_named_run(request: MapRequest) -> Submission:
-    from gridengine.client.named_run_calls import RunSubmission  # few need it
-
-    return RunSubmission.of(request)
 
 
 def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
@@ -138,8 +132,7 @@ class ResultIterator(Generic[T]):
         self._calls = calls
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
-        submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
-        self._submission = submission
+        submission = self._submission = Submission.of(request)
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0

@@ -24,7 +24,7 @@ from gridengine.api.map import starmap
 from gridengine.arguments import flag, whole
 from gridengine.client.keywords import CallAndRunKeywords, takes
 from gridengine.errors import ConfigurationError, exit_words
-from gridengine.worker.ranks import launcher_of, spans_nodes
+from gridengine.schedulers.ranks import launcher_of, spans_nodes
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec

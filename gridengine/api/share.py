@@ -8,9 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.by_value import Pickler
 from gridengine.serialize.encoding import with_dill, with_needs
 from gridengine.serialize.payload import Buffer
+from gridengine.serialize.recipes import Recipe, Reduction
 from gridengine.serialize.shared_memory import StoredPayload, store
 from gridengine.serialize.shared_objects import Shared, SharedObject
 from gridengine.serialize.unpicklable import or_explain

@@ -120,8 +120,15 @@ class RequestEncoder:
         for task in tasks:
             buffers += task.payload
         items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
-        definitions = item, list(map(shared_item, shared))
-        message = Submit(self._runner, run, digest, items, *definitions, request.detached)
+        message = Submit(
+            runner=self._runner,
+            run=run,
+            digest=digest,
+            tasks=items,
+            function=item,
+            shared=list(map(shared_item, shared)),
+            detached=request.detached,
+        )
         return [*messages, (message, buffers)]
 
     def _encode_result(self, reference: int, data: ResultData) -> tuple[Message, Payload]:
@@ -185,36 +192,36 @@ def outcomes_of(message: Finished, buffers: Payload) -> Iterator[tuple[int, Call
 def function_item(function: Function) -> FunctionItem:
     """Return the message item of a function, without its payload."""
     return FunctionItem(
-        function.name,
-        list(function.path),
-        function.directory,
-        [one.name for one in all_needed(function.needs)],
-        function.after,
-        function.caller,
-        len(function.payload),
+        name=function.name,
+        path=list(function.path),
+        directory=function.directory,
+        needs=[one.name for one in all_needed(function.needs)],
+        after=function.after,
+        caller=function.caller,
+        buffers=len(function.payload),
     )
 
 
 def task_item(task: Task, submitter: int) -> TaskItem:
     """Return the message item of a task of this submitter, without its payload."""
     return TaskItem(
-        task.id,
-        task.count,
-        task.form,
-        task.retries,
-        task.timeout,
-        task.watched,
-        task.controlled,
-        task.name,
-        task.first,
-        None if task.demand is ANY else encode_demand(task.demand),
-        task.escalate_memory,
-        [one.name for one in all_needed(task.needs)] if task.needs else [],
-        submitter,
-        task.after,
-        task.kept,
-        len(task.payload),
-        task.priority,
+        id=task.id,
+        count=task.count,
+        form=task.form,
+        retries=task.retries,
+        timeout=task.timeout,
+        watched=task.watched,
+        controlled=task.controlled,
+        name=task.name,
+        first=task.first,
+        demand=None if task.demand is ANY else encode_demand(task.demand),
+        escalate_memory=task.escalate_memory,
+        needs=[one.name for one in all_needed(task.needs)] if task.needs else [],
+        submitter=submitter,
+        after=task.after,
+        kept=task.kept,
+        buffers=len(task.payload),
+        priority=task.priority,
     )
 
 
@@ -277,18 +284,18 @@ def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
         error = pickling.load_exception(buffers[item.buffers : item.buffers + 1])
     out, err = map(bytes, buffers[len(buffers) - 2 :]) if item.output else (b"", b"")
     return CallsFinished(
-        item.task,
-        item.start,
-        item.stop,
-        buffers[: item.buffers] if item.buffers else None,
-        item.raised,
-        error,
-        item.exitcode,
-        out,
-        err,
-        tuple(item.attempts),
-        item.last,
-        item.recalled,
-        item.seconds,
-        tuple(item.path),
+        task=item.task,
+        start=item.start,
+        stop=item.stop,
+        payload=buffers[: item.buffers] if item.buffers else None,
+        raised=item.raised,
+        error=error,
+        exitcode=item.exitcode,
+        stdout=out,
+        stderr=err,
+        attempts=tuple(item.attempts),
+        last=item.last,
+        recalled=item.recalled,
+        seconds=item.seconds,
+        path=tuple(item.path),
     )

@@ -296,7 +296,7 @@ def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
     entry = entry_for(name)
-    if not entry.starts_workers:
+    if not entry.scheduler_class().starts_workers:
         raise click.UsageError(f"{entry.name} starts no workers; say --scheduler")
     return entry.make(max_workers=count)
 

@@ -4,25 +4,33 @@
       functions: f -> Function, pickled once, known by its digest
       dependencies: futures among the arguments -> references
       |
-      |- map: map_run -> submission ----------------.
-      |- single call: future -> batcher -> batch ---|--> Dispatcher.submit
-      `- graph: graph -> executor_submissions ------'        |
-                                                             |
-    the caller's thread             the I/O thread           v
-    outcomes (unpickled) <--- submission's queue <---- CallsFinished
-    future.result()      <--- settlement         <----
+      |- map: map_run -> submission ------------.
+      |- single call: future -> batcher         |  hand_in: TaskMaker -> Task
+      |- graph: graph -> executor_submissions   |  HandedTasks._submit -> Dispatcher.submit
+      `- actor, job: one call each -------------'        |
+                                                         |
+    the caller's thread          the I/O thread          v
+    outcomes (unpickled) <-- submission's queue <-- HandedTasks.settled <-- CallsFinished
+    future.result()      <-- settlement         <--
 
-There are three ways to submit. Many calls of one function are a `submission`, which a `map_run`
-fills and reads. Single calls are a `future` each, gather in the `batcher`, and travel as a `batch`.
-A `graph` is read into calls, which are handed over at once, each with the calls that it waits for.
-The `submitter` offers all three to executors and pools; their maps and graphs
-(`executor_submissions`) end with the executor. Read `submission` first, then `batcher`.
+There is one hand-in (`hand_in`), and three ways to it. Many calls of one function are a
+`submission`, which a `map_run` fills and reads. Single calls are a `future` each, gather in the
+`batcher`, and travel as a `batch`. A `graph` is read into calls, which are handed over at once,
+each with the calls that it waits for. Each of the three is a `HandedTasks`: a table of its tasks
+that have not ended, and the listener for their outcomes, which it puts where they belong
+(`_take_outcome`): into the queue of a map or into futures. A job and an actor are one task, and
+listen for themselves. All have their tasks made by a `TaskMaker`.
+
+The `submitter` offers all three ways to executors and pools; their maps and graphs
+(`executor_submissions`) end with the executor. Read `hand_in` first, then `submission`, then
+`batcher`.
 
 An actor is one call, and the calls of its methods are what this call is told (`actor_calls`); their
 futures are `CallFuture`s too, which the answers settle.
 
-A named run (`named_run`) stands between each of these and the dispatcher. It is asked first which
-calls have a result (`named_run_calls`). Then it is told the place of each other call in its file
+A named run (`named_run`) stands between each of these and the dispatcher
+(`HandedTasks.record_in`). It is asked first which calls have a result: for one call at a time, or
+for a part of a map (`named_run_calls`). Then it is told the place of each other call in its file
 (`expect`), submits the tasks in the dispatcher's stead, and records their outcomes.
 
 State machines:
@@ -38,8 +46,9 @@ State machines:
 Keep in step:
 
 - `Lifetime._open` with the calls that have no outcome; a submission counts as one call.
-- `Batcher._handed`, the one table of an executor's tasks that were handed over and have not ended:
-  batches, and tasks of maps and graphs. Cancelling and killing go through it.
+- `Batcher._sources`, the maps and graphs of an executor that have not ended: cancelling and killing
+  go through their tables and the batcher's own.
+- A task is in its table before it is handed over, because its outcome may come at once.
 - `Window` with the batches in it: a call enters when it is handed over, and leaves when it settles
   or is given back.
 - `CallFuture.place` with the batch: it is the task's number times `MOST_CALLS`, plus the index.

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.calls.interface import Dispatcher, without_slot
-from gridengine.client.batch import Batch
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.future import (
@@ -29,12 +28,12 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of
 from gridengine.client.settlement import Settlement
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskBegan, TaskMessage
 from gridengine.errors import (
-    UNNUMBERED,
     ActorLost,
     Cancelled,
     ConfigurationError,
@@ -81,7 +80,8 @@ class ActorCalls(Settlement, OutcomeListener):
         super().__init__(dispatcher, scheduler, ours=False, daemon=False)
         self.name = name
         self.options = options
-        self.task = dispatcher.new_id()
+        self.task = 0
+        """The number of the call that makes the object and answers; 0 until it is submitted."""
         self.began_at: TaskBegan | None = None
         self.failure: BaseException | None = None
         """Why there are no more answers; None while there are."""
@@ -114,22 +114,17 @@ class ActorCalls(Settlement, OutcomeListener):
         """Submit the call that makes the object and answers requests."""
         if self.options.demand is not ANY:
             self.dispatcher.check(self.options.demand)
-        references: list[Reference] = [
-            *introduce(function.payload, self.dispatcher),
-            *introduce(payload, self.dispatcher),
+        dispatcher = self.dispatcher
+        references = [
+            *introduce(function.payload, dispatcher),
+            *introduce(payload, dispatcher),
         ]
-        task = self.options.task(
-            self.task,
-            payload,
-            form=FULL,
-            watched=True,
-            first=UNNUMBERED,
-            name=self.name,
-            after=numbers(references),
-        )
+        maker = TaskMaker(dispatcher, function, FULL, self.options)
+        task = maker.task(payload, watched=True, name=self.name, after=numbers(references))
+        self.task = task.id
         self._open, self._is_open = self._open + 1, True
         try:
-            self.dispatcher.submit(function, [task], self)
+            dispatcher.submit(function, [task], self)
         except BaseException:
             self._open, self._is_open = self._open - 1, False
             raise
@@ -164,7 +159,7 @@ class ActorCalls(Settlement, OutcomeListener):
         if template is None:
             name = f"{self.name}.{method}"
             function = Function(method.encode(), (), (), b"", name)
-            template = CallTemplate(self, function, FULL, self.options)
+            template = CallTemplate(self.dispatcher, function, FULL, self.options, batcher=self)
             self._templates[method] = template
         return template
 
@@ -225,11 +220,6 @@ class ActorCalls(Settlement, OutcomeListener):
         self.stop()
         self.dispatcher.cancel([self.task], signal.SIGKILL)
 
-    def join(self, timeout: float | None = None) -> bool:
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
-            wait.expired = not super().join(timeout)
-        return not wait.expired
-
     # ---------------------------------------------------------------- for futures
 
     def withdraw_waiting(self) -> None:
@@ -250,8 +240,8 @@ class ActorCalls(Settlement, OutcomeListener):
     def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
         return False
 
-    def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
-        return self.task, 0, None
+    def _place_of(self, future: CallFuture) -> tuple[int, int]:
+        return self.task, 0
 
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
         with self.lock:
@@ -280,16 +270,16 @@ class ActorCalls(Settlement, OutcomeListener):
         if future is not None:
             attempts = self._attempts(answer.seconds) if answer.raised else ()
             ended = CallsFinished(
-                answer.number,
-                0,
-                1,
-                payload,
-                answer.raised,
+                task=answer.number,
+                start=0,
+                stop=1,
+                payload=payload,
+                raised=answer.raised,
                 attempts=attempts,
                 seconds=answer.seconds,
             )
             self._most = MOST_SENT if answer.seconds <= QUICK_SECONDS else MOST_SLOW
-            self._settle([future], UndecodedResult(ended), 0)
+            self.settle([future], UndecodedResult(ended))
 
     def _attempts(self, seconds: float) -> tuple[Attempt, ...]:
         began = self.began_at
@@ -332,7 +322,7 @@ class ActorCalls(Settlement, OutcomeListener):
             for future in left:
                 if future.outcome is WAITING:
                     future.outcome = RUNNING
-        self._settle(left, Failed(self.failure), 0)
+        self.settle(left, Failed(self.failure))
 
     def _why_ended(self, event: CallsFinished) -> BaseException:
         """Return the error of the calls that an actor leaves when it ends so."""

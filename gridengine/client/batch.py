@@ -5,11 +5,10 @@ over.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from gridengine.client.future import RUNNING, CallFuture, CallTemplate
-from gridengine.client.outcomes import OutcomeListener
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.client.future import CallFuture, CallTemplate
+from gridengine.client.hand_in import HandedTask
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.encoding import with_needs
@@ -17,39 +16,14 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import needs_of
 
 
-class Batch(OutcomeListener):
-    """Calls of one template that were handed over as one task.
-
-    `count` is how many calls there are. `load` is the load of each, 0 for one that waits for the
-    results of others. `unsettled` is how many have not ended. `unwanted` are calls to cancel when
-    they come back unbegun.
+class Batch(HandedTask):
+    """Calls of one template that were handed over as one task. `load` is the load of each, 0 for a
+    call that waits for the results of others.
     """
 
-    __slots__ = ("count", "futures", "load", "on_event", "template", "unsettled", "unwanted")
-
-    def __init__(
-        self,
-        futures: Sequence[CallFuture],
-        load: int,
-        on_event: Callable[[Batch, CallsFinished], None],
-    ) -> None:
-        self.futures = futures
-        self.template: CallTemplate = futures[0].template
-        self.load = load
-        self.on_event = on_event
-        self.count = self.unsettled = len(futures)
-        self.unwanted: set[CallFuture] = set()
-
-    def settled(self, event: CallsFinished) -> None:
-        self.on_event(self, event)
-
-    def abandoned(self) -> None:
-        """Withdraw the calls that wait in the batcher: the call that submits them has ended."""
-        self.template.batcher.withdraw_waiting()
-
-    def running(self) -> list[CallFuture]:
-        """Return the calls that have no outcome yet."""
-        return [future for future in self.futures if future.outcome is RUNNING]
+    template: CallTemplate
+    futures: Sequence[CallFuture]
+    load: int
 
     def payload(self) -> Payload:
         """Return the pickled list of the calls."""

@@ -15,26 +15,23 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
-    CANCELLED,
     MOST_CALLS,
     RUNNING,
     WAITING,
     CallFuture,
     Done,
     Failed,
-    FutureOutcome,
-    Phase,
     UndecodedResult,
 )
+from gridengine.client.hand_in import HandedTasks
 from gridengine.client.initializer import Initializer
-from gridengine.client.outcomes import OutcomeRecorder
 from gridengine.client.settlement import Settlement, ended_by_close
-from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
@@ -42,6 +39,9 @@ from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import numbers
+
+if TYPE_CHECKING:
+    from gridengine.client.named_run_calls import RunCalls
 
 RECALL_SECONDS = 1.0
 """Slow calls are recalled at most this often."""
@@ -53,7 +53,7 @@ ENDLESS = 1 << 32
 """More slots than calls can be nested."""
 
 
-class Batcher(Settlement):
+class Batcher(Settlement, HandedTasks[Batch]):
     """Takes calls from any thread, hands them over to a dispatcher, and gives futures their
     outcomes.
 
@@ -65,7 +65,10 @@ class Batcher(Settlement):
             duration.
         daemon: whether the interpreter's exit ends the calls instead of waiting for them.
         detach: whether the calls go on when the call that submits them has ended; for nested calls.
+        named_run: records the outcomes of the calls; closed with the executor.
     """
+
+    _run: RunCalls | None = None
 
     def __init__(
         self,
@@ -77,18 +80,20 @@ class Batcher(Settlement):
         most: int | None = None,
         daemon: bool = False,
         detach: bool = False,
+        named_run: RunCalls | None = None,
     ) -> None:
-        super().__init__(dispatcher, scheduler, ours=ours, daemon=daemon)
+        Settlement.__init__(self, dispatcher, scheduler, ours=ours, daemon=daemon)
+        HandedTasks.__init__(self, dispatcher)
         self._initializer = initializer
         self._check_room = dispatcher.check_room
         self.submitter = dispatcher.new_id()
         """The submitter's number, which all calls share: by it they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
         self._prioritised: deque[CallFuture] = deque()
-        self._handed: dict[int, Batch | HandedTask] = {}
-        """All tasks that were handed over and have not ended, by their numbers: those whose calls
-        have futures as a batch.
-        """
+        self._sources: dict[HandedTasks[Any], CallFuture] = {}
+        """The maps and graphs that have not ended, each with its future."""
+        self._unwanted: set[CallFuture] = set()
+        """Calls to cancel if they come back unbegun."""
         # An inline dispatcher runs calls as they are submitted, and a call that submits others
         # waits for them itself. Detached calls go at once, because after the end of their parent
         # nobody may be there to hand over more.
@@ -99,9 +104,10 @@ class Batcher(Settlement):
         if detach:
             dispatcher.detach(self.submitter)
         self._recalled_at = 0.0
-        self._cancels = self._killed = self._asked = self._hands_over_all = False
+        self._cancels = self._killed = self._asked = False
         self._handing_over = threading.RLock()
-        self.recorder: OutcomeRecorder | None = None
+        if named_run is not None:
+            self.record_in(named_run, named_run)
         if isinstance(scheduler, RemoteScheduler):
             scheduler.submitters.add(self)
 
@@ -133,53 +139,45 @@ class Batcher(Settlement):
         ):
             self.hand_over()
 
-    def begin(self, batches: Mapping[int, Batch]) -> None:
-        """Begin a submission: its calls are waited for, cancelled and killed with the others. Its
-        calls with a future of their own are batches of one, by task.
+    def begin(
+        self, source: HandedTasks[Any], end: CallFuture, calls: int = 0, futures: int = 0
+    ) -> None:
+        """Begin a map or graph: its calls are waited for, cancelled and killed with the others.
+
+        end: a future to be settled once all calls have ended.
+        calls: how many calls it has that are not counted by `count`.
+        futures: how many of these have a future of their own, which `settle` or `cancel` settles.
         """
         with self.lock:
             self.check()
-            self._handed.update(batches)
-            self._open += 1 + len(batches)
-            if self.tally is not None and batches:
-                self.tally.add(len(batches))
+            self._sources[source] = end
+            self._open += 1 + futures
+        self.count(calls)
 
-    def note_handed(self, tasks: Mapping[int, HandedTask]) -> None:
-        """Note, before a submission hands them over, tasks whose calls have no futures.
+    def end(self, source: HandedTasks[Any]) -> None:
+        """Note that all calls of a map or graph have ended. May be called again."""
+        with self.lock:
+            end = self._sources.pop(source, None)
+        if end is not None:
+            self.settle([end], Done())
 
-        Raises:
-            RuntimeError: the batcher is closed.
-        """
-        self.check()
-        self._handed.update(tasks)
-        if self.tally is not None:
+    def count(self, calls: int) -> None:
+        """Count calls of a map or graph for the progress display."""
+        if self.tally is not None and calls:
             with self.lock:
-                self.tally.add(sum(task.count for task in tasks.values()))
+                self.tally.add(calls)
 
-    def note_ended(self, task: int | None, calls: int, *, failed: bool) -> None:
-        """Note that calls without futures have ended and, if it is given, their task."""
-        if task is not None:
-            self._handed.pop(task, None)
+    def count_ended(self, calls: int, *, failed: bool) -> None:
+        """Count calls without futures that have ended."""
         if self.tally is not None:
             with self.lock:
                 self.tally.end(calls, failed=failed)
 
-    def settle(
-        self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
-    ) -> None:
-        """Give the call of a batch of one its outcome. With a path, the call was cancelled because
-        a call that it needs was cancelled.
-        """
-        [future] = batch.futures
-        self._handed.pop(task, None)
-        if outcome is CANCELLED:
-            self._cancel([future], 0, path)
-        elif not isinstance(outcome, Phase):
-            self._settle([future], outcome, 0)
-
-    def end(self, future: CallFuture) -> None:
-        """Note that all calls of a submission have ended, and settle its future."""
-        self._settle([future], Done(), 0)
+    def _all_handed(self) -> list[tuple[int, int, int]]:
+        """Return all tasks that were handed over and have not ended, with the ranges of calls."""
+        with self.lock:
+            sources = [self, *self._sources]
+        return [task for source in sources for task in source.handed()]
 
     def cancel_waiting(self) -> None:
         """Take no more calls, and withdraw all calls that have not begun. Calls that a worker must
@@ -189,15 +187,8 @@ class Batcher(Settlement):
         with self._handing_over:
             with self.lock:
                 self._cancels = True
-                handed = list(self._handed.items())
             self.withdraw_waiting()
-        self.dispatcher.recall([(task, 0, one.count) for task, one in handed])
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until all calls have ended; return whether they have within `timeout` seconds."""
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
-            wait.expired = not super().join(timeout)
-        return not wait.expired
+        self.dispatcher.recall(self._all_handed())
 
     def withdraw_waiting(self) -> None:
         with self._handing_over:
@@ -207,18 +198,16 @@ class Batcher(Settlement):
                 future.cancel()
 
     def recall(self, future: CallFuture) -> None:
-        task, index, batch = self._find(future)
-        if batch is not None:
-            batch.unwanted.add(future)
+        task, index = self._place_of(future)
+        if not future.done():
+            self._unwanted.add(future)
             self.dispatcher.recall([(task, index, index + 1)])
             self.dispatcher.catch_up()
-            batch.unwanted.discard(future)
+            self._unwanted.discard(future)
 
-    def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
+    def _place_of(self, future: CallFuture) -> tuple[int, int]:
         with self._handing_over:  # the lock: another thread may be handing it over just now
-            task, index = divmod(future.place, MOST_CALLS)
-        batch = self._handed.get(task)
-        return task, index, batch if type(batch) is Batch else None
+            return divmod(future.place, MOST_CALLS)
 
     def note_cancelled(self) -> None:
         if self.tally is not None:
@@ -228,8 +217,8 @@ class Batcher(Settlement):
     def is_durable(self, future: CallFuture) -> bool:
         if future.outcome is WAITING:
             return False
-        task, _, batch = self._find(future)
-        return future.done() or (batch is not None and self.dispatcher.is_durable(task))
+        task, _ = self._place_of(future)
+        return future.done() or self.dispatcher.is_durable(task)
 
     def kill(self, future: CallFuture) -> bool:
         """End a call, whether it runs or waits; return whether it had not ended yet."""
@@ -240,10 +229,10 @@ class Batcher(Settlement):
         if waits:
             name = call_words(future.template.function.name, UNNUMBERED, 0)
             error = Cancelled(f"{name} was ended before it began")
-            self._settle([future], Failed(error), 0)
+            self.settle([future], Failed(error))
             return True
-        task, index, batch = self._find(future)
-        if batch is None or future.done():
+        task, index = self._place_of(future)
+        if future.done():
             return False
         self.dispatcher.cancel((), signal.SIGKILL, [(task, index, index + 1)])
         return True
@@ -255,10 +244,9 @@ class Batcher(Settlement):
             with self.lock:
                 self._killed = True
                 waiting = [*self._prioritised, *self._waiting]
-                tasks = list(self._handed)
             for future in waiting:
                 self.kill(future)
-        self.dispatcher.cancel(tasks, signal.SIGKILL)
+        self.dispatcher.cancel([task for task, _, _ in self._all_handed()], signal.SIGKILL)
 
     # ---------------------------------------------------------------- handing over
 
@@ -278,20 +266,16 @@ class Batcher(Settlement):
     def hand_over_all(self) -> None:
         """Hand over all waiting calls, whatever the window says."""
         with self._handing_over:
-            self._hands_over_all = True
-            try:
-                while batch := self._next_batch():
-                    self._send(batch)
-            finally:
-                self._hands_over_all = False
+            while batch := self._next_batch(everything=True):
+                self._send(batch)
 
     def _hand_over_gathered(self) -> None:
         self._asked = False
         self.hand_over()
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self, *, everything: bool = False) -> Batch | None:
         """Take the calls of the next task from the front of the queue; None if none wait or the
-        window is full.
+        window is full, unless it takes `everything`.
         """
         window, overtakes = self._window, bool(self._prioritised)
         waiting = self._prioritised if overtakes else self._waiting
@@ -305,20 +289,20 @@ class Batcher(Settlement):
             template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
             if type(call) is CallSnapshot and call.references:
                 pass
-            elif self._hands_over_all or overtakes:
+            elif everything or overtakes:
                 room = MOST_CALLS
             else:
                 load = window.load_of(template)
                 room = window.room_for(template, load)
                 if not room:
                     return None
-            futures = self._take(waiting, min(room, MOST_CALLS))
+            futures = self._take_waiting(waiting, min(room, MOST_CALLS))
             window.enter(len(futures), load)
             if not (waiting or overtakes):
                 window.empty()
-        return Batch(futures, load, self._on_event)
+        return Batch(len(futures), len(futures), template, futures, load)
 
-    def _take(self, waiting: deque[CallFuture], most: int) -> list[CallFuture]:
+    def _take_waiting(self, waiting: deque[CallFuture], most: int) -> list[CallFuture]:
         """Take up to `most` calls like the first from the front of a queue, under the lock. A call
         that waits for the results of others comes alone.
         """
@@ -341,38 +325,34 @@ class Batcher(Settlement):
 
     def _send(self, batch: Batch) -> None:
         """Submit a batch as one task. If that fails, the error is the outcome of its calls."""
-        template, id, first = batch.template, self.dispatcher.new_id(), batch.futures[0].call
+        template, first, task = batch.template, batch.futures[0].call, None
         needs = not batch.load and type(first) is CallSnapshot
         bound: list[tuple[int, int]] = []
         try:
-            payload = batch.payload()
-            # Before `submit`, because an outcome may arrive before it returns.
-            for place, future in enumerate(batch.futures, id * MOST_CALLS):
-                future.place = place
+            for index, future in enumerate(batch.futures):
                 if future.waiters is not None and future.waiters.reference is not None:
-                    bound.append((place % MOST_CALLS, future.waiters.reference.number))
-            task = template.options.task(
-                id,
-                payload,
-                len(batch.futures),
-                template.form,
-                first=UNNUMBERED,
-                submitter=self.submitter,
+                    bound.append((index, future.waiters.reference.number))
+            task = template.task(
+                batch.payload(),
+                batch.count,
                 after=numbers(first.references) if needs else (),
                 kept=tuple(bound),
             )
-            self._handed[id] = batch
-            if self.recorder is None:
-                self.dispatcher.submit(template.function, [task], batch)
-            else:
-                self.recorder.submit(self.dispatcher, template.function, [task], batch)
+            # Before `submit`, because an outcome may arrive before it returns.
+            for place, future in enumerate(batch.futures, task.id * MOST_CALLS):
+                future.place = place
+            self._handed[task.id] = batch
+            if self._run is not None:
+                self._run.expect_batch(task, batch.futures)
+            self._submit(template.function, [task], self)
         except BaseException as error:
             why = ended_by_close(error, self.dispatcher)
-            for future in batch.running():
-                self._settle([future], Failed(why), batch.load)
-            self._handed.pop(id, None)
+            self.settle(batch.futures, Failed(why), batch.load)
+            if task is not None:
+                self._handed.pop(task.id, None)
             if not isinstance(error, Exception):
-                self.dispatcher.cancel([id], signal.SIGKILL)  # Ctrl-C may come after `submit`
+                if task is not None:  # Ctrl-C may come after `submit`
+                    self.dispatcher.cancel([task.id], signal.SIGKILL)
                 raise
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
@@ -382,16 +362,15 @@ class Batcher(Settlement):
         if self._initializer is not None and self.broken is None:
             self.broken = self._initializer.failure_in(raised)
 
-    def _on_event(self, batch: Batch, event: CallsFinished) -> None:
-        """Handle the outcome of calls of a batch: learn from the duration, and settle the
-        futures.
-        """
+    def abandoned(self) -> None:
+        """Withdraw the calls that wait here: the call that submits them has ended."""
+        self.withdraw_waiting()
+
+    def _take_outcome(self, batch: Batch, event: CallsFinished) -> None:
+        """Learn from the duration of calls, and settle their futures."""
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
-        batch.unsettled -= len(futures)
-        if not batch.unsettled:
-            self._handed.pop(event.task, None)
         if event.seconds is not None:
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
@@ -399,7 +378,7 @@ class Batcher(Settlement):
             futures = self._given_back(futures, batch, event.path)
         if futures:
             call = None if event.error is None else futures[0].call
-            self._settle(futures, UndecodedResult(event, call), batch.load)
+            self.settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(
         self, futures: Sequence[CallFuture], batch: Batch, path: Sequence[str]
@@ -411,7 +390,7 @@ class Batcher(Settlement):
         with self.lock:  # else `cancel_waiting` and `kill_all` could miss calls that wait again
             if self._killed:
                 return futures
-            unwanted = set(futures if self._cancels or path else batch.unwanted)
+            unwanted = set(futures) if self._cancels or path else self._unwanted
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
@@ -421,7 +400,7 @@ class Batcher(Settlement):
                 future.outcome = WAITING
                 queue.appendleft(future)
             self._window.leave(len(again), batch.load)
-        self._cancel(cancelled, batch.load, path)
+        self.cancel(cancelled, batch.load, path)
         return ()
 
     def _recall_slow(self, batch: Batch) -> None:
@@ -438,7 +417,7 @@ class Batcher(Settlement):
                 [
                     (task, 0, one.count)
                     for task, one in list(self._handed.items())
-                    if type(one) is Batch and one.template is template and one.load
+                    if one.load and one.template is template
                 ]
             )
 
@@ -456,5 +435,5 @@ class Batcher(Settlement):
         if self._finished and self.tally is not None:
             tally, self.tally = self.tally, None
             tally.finish()
-        if self.recorder is not None and self._finished:
-            self.recorder.close()
+        if self._run is not None and self._finished:
+            self._run.close()

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gridengine.errors import is_own
-from gridengine.serialize.by_value import GENERATORS
 from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.generators import hidden_place, kinds
+from gridengine.serialize.recipes import GENERATORS
 from gridengine.serialize.unpicklable import name_of, parts_of
 
 MOST_LOOKED_AT = 10_000

@@ -7,19 +7,16 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence
 from gridengine.client.dependencies import introduce, pickled
 from gridengine.client.future import (
-    CANCELLED,
     MOST_CALLS,
     RUNNING,
     CallFuture,
@@ -28,9 +25,10 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node, WrittenCall, key_text, written
-from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder
+from gridengine.client.hand_in import HandedTask, HandedTasks
+from gridengine.client.outcomes import Outcome
 from gridengine.client.settlement import ended_by_close
-from gridengine.client.submission import HandedTask, Submission
+from gridengine.client.submission import MapTask, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
@@ -41,6 +39,9 @@ from gridengine.serialize.references import Reference, awaited_in, new_number, n
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
+if TYPE_CHECKING:
+    from gridengine.client.named_run_calls import RunGraph
+
 
 class TrackedSubmission(Submission):
     """A submission that a batcher waits for, cancels and kills together with its other calls. The
@@ -50,20 +51,13 @@ class TrackedSubmission(Submission):
     def __init__(
         self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
     ) -> None:
-        super().__init__(
-            batcher.dispatcher,
-            template.function,
-            template.form,
-            template.options,
-            batcher.submitter,
-        )
+        super().__init__(template)
         self._needed_by_all = references
         self.end = CallFuture(template, None, RUNNING)
         self._pace = template.pace
         self._batcher = batcher
-        self._ending = threading.Lock()
         self._all_sent = False
-        batcher.begin({})
+        batcher.begin(self, self.end)
 
     def flush(self) -> None:
         """Send the tasks that were added. If the dispatcher raises an exception, it is the outcome
@@ -72,32 +66,33 @@ class TrackedSubmission(Submission):
         Raises:
             RuntimeError: the batcher was closed meanwhile.
         """
-        tasks = {task.id: self._tasks[task.id] for task in self._added}
-        self._batcher.note_handed(tasks)
+        tasks = {task.id: self._handed[task.id] for task in self._added}
+        self._batcher.check()
+        self._batcher.count(sum(task.count for task in tasks.values()))
         try:
             super().flush()
         except BaseException as error:
             why = ended_by_close(error, self.dispatcher)
             self.dispatcher.cancel(list(tasks))
             for id, task in tasks.items():
-                if self._tasks.pop(id, None) is not None:
+                if self._handed.pop(id, None) is not None:
                     self._added_bytes -= task.size
-                    self._batcher.note_ended(id, task.count, failed=True)
+                    self._batcher.count_ended(task.count, failed=True)
                     stop = task.first + task.count
                     self._events.put(Outcome(task.first, stop, (), why))
             if not isinstance(error, Exception):
                 raise
 
-    def settled(self, event: CallsFinished) -> None:
+    def _take_outcome(self, task: MapTask, event: CallsFinished) -> None:
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
-        failed = event.raised or event.payload is None
-        super().settled(event)
-        ended = None if event.task in self._tasks else event.task
-        self._batcher.note_ended(ended, event.stop - event.start, failed=failed)
+        super()._take_outcome(task, event)
+        calls, failed = event.stop - event.start, event.raised or event.payload is None
+        self._batcher.count_ended(calls, failed=failed)
         if event.seconds is not None:
-            self._pace.measured(event.stop - event.start, event.seconds)
-        self._end_if_all_settled()
+            self._pace.measured(calls, event.seconds)
+        if not task.unsettled:
+            self._end_if_all_settled()
 
     def note_all_sent(self) -> None:
         super().note_all_sent()
@@ -105,28 +100,28 @@ class TrackedSubmission(Submission):
         self._end_if_all_settled()
 
     def _end_if_all_settled(self) -> None:
-        if self._all_sent and not self._tasks:
-            with self._ending:
-                if self.end.done():
-                    return
-                self._batcher.end(self.end)
+        if self._all_sent and not self._handed:
+            self._batcher.end(self)
 
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
-"""The templates of a function's calls, for each form, and the references in the function itself."""
+"""The templates of a function's calls, for each form, and the references in the function itself.
+Futures have templates, and must not keep the results alive for which the references stand.
+"""
 
 
-class GraphRecorder(OutcomeRecorder, Protocol):
-    """Records the outcomes of a graph's calls in the file of a named run."""
+class GraphTask(HandedTask):
+    """A task of a graph. `key` is its node's key; for a fused task, the list of the names of its
+    steps. `future` is there if the user asks for the key, and `reference` if then other tasks need
+    the result too.
+    """
 
-    def added(self, node: Node, task: int) -> None:
-        """Note which task makes a call."""
-
-    def hand_over(self) -> None:
-        """Note, before the tasks are handed over, where their outcomes are recorded."""
+    key: Any
+    future: CallFuture | None = None
+    reference: int = 0
 
 
-class GraphSubmission(OutcomeListener):
+class GraphSubmission(HandedTasks[GraphTask]):
     """The calls of a graph: `add` each, in topological order, then `hand_over`. The future `end` is
     done once all of them have ended.
 
@@ -136,14 +131,16 @@ class GraphSubmission(OutcomeListener):
             over.
     """
 
+    _run: RunGraph | None = None
+
     def __init__(
         self,
         batcher: Batcher,
         templates_of: Callable[[Callable[..., Any]], FunctionTemplates],
         unsent: Callable[[Callable[..., Any]], CallTemplate],
     ) -> None:
+        super().__init__(batcher.dispatcher)
         self._batcher = batcher
-        self._dispatcher = batcher.dispatcher
         self._templates_of = templates_of
         self._templates: dict[Any, FunctionTemplates] = {}
         self._unsent = unsent
@@ -155,20 +152,8 @@ class GraphSubmission(OutcomeListener):
         """
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
-        self._unsettled: dict[int, Batch | None] = {}
-        """The tasks that have not ended, each with its future as a batch of one, or None if nobody
-        asks for its key.
-        """
-        self._keys: dict[int, Any] = {}
-        """The keys of the tasks that have not ended; for a fused task, the list of the names of its
-        steps.
-        """
-        self._needed: dict[int, int] = {}
-        """The references of tasks that have a future and that other tasks need."""
         self._failed: dict[int, tuple[Any, str]] = {}
         """Failures of calls that failed by themselves, by `id`, each with the name of its node."""
-        self.recorder: GraphRecorder | None = None
-        """Records the outcomes of the calls, if they belong to a named run."""
         self._wanted = 0
         """How many tasks with a future have not ended."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
@@ -191,21 +176,14 @@ class GraphSubmission(OutcomeListener):
         after = [one.reference for one in node.needs if one.reference]
         if references:
             after += numbers(references)
-        task = template.options.task(
-            self._dispatcher.new_id(),
-            payload,
-            form=template.form,
-            first=UNNUMBERED,
-            submitter=self._batcher.submitter,
-            after=tuple(after),
-            kept=((0, node.reference),) if node.reference else (),
-        )
+        kept = ((0, node.reference),) if node.reference else ()
+        task = template.task(payload, after=tuple(after), kept=kept)
         self._referred.extend(references)
         self._note(node, task.id, template, call.steps)
         # One submission for each template. An inline dispatcher runs tasks as it gets them, so
         # there the topological order must hold across templates too.
         tasks = self._group_of.get(template)
-        if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
+        if tasks is None or (self.dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
             self._groups.append((template, tasks))
         tasks.append(task)
@@ -216,16 +194,14 @@ class GraphSubmission(OutcomeListener):
         """Record the key and the future of a task before it is handed over, so that its end finds
         them.
         """
-        if self.recorder is not None:
-            self.recorder.added(node, task)
-        self._unsettled[task] = None
-        self._keys[task] = node.key if steps is None else steps
+        if self._run is not None:
+            self._run.added(node, task)
+        one = self._handed[task] = GraphTask(1, 1, node.key if steps is None else steps)
         if node.is_wanted:
-            future = self._futures[node] = CallFuture(template, None, RUNNING)
-            future.place = task * MOST_CALLS
-            self._unsettled[task] = Batch([future], 0, _take_no_event)
-            if node.reference:
-                self._needed[task] = node.reference
+            one.future = self._futures[node] = CallFuture(template, None, RUNNING)
+            one.future.place = task * MOST_CALLS
+            one.reference = node.reference
+            self._wanted += 1
 
     def _pickled(
         self, node: Node, made: WrittenCall
@@ -246,7 +222,7 @@ class GraphSubmission(OutcomeListener):
             for one in node.sequence or ():  # raise the error of the step that cannot be pickled
                 _dumped(one, (one.args, one.kwargs or {}), FULL)
             raise
-        return templates[form], payload, (*introduce(payload, self._dispatcher), *references)
+        return templates[form], payload, (*introduce(payload, self.dispatcher), *references)
 
     def _share(self, node: Node) -> None:
         """Pickle data once that several nodes need. If it cannot be pickled, each of these nodes
@@ -259,15 +235,10 @@ class GraphSubmission(OutcomeListener):
                 self._supplied.append((node.reference, ResultData(payload)))
 
     def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
-        """Return templates that belong to this graph only, so that the batcher does not recall its
-        calls with others.
-        """
         found = self._templates.get(key)
         if found is None:
             made = CallSequence(function) if type(function) is tuple else function
-            templates, references = self._templates_of(made)
-            own = tuple(msgspec.structs.replace(one) for one in templates)
-            found = self._templates[key] = own, references
+            found = self._templates[key] = self._templates_of(made)
         return found
 
     def _fail(self, node: Node, error: Exception) -> None:
@@ -287,22 +258,17 @@ class GraphSubmission(OutcomeListener):
             RuntimeError: the batcher is closed.
         """
         futures = [self._future_of(node) for node in wanted]
-        if self.recorder is not None:
-            self.recorder.hand_over()
-        batches = {task: one for task, one in self._unsettled.items() if one is not None}
-        self._wanted = len(batches)
-        self._batcher.begin(batches)
-        others = {task: HandedTask(0, 1, 1, 0) for task in self._unsettled.keys() - batches.keys()}
-        self._batcher.note_handed(others)
+        if self._run is not None:
+            self._run.hand_over()
+        self._batcher.begin(self, self.end, calls=len(self._handed), futures=self._wanted)
         try:
             self._send()
         except BaseException as error:
-            self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
-            for task, batch in batches.items():
-                self._batcher.settle(task, batch, Failed(error))
-            for task in self._unsettled.keys() & others.keys():
-                self._batcher.note_ended(task, 1, failed=True)
-            self._unsettled.clear()
+            self.dispatcher.cancel(list(self._handed), signal.SIGKILL)
+            left = list(self._handed.values())
+            self._handed.clear()
+            self._batcher.settle([one.future for one in left if one.future], Failed(error))
+            self._batcher.count_ended(sum(one.future is None for one in left), failed=True)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -320,15 +286,12 @@ class GraphSubmission(OutcomeListener):
         references = [reference for reference, _ in self._supplied]
         try:
             for reference, data in self._supplied:
-                self._dispatcher.supply(reference, data)
+                self.dispatcher.supply(reference, data)
             for template, tasks in self._groups:
                 references += [reference for task in tasks for _, reference in task.kept]
-                if self.recorder is None:
-                    self._dispatcher.submit(template.function, tasks, self)
-                else:
-                    self.recorder.submit(self._dispatcher, template.function, tasks, self)
+                self._submit(template.function, tasks, self)
         finally:
-            self._dispatcher.release_references(references)
+            self.dispatcher.release_references(references)
 
     def _future_of(self, node: Node) -> Future[Any]:
         future = self._futures.get(node)
@@ -342,34 +305,32 @@ class GraphSubmission(OutcomeListener):
 
     # -------------------------------------------------- in the I/O thread
 
-    def settled(self, event: CallsFinished) -> None:
-        """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
-        for the remaining tasks, recall them.
-        """
+    def _take_outcome(self, one: GraphTask, event: CallsFinished) -> None:
+        """Settle the future of a task, if it has one. Name the node in errors."""
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
-        batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)
-        reference = self._needed.pop(event.task, None)
-        if reference is not None and batch is not None and event.recalled and not event.path:
-            first = _named(
-                call_words(batch.template.function.name, UNNUMBERED, 0), _node_at(event, key)
-            )
-            self._dispatcher.supply(reference, ResultData(cancelled=True, path=(first,)))
+        future = one.future
+        if future is not None and one.reference and event.recalled and not event.path:
+            call = call_words(future.template.function.name, UNNUMBERED, 0)
+            path = (_named(call, _node_at(event, one.key)),)
+            self.dispatcher.supply(one.reference, ResultData(cancelled=True, path=path))
         if event.raised or event.error is not None:
-            node = _node_at(event, key)
+            node = _node_at(event, one.key)
             event = self._with_node(event, node)
             # Without attempts, other calls share the error.
             if event.error is not None and event.attempts and node:
                 note_on(event.error, [f"in node {node}"])
-        if batch is not None:
-            outcome = CANCELLED if event.recalled else UndecodedResult(event, HiddenArguments())
-            self._batcher.settle(event.task, batch, outcome, event.path)
-            self._wanted -= 1
-            if not self._wanted and self._unsettled:  # nobody asks for the results of the others
-                self._dispatcher.recall([(task, 0, 1) for task in list(self._unsettled)])
-        else:
+        if future is None:
             failed = event.raised or event.error is not None
-            self._batcher.note_ended(event.task, 1, failed=failed)
+            self._batcher.count_ended(1, failed=failed)
+        elif event.recalled:
+            self._batcher.cancel([future], path=event.path)
+        else:
+            self._batcher.settle([future], UndecodedResult(event, HiddenArguments()))
+        if future is not None:
+            self._wanted -= 1
+            if not self._wanted and self._handed:  # nobody asks for the results of the others
+                self.dispatcher.recall(self.handed())
         self._end_if_all_settled()
 
     def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:
@@ -386,8 +347,8 @@ class GraphSubmission(OutcomeListener):
         return event
 
     def _end_if_all_settled(self) -> None:
-        if not self._unsettled and not self.end.done():
-            self._batcher.end(self.end)
+        if not self._handed:
+            self._batcher.end(self)
 
 
 def _dumped(node: Node, call: Any, form: int) -> Payload:
@@ -407,7 +368,3 @@ def _node_at(event: CallsFinished, key: Any) -> str:
 def _named(call: str, node: str) -> str:
     """Return the name of a call, with its node if that is known."""
     return f"{call} (node {node})" if node else call
-
-
-def _take_no_event(batch: Batch, event: CallsFinished) -> None:
-    """Do nothing: the submission itself is the listener."""

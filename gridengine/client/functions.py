@@ -427,7 +427,16 @@ def make_function(
     caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
     name = str(name).encode(errors="backslashreplace").decode()  # one that can travel
-    return Function(digest, payload, path, directory, name, needs, caller, after)
+    return Function(
+        digest=digest,
+        payload=payload,
+        path=path,
+        directory=directory,
+        name=name,
+        needs=needs,
+        caller=caller,
+        after=after,
+    )
 
 
 def _find_reference(obj: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
@@ -21,11 +21,12 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
-from gridengine.client.options import CallOptions
+from gridengine.calls.interface import Dispatcher, Releasable, WithoutSlot
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
+from gridengine.client.waiters import RegisteredWaiters, Waiters, release
 from gridengine.dispatcher.core.calls import Pace
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.serialize.argument_snapshot import given_words
@@ -93,13 +94,10 @@ class FutureBatcher(Protocol):
         """Note, under the lock, that a waiting call was cancelled."""
 
 
-class CallTemplate(Struct, frozen=True, eq=False):
-    """The properties that calls must share to travel together, and their pace."""
+class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
+    """Makes tasks of calls that have futures; those of one template may travel together."""
 
     batcher: FutureBatcher
-    function: Function
-    form: int
-    options: CallOptions
     pace: Pace = field(default_factory=Pace)
 
 
@@ -171,68 +169,6 @@ FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 def is_failure(outcome: FutureOutcome) -> bool:
     """Return whether an outcome is an error, or stands for one."""
     return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
-
-
-class Waiters(Struct, eq=False):
-    """The waiters of a future, made when somebody first waits for it.
-
-    A thread that waits for one future sleeps on a lock. Waking it by a condition would take two
-    more switches of threads, because a condition notifies while its own lock is held. The condition
-    is made only for the functions of `concurrent.futures`, when they look into the future.
-
-    reference: the dispatcher knows the result by it, when other calls wait for the result.
-    acts: functions to call once the call has ended, for other dispatchers.
-    """
-
-    condition: threading.Condition | None = None
-    locks: list[Releasable] = []
-    registered: list[Any] = []
-    callbacks: list[Callable[[Future[Any]], object]] = []
-    reference: Reference | None = None
-    acts: list[Callable[[], object]] = []
-
-    def take_locks(self) -> list[Releasable]:
-        """Return the locks to release, under the batcher's lock; release them when that lock is
-        free.
-        """
-        locks, self.locks = self.locks, []
-        return locks
-
-
-class RegisteredWaiters:
-    """The waiters that `concurrent.futures` registers with a future inside a call that submits
-    nested calls.
-    """
-
-    def __init__(self, waiters: list[Any], slot: CallSlot) -> None:
-        self._waiters = waiters
-        self._slot = slot
-        self.remove = waiters.remove
-
-    def append(self, waiter: Any) -> None:
-        """Add a waiter, which waits without the call's slot."""
-        if not isinstance(waiter.event, EventWithoutSlot):
-            waiter.event = EventWithoutSlot(self._slot)
-        self._waiters.append(waiter)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._waiters)
-
-
-class EventWithoutSlot(threading.Event):
-    """An event that a call waits for without its slot."""
-
-    def __init__(self, slot: CallSlot) -> None:
-        super().__init__()
-        self._slot = slot
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the event is set, for at most `timeout` seconds; return whether it is set."""
-        if self.is_set() or (timeout is not None and timeout <= 0):
-            return self.is_set()
-        with WithoutSlot(self._slot) as wait:
-            wait.expired = not super().wait(timeout)
-        return not wait.expired
 
 
 class CallFuture(Future[Any]):
@@ -584,12 +520,6 @@ class CallFuture(Future[Any]):
         )
         vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal
-
-
-def release(locks: Sequence[Releasable]) -> None:
-    """Wake the threads and tasks that sleep on these locks."""
-    for lock in locks:
-        lock.release()
 
 
 def call_safely(

@@ -24,7 +24,7 @@ class InlineActorCalls(ActorCalls):
         target, _ = pickling.load_function(function.payload)
         [(args, kwargs)], _ = pickling.load_items(payload)
         assert isinstance(target, ActorTarget)
-        self._ready = True
+        self.task, self._ready = self.dispatcher.new_id(), True
         with GVAR.running(self._job()):
             try:
                 self._object = ActorObject(target.make, args, kwargs, PASSING)
@@ -44,7 +44,7 @@ class InlineActorCalls(ActorCalls):
                 answer = self._object.answer(request)
         except BaseException as error:  # one of `PASSING`, which ends the caller too
             self._sent.clear()
-            self._settle([future], Failed(error), 0)
+            self.settle([future], Failed(error))
             raise
         assert answer is not None
         self._settle_call(decode_answer(answer[0]), answer[1:])

@@ -10,7 +10,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.initializer import Initializer
@@ -62,6 +65,7 @@ class OpenRun:
         initializer: Initializer | None = None,
     ) -> None:
         self._options = options
+        self.name = options.name
         self._depends = [*dependencies(options.depends)]
         self._prepared_by = [] if initializer is None else [*initializer.parts()]
         self.place = place
@@ -87,6 +91,8 @@ class OpenRun:
         again = options.places is not None  # resubmitted calls have places in the run's order
         self.first = 0 if again else self._file.begin(anew=options.resume is False)
         """The number of its first call in the run."""
+        self._numbers = itertools.count(self.first)
+        """The numbers of calls that are asked for one by one."""
         self._functions: dict[bytes, RunFunction] = {}
         self._current: dict[bytes, RunFunction] = {}
         """Functions by the digest of their pickle. Valid until modules are edited."""
@@ -104,12 +110,55 @@ class OpenRun:
         """Note, before a task is submitted, where the outcomes of its calls are recorded."""
         self._places[task] = places
 
+    def ask(
+        self, f: Callable[..., Any], function: Function, call: Any, form: int
+    ) -> RunCall | None:
+        """Ask for one call; return None if it has no key, and cannot be recorded."""
+        run_function = self.function(f, function)
+        keys = run_function.keys_of([call], form)
+        return None if keys is None else self.look_up(run_function, keys[0], form)
+
+    def look_up(self, run_function: RunFunction, key: bytes, form: int) -> RunCall:
+        """Ask for one call by its key; it gets the next number."""
+        number = next(self._numbers)
+        [piece] = run_function.take_keys([key], number)
+        return RunCall(
+            run_function=run_function,
+            form=form,
+            key=key,
+            number=number,
+            found=run_function.outcome(piece),
+            block=piece.block,
+            offset=piece.offset,
+        )
+
+    def expect_calls(
+        self, calls: Sequence[tuple[int, int, RunCall]], arguments: Payload | None = None
+    ) -> None:
+        """Note, before tasks are submitted, where the outcomes of calls are recorded, each given
+        with its task and its index there. Calls without a place get one, a block for each function.
+
+        arguments: these calls as they travel, if they are all calls of one task.
+        """
+        new: dict[RunFunction, list[RunCall]] = {}
+        for _, _, call in calls:
+            if not call.block:
+                new.setdefault(call.run_function, []).append(call)
+        for run_function, its in new.items():
+            its.sort(key=attrgetter("number"))
+            keys, numbers = b"".join(one.key for one in its), [one.number for one in its]
+            whole = arguments if len(its) == len(calls) else None
+            block = run_function.add_block(its[0].form, numbers, whole, keys)
+            for offset, call in enumerate(its):
+                call.block, call.offset = block, offset
+        for (task, *_), group in itertools.groupby(calls, _row_of):
+            row = list(group)
+            _, item, call = row[0]
+            place = Place(item, row[-1][1] + 1, call.block, call.offset, call.only_here)
+            self.expect(task, [*self._places.get(task, ()), place])
+
     def submit(
-        self,
-        dispatcher: Dispatcher,
-        function: Function,
-        tasks: Sequence[Task],
-        listener: Listener,
+        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], listener: Listener
     ) -> None:
         """Submit tasks to a dispatcher, and record the outcomes that are expected. The dispatcher
         is told the run's name, so that commands find the calls by it.
@@ -117,7 +166,7 @@ class OpenRun:
         submitter = tasks[0].submitter
         if submitter not in self._submitters:
             self._submitters.add(submitter)
-            dispatcher.note_run(self._options.name, str(self._file.path), submitter)
+            dispatcher.note_run(self.name, str(self._file.path), submitter)
         if self.left_at:
             for task in tasks:
                 for item, stop, block, offset, _ in self._places.get(task.id, ()):
@@ -179,6 +228,28 @@ class OpenRun:
             self._finalizer.detach()
 
 
+class RunCall(Struct, eq=False):
+    """A call that a named run was asked for: its number in the run, its outcome if that is known
+    (its one value, or how it failed), and its place in the file (`block` is 0 if it has none yet).
+    With `only_here`, see `Place`.
+    """
+
+    run_function: RunFunction
+    form: int
+    key: bytes
+    number: int
+    found: Sequence[Any] | CallsFinished | None = None
+    block: int = 0
+    offset: int = 0
+    only_here: bool = False
+
+
+def _row_of(one: tuple[int, int, RunCall]) -> tuple[int, int, int, bool]:
+    """Return the same for calls of a task whose places in the file are consecutive."""
+    task, item, call = one
+    return task, call.block, call.offset - item, call.only_here
+
+
 class _Recorder:
     """Passes on the events of a listener; `record` is called first with each outcome."""
 
@@ -194,25 +265,6 @@ class _Recorder:
     def settled(self, event: CallsFinished) -> None:
         self._record(event)
         self._settled(event)
-
-
-class RunUser:
-    """A user of a named run that submits calls one by one."""
-
-    def __init__(
-        self,
-        options: RunOptions,
-        place: SchedulerSpec,
-        initializer: Initializer | None = None,
-    ) -> None:
-        self._run = OpenRun(options, place, initializer)
-        self.place = self._run.place
-        """The scheduler where the calls run."""
-        self._numbers = itertools.count(self._run.first)
-
-    def close(self) -> None:
-        """Write the remaining rows, and release the run for other processes."""
-        self._run.close()
 
 
 class _Use:
@@ -307,13 +359,10 @@ class RunFunction:
         if self._sample is None and calls and self._known.earlier and not self._told:
             self._sample = calls[0], form
 
-    def look_up(
-        self, key: bytes, number: int
-    ) -> tuple[Piece, Sequence[Any] | CallsFinished | None]:
-        """Look up one call by its key, like `take`; return its piece, and its `outcome`."""
+    def take_keys(self, keys: Sequence[bytes], first: int) -> list[Piece]:
+        """Look up calls by their keys, like `take`."""
         with self._lock:
-            [piece] = self._ordered(self._known.take_keys([key]), number)
-        return piece, self.outcome(piece)
+            return self._ordered(self._known.take_keys(keys), first)
 
     def _ordered(self, pieces: list[Piece], first: int) -> list[Piece]:
         """Record the numbers of known calls in the run's order."""

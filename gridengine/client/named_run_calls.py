@@ -7,32 +7,27 @@ a node with a known result becomes data, and nodes that only such nodes need are
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.batch import Batch
-from gridengine.client.batcher import Batcher
-from gridengine.client.executor_submissions import TrackedSubmission
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node, key_text
+from gridengine.client.hand_in import TaskMaker
 from gridengine.client.initializer import Initializer
-from gridengine.client.named_run import OpenRun, Place, RunFunction, RunUser
+from gridengine.client.named_run import OpenRun, Place, RunCall, RunFunction
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
-from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.journal.known_calls import Piece
-from gridengine.journal.what_counts import check_ignored
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, Payload
-from gridengine.serialize.references import Reference
+from gridengine.serialize.payload import FULL
 from gridengine.serialize.shared_objects import identity
 
 _RESULT = b"\0the result of "
@@ -48,21 +43,15 @@ class RunGraph:
     """
 
     def __init__(
-        self,
-        run: OpenRun,
-        numbers: Iterator[int],
-        template_of: Callable[[Callable[..., Any]], CallTemplate],
+        self, run: OpenRun, template_of: Callable[[Callable[..., Any]], CallTemplate]
     ) -> None:
         self._run = run
-        self.submit, self.close = run.submit, run.close
-        self._numbers = numbers
         self._template_of = template_of
         self._functions: dict[int, RunFunction] = {}
         self._known: dict[Node, tuple[RunFunction, bytes]] = {}
-        self._numbered: dict[Node, int] = {}
-        self._blocks: dict[Node, tuple[int, int]] = {}
-        """The places in the file of calls that were made before and are made again."""
-        self._added: list[tuple[Node, int]] = []
+        self._made: dict[Node, RunCall] = {}
+        """The calls that are to be made and recorded."""
+        self._added: list[tuple[int, int, RunCall]] = []
 
     def left(self, wanted: Iterable[Node], calls: Sequence[Node]) -> list[Node]:
         """Return the calls that must be made for the wanted nodes, in topological order. Nodes
@@ -123,12 +112,10 @@ class RunGraph:
         """
         if node not in self._known:
             return False
-        run_function, key = self._known[node]
-        number = self._numbered[node] = next(self._numbers)
-        piece, found = run_function.look_up(key, number)
+        run_call = self._run.look_up(*self._known[node], FULL)
+        found = run_call.found
         if found is None:
-            if piece.block:
-                self._blocks[node] = piece.block, piece.offset
+            self._made[node] = run_call
             return False
         if isinstance(found, CallsFinished):
             node.value = self._failed(node, found)
@@ -146,167 +133,108 @@ class RunGraph:
 
     def added(self, node: Node, task: int) -> None:
         """Note which task makes a call."""
-        if node in self._known:
-            self._added.append((node, task))
+        if (run_call := self._made.get(node)) is not None:
+            # A large result that stays at its worker is not fetched for the file alone.
+            run_call.only_here = not node.is_wanted
+            self._added.append((task, 0, run_call))
 
     def hand_over(self) -> None:
         """Note, before the tasks are handed over, where their outcomes are recorded."""
-        by_function: dict[RunFunction, list[tuple[Node, int]]] = {}
-        for node, task in self._added:
-            run_function = self._known[node][0]
-            if node in self._blocks:
-                self._place(node, task, *self._blocks[node])
-            else:
-                by_function.setdefault(run_function, []).append((node, task))
-        for run_function, pairs in by_function.items():
-            pairs.sort(key=lambda pair: self._numbered[pair[0]])
-            numbers = [self._numbered[node] for node, _ in pairs]
-            keys = b"".join(self._known[node][1] for node, _ in pairs)
-            block = run_function.add_block(FULL, numbers, None, keys)
-            for offset, (node, task) in enumerate(pairs):
-                self._place(node, task, block, offset)
+        self._run.expect_calls(self._added)
         self._added.clear()
 
-    def _place(self, node: Node, task: int, block: int, offset: int) -> None:
-        # A large result that stays at its worker is not fetched for the file alone.
-        self._run.expect(task, [Place(0, 1, block, offset, only_here=not node.is_wanted)])
+
+class MapPart(Struct, frozen=True):
+    """Consecutive calls of a map; `first` is the number of the first in the map. Either their
+    outcomes are known, or they are to be made; without a `piece` they are not recorded. `keys` are
+    those of new calls, None if they follow from the arguments.
+    """
+
+    calls: Sequence[Any]
+    first: int
+    outcomes: list[Outcome] | None = None
+    piece: Piece | None = None
+    keys: Sequence[bytes] | None = None
 
 
-Add: TypeAlias = Callable[[Sequence[Any], int], int]
+class RunMap:
+    """One map of a named run.
 
+    Args:
+        f: the function by which the run knows the calls; `maker` makes their tasks.
+        first: the number of the map's first call in the run.
+    """
 
-class RunSubmission(Submission):
-    """A submission whose results are recorded in a named run. Call `record_in` first."""
+    def __init__(self, run: OpenRun, f: Callable[..., Any], maker: TaskMaker, first: int) -> None:
+        self._run, self.run_function = run, run.function(f, maker.function)
+        self._name, self._form, self._first = maker.function.name, maker.form, first
 
-    _run: OpenRun
-    _run_function: RunFunction
-    _closes_run = False
-
-    @classmethod
-    def of(cls, request: MapRequest) -> Self:
-        """Return a submission for a user's request, like `Submission.of`.
-
-        Raises:
-            JournalError: another process has the run, or its file cannot be read.
+    def parts(self, calls: Sequence[Any], first: int) -> Iterator[MapPart]:
+        """Ask for calls, of which the first is number `first` of the map. The parts that are to be
+        made must be added, in turn, before the next is taken.
         """
-        assert request.named_run is not None
-        check_ignored(request.f, request.named_run.ignore)
-        run = OpenRun(request.named_run, request.scheduler, request.initializer)
-        try:
-            made = super().of(replace(request, scheduler=run.place))
-            made.run_name, made._closes_run = request.named_run.name, True
-            made.record_in(run, run.function(request.f, made._function), run.first)
-        except BaseException:
-            run.close()
-            raise
-        return made
-
-    def record_in(self, run: OpenRun, run_function: RunFunction, first: int) -> None:
-        """Record the outcomes of these calls. The first of them is number `first` of the run."""
-        self._run = self.recorder = run
-        self._run_function = run_function
-        self._first = first
-
-    def add(self, calls: Sequence[Any], first: int) -> int:
-        """Add the calls that are not known as tasks; the others get their outcomes at once."""
-        return self._add_unknown(calls, first, self._add)
-
-    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        return self._add_unknown(calls, first, self._add_what_can_travel)
-
-    def _add_unknown(self, calls: Sequence[Any], first: int, add: Add) -> int:
-        """Look up calls, put the outcomes of known ones into the queue, and add the others. Return
-        the size of the calls in bytes.
-        """
-        run_function = self._run_function
+        run_function = self.run_function
         pieces = run_function.take(calls, self._form, self._first + first)
         if pieces is None:
-            return self._add_halves(calls, first, add)
-        size = 0
+            yield from self._halves(calls, first)
+            return
         for piece in pieces:
-            outcomes = self._outcomes(piece, first)
-            if outcomes is None:
-                size += self._add_new(calls[piece.start : piece.stop], first, piece, add)
+            part = MapPart(calls[piece.start : piece.stop], first + piece.start, piece=piece)
+            found = run_function.outcome(piece)
+            if found is not None:
+                yield replace(part, outcomes=self._outcomes(found, first, piece))
+            elif piece.block or run_function.are_plain(part.calls):
+                yield part
+            elif (keys := run_function.keys_of(part.calls, self._form)) is not None:
+                yield replace(part, keys=keys)
             else:
-                for outcome in outcomes:
-                    self._events.put(outcome)
-        return size or run_function.pickled
+                yield from self._halves(part.calls, part.first)
 
-    def _add_halves(self, calls: Sequence[Any], first: int, add: Add) -> int:
-        """Add calls of which some have no key; those are not recorded. Halving finds them."""
-        if len(calls) > 1:
-            half = len(calls) // 2
-            size = self._add_unknown(calls[:half], first, add)
-            return size + self._add_unknown(calls[half:], first + half, add)
-        return add(calls, first)
+    def _halves(self, calls: Sequence[Any], first: int) -> Iterator[MapPart]:
+        """Find the calls without a key by halving; they are not recorded."""
+        half = len(calls) // 2
+        if not half:
+            yield MapPart(calls, first)
+            return
+        yield from self.parts(calls[:half], first)
+        yield from self.parts(calls[half:], first + half)
 
-    def _outcomes(self, piece: Piece, first: int) -> list[Outcome] | None:
-        """Return the outcomes of known calls; None if they must be made."""
-        found = self._run_function.outcome(piece)
-        if found is None:
-            return None
+    def _outcomes(
+        self, found: Sequence[Any] | CallsFinished, first: int, piece: Piece
+    ) -> list[Outcome]:
         if isinstance(found, CallsFinished):
-            return outcomes_of(found, self._function.name, first=first)
+            return outcomes_of(found, self._name, first=first)
         return [Outcome(first + piece.start, first + piece.stop, found, None)]
 
-    def _add_new(self, calls: Sequence[Any], first: int, piece: Piece, add: Add) -> int:
-        """Add the calls of an unknown piece, and note where the outcomes of their tasks are
-        recorded: in their block or, if they are new, in a block that is added.
+    def expect(self, part: MapPart, tasks: Sequence[Task]) -> None:
+        """Note where the outcomes of a part's tasks are recorded: in their block or, if the calls
+        are new, in a block that is added.
         """
-        first += piece.start
-        block, keys = piece.block, None
-        if not block and not self._run_function.are_plain(calls):
-            keys = self._run_function.keys_of(calls, self._form)
-            if keys is None:
-                return self._add_halves(calls, first, add)
-        before = len(self._added)
-        size = add(calls, first)
-        tasks = self._added[before:]
+        if part.piece is None:
+            return
+        block, offset = part.piece.block, part.piece.offset
         if not block:
             arguments = tasks[0].payload if len(tasks) == 1 else None
-            block = self._run_function.new_block(
-                calls, self._form, self._first + first, arguments, keys
+            block = self.run_function.new_block(
+                part.calls, self._form, self._first + part.first, arguments, part.keys
             )
         for task in tasks:
-            place = Place(0, task.count, block, piece.offset + task.first - first)
+            place = Place(0, task.count, block, offset + task.first - part.first)
             self._run.expect(task.id, [place])
-        return size
-
-    def note_all_sent(self) -> None:
-        super().note_all_sent()
-        self._run_function.log_counts()
-
-    def close(self) -> None:
-        """Close like `Submission`. Afterwards all outcomes are on disk."""
-        try:
-            super().close()
-        finally:
-            if self._closes_run:
-                self._run.close()
-
-
-class TrackedRunSubmission(RunSubmission, TrackedSubmission):
-    """A recorded submission of an executor."""
 
 
 class RunFuture(CallFuture):
-    """The future of a call whose outcome is to be recorded: the call's function in the run, its
-    key, its number in the run's order, and its place in the run's file (`block` and `offset`; block
-    0 if it has none yet).
-    """
+    """The future of a call whose outcome is to be recorded."""
 
-    __slots__ = ("block", "key", "number", "offset", "run_function")
+    __slots__ = ("run_call",)
 
-    def __init__(
-        self, template: CallTemplate, call: Any, run_function: RunFunction, key: bytes
-    ) -> None:
+    def __init__(self, template: CallTemplate, call: Any, run_call: RunCall) -> None:
         super().__init__(template, call)
-        self.run_function, self.key = run_function, key
-        self.number = self.block = self.offset = 0
+        self.run_call = run_call
 
 
-class RunCalls(RunUser):
-    """Records the single calls of an executor that uses a named run."""
+class RunCalls(OpenRun):
+    """The named run of an executor."""
 
     def __init__(
         self, options: RunOptions, place: SchedulerSpec, initializer: Initializer | None
@@ -325,72 +253,37 @@ class RunCalls(RunUser):
         hand over, `given` the call as the user gave it.
         """
         with self._lock:
-            run_function = self._run.function(f, template.function)
-            keys = run_function.keys_of([given], template.form)
-            if keys is None:
-                return CallFuture(template, call)
-            number = next(self._numbers)
-            piece, found = run_function.look_up(keys[0], number)
-        if found is not None:
-            outcome = UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
-            return CallFuture(template, None, outcome)
-        future = RunFuture(template, call, run_function, keys[0])
-        future.number, future.block, future.offset = number, piece.block, piece.offset
-        return future
+            run_call = self.ask(f, template.function, given, template.form)
+        if run_call is None:
+            return CallFuture(template, call)
+        found = run_call.found
+        if found is None:
+            return RunFuture(template, call, run_call)
+        outcome = UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
+        return CallFuture(template, None, outcome)
 
-    def submission(
-        self,
-        f: Callable[..., Any],
-        template: CallTemplate,
-        batcher: Batcher,
-        references: tuple[Reference, ...],
-    ) -> TrackedRunSubmission:
-        """Return a submission of many calls, which count as one map of the run."""
-        made = TrackedRunSubmission(template, batcher, references)
+    def begin_map(self, f: Callable[..., Any], template: CallTemplate) -> RunMap:
+        """Begin a map of the run."""
         with self._lock:
-            run_function = self._run.function(f, template.function)
-            made.record_in(self._run, run_function, self._run.begin())
-        return made
+            return RunMap(self, f, template, self.begin())
 
-    def graph(self, template_of: Callable[[Callable[..., Any]], CallTemplate]) -> RunGraph:
-        """Return the recorder for a graph's calls."""
-        return RunGraph(self._run, self._numbers, template_of)
-
-    def submit(
-        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], batch: Batch
-    ) -> None:
-        """Submit a batch as its one task, and record the outcomes of its calls."""
-        [task] = tasks
-        new = [one for one in batch.futures if isinstance(one, RunFuture) and not one.block]
-        if new:
-            self._add_block(new, batch, task.payload)
-        self._run.expect(task.id, [*_places(batch.futures)])
-        self._run.submit(dispatcher, function, tasks, batch)
-
-    def _add_block(self, new: list[RunFuture], batch: Batch, payload: Payload) -> None:
-        arguments = payload if len(new) == len(batch.futures) else None
-        keys = b"".join(one.key for one in new)
-        numbers = [one.number for one in new]
-        block = new[0].run_function.add_block(batch.template.form, numbers, arguments, keys)
-        for offset, one in enumerate(new):
-            one.block, one.offset = block, offset
-
-
-def _places(futures: Iterable[CallFuture]) -> Iterator[Place]:
-    """Yield a place for each row of calls whose places in the file are consecutive."""
-    numbered = [(item, one) for item, one in enumerate(futures) if isinstance(one, RunFuture)]
-    for (block, _), group in itertools.groupby(
-        numbered, lambda pair: (pair[1].block, pair[1].offset - pair[0])
-    ):
-        row = list(group)
-        yield Place(row[0][0], row[-1][0] + 1, block, row[0][1].offset)
+    def expect_batch(self, task: Task, futures: Iterable[CallFuture]) -> None:
+        """Note, before the task of these calls is handed over, where their outcomes are
+        recorded.
+        """
+        its = [
+            (task.id, item, one.run_call)
+            for item, one in enumerate(futures)
+            if isinstance(one, RunFuture)
+        ]
+        self.expect_calls(its, task.payload if len(its) == task.count else None)
 
 
 Submit: TypeAlias = Callable[[Function, Sequence[Task], Listener], None]
 
 
-class RunJobs(RunUser):
-    """Records jobs in a named run. A job is known by its target and the target's arguments."""
+class RunJobs(OpenRun):
+    """The named run of jobs. A job is known by its target and the target's arguments."""
 
     _submitter = 0
     """The submitter's number of all jobs, once there are any."""
@@ -401,26 +294,20 @@ class RunJobs(RunUser):
         the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
-        run_function = self._run.function(target, Function(digest, payload, (), b"", ""))
-        keys = run_function.keys_of([call], FULL)
-        if keys is None:
+        run_call = self.ask(target, Function(digest, payload, (), b"", ""), call, FULL)
+        if run_call is None:
             return None
-        number = next(self._numbers)
-        piece, found = run_function.look_up(keys[0], number)
-        if found is not None:
+        if (found := run_call.found) is not None:
             if not isinstance(found, CallsFinished):
                 found = CallsFinished(0, 0, 1, pickling.dump_values(found))
             end = found
             return lambda function, tasks, listener: listener.settled(end)
-        block, offset = piece.block, piece.offset
-        if not block:
-            arguments = pickling.dump_calls([call])
-            block = run_function.add_block(FULL, [number], arguments, keys[0])
+        arguments = None if run_call.block else pickling.dump_calls([call])
         submitter = self._submitter = self._submitter or dispatcher.new_id()
 
         def submit(function: Function, tasks: Sequence[Task], listener: Listener) -> None:
             [task] = tasks
-            self._run.expect(task.id, [Place(0, 1, block, offset)])
-            self._run.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
+            self.expect_calls([(task.id, 0, run_call)], arguments)
+            self.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
 
         return submit

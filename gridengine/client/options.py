@@ -23,13 +23,11 @@ from gridengine.client.keywords import (
     SeededKeywords,
     unexpected_keyword,
 )
-from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import check_resources
-from gridengine.serialize.payload import SINGLE, Payload
-from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
 from gridengine.worker.call_context import GVAR
 
@@ -99,24 +97,6 @@ class CallOptions(Struct, frozen=True):
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)
         force_setattr(self, "demand", demand)
-
-    def task(
-        self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any
-    ) -> Task:
-        """Return calls as a task, with these options."""
-        return Task(
-            id,
-            payload,
-            count,
-            form,
-            self.retries,
-            self.timeout,
-            escalate_memory=float(self.escalate_memory),
-            demand=self.demand,
-            needs=needs_of(payload),
-            priority=self.priority,
-            **more,
-        )
 
 
 def given(

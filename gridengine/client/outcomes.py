@@ -7,14 +7,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
-from gridengine.calls.interface import Dispatcher
 from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskBegan, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
@@ -58,18 +57,6 @@ class OutcomeListener:
 
     def restarted(self) -> None:
         """Do nothing: outcomes outlast the dispatcher's process."""
-
-
-class OutcomeRecorder(Protocol):
-    """Records the outcomes of tasks in the file of a named run."""
-
-    def submit(
-        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], listener: Any
-    ) -> None:
-        """Submit tasks to a dispatcher, and record their outcomes."""
-
-    def close(self) -> None:
-        """Close the file: all calls have ended."""
 
 
 class Outcome(Struct, frozen=True):

@@ -41,7 +41,6 @@ from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none
-    from gridengine.calls.outstanding import Left
     from gridengine.calls.remote import RemoteDispatcher
 
 log = logging.getLogger("gridengine")
@@ -283,8 +282,4 @@ def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
 
 
 def _take(name: str, path: Path, client: RemoteScheduler) -> bool:
-    if not handed_to(name, path):
-        return False
-    pass  # imports ZeroMQ
-
-    return take_what_has_ended(name, path, client)
+    return bool(handed_to(name, path)) and take_what_has_ended(name, path, client)

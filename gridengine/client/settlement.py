@@ -15,8 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from gridengine.calls.interface import Dispatcher
-from gridengine.client.batch import Batch
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.future import (
     RUNNING,
@@ -25,11 +24,10 @@ from gridengine.client.future import (
     FutureOutcome,
     Phase,
     UndecodedResult,
-    Waiters,
     is_failure,
-    release,
 )
 from gridengine.client.log_relay import drain_logs
+from gridengine.client.waiters import Waiters, release
 from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler
@@ -283,10 +281,8 @@ class Settlement(Lifetime):
         """Counts the calls, if a progress display wants to know."""
 
     @abstractmethod
-    def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
-        """Return the task that a call was handed over in, the call's index there, and the batch,
-        which is None if all its calls have ended.
-        """
+    def _place_of(self, future: CallFuture) -> tuple[int, int]:
+        """Return the task that a call was handed over in, and the call's index there."""
 
     @abstractmethod
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
@@ -294,17 +290,26 @@ class Settlement(Lifetime):
         outcomes.
         """
 
+    def join(self, timeout: float | None = None) -> bool:
+        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
+            wait.expired = not super().join(timeout)
+        return not wait.expired
+
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
-    def _cancel(self, futures: Sequence[CallFuture], load: int, path: Sequence[str]) -> None:
-        """Cancel calls that were handed over, each of this load, and have not begun."""
+    def cancel(
+        self, futures: Sequence[CallFuture], load: int = 0, path: Sequence[str] = ()
+    ) -> None:
+        """Cancel calls that were handed over, each of this load, and have not begun. With a path, a
+        call that they need was cancelled.
+        """
         with self.lock:
             self._open += 1  # keeps the callback thread alive until the callbacks are passed to it
         for future in futures:
             self._unless_held(future, functools.partial(self._withdraw, future, path))
         self._progress(len(futures), load, 1)
 
-    def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
+    def settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int = 0) -> None:
         """Give an outcome to those futures that have none; each call has this load."""
         with_condition, called, awaited, locks, ended = [], [], [], [], 0
         with self.lock:
@@ -355,9 +360,9 @@ class Settlement(Lifetime):
         with self.lock:
             if future.outcome is not RUNNING:
                 return _note_reference(future, reference)
-        # `_find` takes the lock of handing over, which comes before this one. So the future is
+        # `_place_of` takes the lock of handing over, which comes before this one. So the future is
         # asked again.
-        task, index, _ = self._find(future)
+        task, index = self._place_of(future)
         with self.lock:
             bound, running = _note_reference(future, reference), future.running()
         if running:

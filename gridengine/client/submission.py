@@ -12,14 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.arguments import flag, whole
-from gridengine.calls.interface import Dispatcher, WithoutSlot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
+from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker
 from gridengine.client.keywords import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.client.outcomes import Outcome, outcomes_of
+from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
@@ -30,6 +31,8 @@ from gridengine.status.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gridengine.client.initializer import Initializer
+    from gridengine.client.named_run import OpenRun
+    from gridengine.client.named_run_calls import RunMap
 
 
 class MapRequest(Struct, frozen=True):
@@ -87,58 +90,42 @@ LOOK_SECONDS = 0.1
 """How often a thread that waits for room checks whether workers have taken calls."""
 
 
-class HandedTask(Struct):
-    """A task that was handed over: the number of its first call, how many calls it has, how many of
-    them have no outcome, and its size in bytes.
-    """
+class MapTask(HandedTask):
+    """A task of a map: the number of its first call, and its size in bytes."""
 
     first: int
-    count: int
-    unsettled: int
     size: int
 
 
-class Submission(OutcomeListener):
+class Submission(HandedTasks[MapTask]):
     """The calls of one function, as tasks of a dispatcher. It belongs to the thread that submits;
-    the I/O thread calls only `settled`.
+    the I/O thread calls only `settled`. A named run is asked first which calls have an outcome.
     """
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        function: Function,
-        form: int,
-        options: CallOptions,
-        submitter: int = 0,
-    ) -> None:
-        self.dispatcher = dispatcher
-        self._function = function
-        self.name = function.name
+    _run: RunMap | None = None
+
+    def __init__(self, maker: TaskMaker) -> None:
+        super().__init__(maker.dispatcher)
+        self._maker = maker
+        self.name = maker.function.name
         """The name of the function, for people."""
-        self.run_name = ""
-        """The name of the calls' named run; empty if there is none."""
-        self._options = options
-        self._form = form
-        self._submitter = submitter
-        """The submitter's number, which all calls share: by it they take turns with others. It is
-        the number of the first task, unless it is given.
-        """
         self._scheduler: Scheduler | None = None
         self._ours = False
+        self._opened_run: OpenRun | None = None
         self._added: list[Task] = []
         self._needed_by_all: tuple[Reference, ...] = ()
         self._needed_by_added: list[Reference] = []
         """The references to results of other calls, in the function and in the tasks that were
         added.
         """
-        self._tasks: dict[int, HandedTask] = {}
         self._repeated = RepeatedArrays()
         # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
         self._discards = False
+        self._unread_calls = 0
+        """How many calls were added whose outcomes have not been read."""
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
-        self.recorder: OutcomeRecorder | None = None
         self._wake: Callable[[], object] | None = None
         """Wakes the task of an event loop that waits for outcomes."""
 
@@ -148,30 +135,52 @@ class Submission(OutcomeListener):
 
         Raises:
             PicklingError: the function cannot be pickled; then no scheduler is made.
+            JournalError: another process has the named run, or its file cannot be read.
         """
-        f = request.f
+        f, run = request.f, None
+        if request.named_run is not None:
+            from gridengine.client import named_run, named_run_calls  # few need these
+            from gridengine.journal.what_counts import check_ignored
+
+            check_ignored(f, request.named_run.ignore)
+            run = named_run.OpenRun(request.named_run, request.scheduler, request.initializer)
         if request.initializer is not None:
             from gridengine.client.initializer import Prepared  # few need it
 
             f = Prepared(f, request.initializer)
-        function = function_of_map(f, request.options)
-        dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
-        made = cls(dispatcher, function, request.form, request.options)
-        made._scheduler, made._ours = scheduler, ours
-        if function.after:
-            made._needed_by_all = made._introduce(function.payload)
+        try:
+            function = function_of_map(f, request.options)
+            place = request.scheduler if run is None else run.place
+            dispatcher, scheduler, ours = connect(place, prepare=True)
+            number = dispatcher.new_id()
+            maker = TaskMaker(dispatcher, function, request.form, request.options, number)
+            made = cls(maker)
+            if function.after:
+                made._needed_by_all = made._introduce(function.payload)
+            made._scheduler, made._ours, made._opened_run = scheduler, ours, run
+            if run is not None:
+                made.record_in(run, named_run_calls.RunMap(run, request.f, maker, run.first))
+        except BaseException:
+            if run is not None:
+                run.close()
+            raise
         return made
+
+    @property
+    def run_name(self) -> str:
+        """The name of the named run that was opened for these calls; empty if there is none."""
+        return "" if self._opened_run is None else self._opened_run.name
 
     @property
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
-        return not self._tasks and self._unread is None and self._events.empty()
+        return not self._unread_calls
 
     def warn_of_copies(self, f: Callable[..., Any], total: int | None) -> None:
         """Warn if several processes may call a function that takes along a generator of random
         numbers; `total` is how many calls there will be, None if that is unknown.
         """
-        copies = getattr(self._function.payload, "copies_generator", False)
+        copies = getattr(self._maker.function.payload, "copies_generator", False)
         if copies and total != 1 and self.dispatcher.slots > 1:
             from gridengine.client.copied_generators import warn_of_copies  # few need it
 
@@ -179,13 +188,13 @@ class Submission(OutcomeListener):
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
-        return self.dispatcher.snapshot().of(self._submitter)
+        return self.dispatcher.snapshot().of(self._maker.submitter)
 
     def has_room(self) -> bool:
         """Return whether more calls may be added: those that wait for a worker fit into the window.
         There is always room for one task.
         """
-        held, tasks = self._added_bytes - self._settled_bytes, len(self._tasks)
+        held, tasks = self._added_bytes - self._settled_bytes, len(self._handed)
         if held <= WINDOW_BYTES or not tasks:
             return True
         # Nobody says which tasks wait, so their average size stands for the size of each.
@@ -198,13 +207,17 @@ class Submission(OutcomeListener):
         """
         return None if self.has_room() else LOOK_SECONDS
 
-    def _add(self, calls: Sequence[Any], first: int) -> int:
+    def add(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
         """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
         size of the calls in bytes, with the data that they share with other calls.
+
+        asked: the named run has been asked for these calls.
 
         Raises:
             PicklingError: one of the calls cannot be pickled; none of them is added.
         """
+        if self._run is not None and not asked:
+            return self._add_unknown(calls, first, self.add)
         repeated = self._repeated
         stored, named = repeated.stored, repeated.named
         payload = pickling.dump_calls(
@@ -222,31 +235,35 @@ class Submission(OutcomeListener):
             references = *self._introduce(payload), *self._needed_by_all
             self._needed_by_added += references
             after = numbers(references)
-        id = self.dispatcher.new_id()
-        self._submitter = self._submitter or id
-        self._added.append(
-            self._options.task(
-                id,
-                payload,
-                len(calls),
-                self._form,
-                first=first,
-                submitter=self._submitter,
-                after=after,
-            )
-        )
+        task = self._maker.task(payload, len(calls), first, after=after)
+        self._added.append(task)
         pickled = size_of(payload)
         size = pickled + repeated.stored - stored
-        self._tasks[id] = HandedTask(first, len(calls), len(calls), size)
+        self._handed[task.id] = MapTask(len(calls), len(calls), first, size)
+        self._unread_calls += len(calls)
         self._added_bytes += size
         return pickled + repeated.named - named
 
-    add = _add
-
     def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
-        from gridengine.client.dependencies import introduce  # imported here, as in `functions`
+        from gridengine.client.dependencies import introduce  # few need it
 
         return introduce(payload, self.dispatcher)
+
+    def _add_unknown(self, calls: Sequence[Any], first: int, add: Callable[..., int]) -> int:
+        """Put the outcomes of calls that the named run knows into the queue, and add the others.
+        Return the size of the calls in bytes.
+        """
+        assert self._run is not None
+        size = 0
+        for part in self._run.parts(calls, first):
+            if part.outcomes is None:
+                before = len(self._added)
+                size += add(part.calls, part.first, asked=True)
+                self._run.expect(part, self._added[before:])
+            else:
+                for outcome in part.outcomes:
+                    self._put(outcome)
+        return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
         """Add calls as `add` does if some of them refer to results of other calls. Each of those
@@ -256,60 +273,59 @@ class Submission(OutcomeListener):
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
             if alone and start < index:
-                size += self._add(calls[start:index], first + start)
+                size += self.add(calls[start:index], first + start, asked=True)
             if alone:
-                size += self._add([call], first + index)
+                size += self.add([call], first + index, asked=True)
                 start = index + 1
-        return size + (self._add(calls[start:], first + start) if start < len(calls) else 0)
+        left = calls[start:]
+        return size + (self.add(left, first + start, asked=True) if left else 0)
 
-    def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls as `add` does. Calls that cannot be pickled are left out, and get the error as
+    def add_what_can_travel(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
+        """Add calls as `add` does. Those that cannot be pickled are left out, and get the error as
         their outcome.
         """
+        if self._run is not None and not asked:
+            return self._add_unknown(calls, first, self.add_what_can_travel)
         try:
-            return self._add(calls, first)
+            return self.add(calls, first, asked=True)
         except PicklingError as error:
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        size = self._add_what_can_travel(calls[:half], first)
-        return size + self._add_what_can_travel(calls[half:], first + half)
-
-    add_what_can_travel = _add_what_can_travel
+        size = self.add_what_can_travel(calls[:half], first, asked=True)
+        return size + self.add_what_can_travel(calls[half:], first + half, asked=True)
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """Add calls that fail with this error and are not sent."""
-        self._events.put(Outcome(first, first + len(calls), (), error))
+        self._put(Outcome(first, first + len(calls), (), error))
         return 0
+
+    def _put(self, outcome: Outcome) -> None:
+        """Put the outcome of calls that are not sent into the queue."""
+        self._unread_calls += outcome.stop - outcome.start
+        self._events.put(outcome)
 
     def flush(self) -> None:
         """Send the tasks that were added."""
         if self._added:
             tasks, self._added = self._added, []
-            if self.recorder is None:
-                self.dispatcher.submit(self._function, tasks, self)
-            else:
-                self.recorder.submit(self.dispatcher, self._function, tasks, self)
+            self._submit(self._maker.function, tasks, self)
             self._needed_by_added.clear()
 
-    def settled(self, event: CallsFinished) -> None:
-        task = self._tasks.get(event.task)
-        if task is None:
-            return
+    def _take_outcome(self, task: MapTask, event: CallsFinished) -> None:
         if not self._discards:
-            # In this order: the reader sees the outcome before `finished` can become True.
             self._events.put((task.first, event))
             if (wake := self._wake) is not None:
                 wake()
-        task.unsettled -= event.stop - event.start
         if not task.unsettled:
-            del self._tasks[event.task]
             self._settled_bytes += task.size
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
         self._repeated.clear()
         self._needed_by_all = ()
+        if self._run is not None:
+            self._run.run_function.log_counts()
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield the outcomes that have arrived; if there are none, wait up to `timeout` seconds for
@@ -326,11 +342,13 @@ class Submission(OutcomeListener):
                         with WithoutSlot(slot):
                             self._unread = self._events.get(timeout=timeout)
                 unread = self._unread
-                yield from (
-                    [unread]
-                    if isinstance(unread, Outcome)
-                    else outcomes_of(unread[1], self._function.name, first=unread[0])
-                )
+                if isinstance(unread, Outcome):
+                    event: Outcome | CallsFinished = unread
+                    yield unread
+                else:
+                    first, event = unread
+                    yield from outcomes_of(event, self.name, first=first)
+                self._unread_calls -= event.stop - event.start
                 self._unread, timeout = None, 0
         except queue.Empty:
             return
@@ -353,28 +371,32 @@ class Submission(OutcomeListener):
     def cancel_after(self, index: int) -> None:
         """Cancel the tasks that begin after this call."""
         self.dispatcher.cancel(
-            [task for task, one in list(self._tasks.items()) if one.first > index]
+            [task for task, one in list(self._handed.items()) if one.first > index]
         )
 
     def cancel(self) -> None:
         """Cancel all calls that have not settled, and discard their outcomes."""
         self._discards = True
         for task in self._added:
-            self._tasks.pop(task.id, None)  # missing if Ctrl-C came during `add`
+            self._handed.pop(task.id, None)  # missing if Ctrl-C came during `add`
         self._added.clear()
-        if tasks := list(self._tasks):
+        if tasks := list(self._handed):
             self.dispatcher.cancel(tasks)
 
     def close(self) -> None:
-        """Cancel all calls that have not settled, and close the scheduler if it was made here. May
-        be called twice.
+        """Cancel all calls that have not settled, and close the scheduler and the named run if they
+        were made here: then all outcomes are on disk. May be called twice.
         """
         self.note_all_sent()
         try:
-            if self._tasks:
+            if self._handed:
                 self.cancel()
         finally:
-            if self._ours and self._scheduler is not None:
-                self._scheduler.close()
-            if RELAYS:
-                drain_logs()
+            try:
+                if self._ours and self._scheduler is not None:
+                    self._scheduler.close()
+                if RELAYS:
+                    drain_logs()
+            finally:
+                if self._opened_run is not None:
+                    self._opened_run.close()

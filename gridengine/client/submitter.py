@@ -106,8 +106,8 @@ class Submitter:
             most=max_workers if most is None and dispatcher.call_slot is not None else most,
             daemon=daemon,
             detach=detach and dispatcher.call_slot is not None,
+            named_run=self._named_run,
         )
-        self.batcher.recorder = self._named_run
         self._initializer = initializer
         self._numbers = itertools.count()
         self._set_options(options)
@@ -163,7 +163,7 @@ class Submitter:
     def _unsent(self, f: Callable[..., Any]) -> CallTemplate:
         """Return a template for calls that are never handed over."""
         function = Function(b"", (), (), b"", name_of(f))
-        return CallTemplate(self.batcher, function, SINGLE, self.options)
+        return _template(self.batcher, function, SINGLE, self.options)
 
     def numbers_of_map(self) -> Iterator[Any]:
         """Return the numbers of the calls of the next map; without a seed each is None."""
@@ -250,11 +250,11 @@ class Submitter:
         except Exception as error:
             # The traceback would refer to this frame, and so to the error.
             failure = error.with_traceback(None)
-        if self._named_run is None or failure is not None:
-            submission = TrackedSubmission(template, self.batcher, references)
-        else:
-            keyed = self._keyed(f)
-            submission = self._named_run.submission(keyed, template, self.batcher, references)
+        named = None if failure is not None else self._named_run
+        of_run = None if named is None else named.begin_map(self._keyed(f), template)
+        submission = TrackedSubmission(template, self.batcher, references)
+        if named is not None and of_run is not None:
+            submission.record_in(named, of_run)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
@@ -298,8 +298,11 @@ class Submitter:
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         if self._named_run is not None:
-            known = submission.recorder = self._named_run.graph(self._template_of)
-            calls = known.left(wanted, calls)
+            from gridengine.client.named_run_calls import RunGraph  # few need it
+
+            of_run = RunGraph(self._named_run, self._template_of)
+            submission.record_in(self._named_run, of_run)
+            calls = of_run.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
@@ -354,11 +357,22 @@ def _make_templates(
         warn_of_copies(f)
     if before is None or known is None or known.digest != function.digest:
         references = introduce(function.payload, batcher.dispatcher)
-        templates = (
-            CallTemplate(batcher, function, form, options) for form in (SINGLE, STAR, FULL)
-        )
+        templates = (_template(batcher, function, form, options) for form in (SINGLE, STAR, FULL))
         before = tuple(templates), references
     return before, size_of(function.payload)
+
+
+def _template(
+    batcher: Batcher, function: Function, form: int, options: CallOptions
+) -> CallTemplate:
+    return CallTemplate(
+        dispatcher=batcher.dispatcher,
+        function=function,
+        form=form,
+        options=options,
+        submitter=batcher.submitter,
+        batcher=batcher,
+    )
 
 
 def _check(dispatcher: Dispatcher, options: CallOptions) -> None:

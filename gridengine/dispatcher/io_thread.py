@@ -165,7 +165,7 @@ class DispatcherThread:
             slots=self.slots,
         )
         if self._journal is not None:
-            from gridengine.dispatcher.serving.client_journal import Journal
+            from gridengine.dispatcher.serving.client_journal import Journal  # few have one
 
             self._journal.wake = self._queue.wake
             clients.record_in(Journal(self._journal))
@@ -397,7 +397,7 @@ class DispatcherThread:
     # ---------------------------------------------------------------- the I/O thread
 
     def _open_watch(self) -> WatchServer | None:
-        # Imported here: a process that runs for a moment needs none of it.
+        # Here, and in `_watched`: a process that runs for a moment needs none of it.
         from gridengine.dispatcher.watch_server import open_watch_server
 
         watched = self._watched()

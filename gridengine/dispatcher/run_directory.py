@@ -273,7 +273,7 @@ def write_connection(
         replace_private(path, to_json(replace(connection, returns=epoch > 0)))
     except OSError as error:
         if home is None:
-            import shutil
+            import shutil  # here, as in `_remove`
 
             shutil.rmtree(directory, ignore_errors=True)
         raise ConfigurationError(
@@ -323,7 +323,7 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
     """Remove a run directory except for logs with text. If nothing failed, mark the directory, so
     that it is kept less long.
     """
-    from gridengine.schedulers.logs import is_empty
+    from gridengine.schedulers.logs import is_empty  # here, as in `tidy_logs`
 
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):

@@ -169,11 +169,11 @@ def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
         now - first.launched_at if first is not None else 0.0,
         first.handle.log if first is not None else "",
         reason,
-        one.unanswered,
-        one.failures,
+        one.starts.unanswered,
+        one.starts.count,
         max(0.0, one.ask_again_at - now),
         0.0 if one.unserved_since is None else now - one.unserved_since,
-        [*one.left_out],
+        [*one.starts.left_out],
     )
 
 

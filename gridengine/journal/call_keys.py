@@ -2,22 +2,19 @@
 calls.
 
 A key is the same in every process that has the same function and arguments. It contains no memory
-address, no random name, and no order of a set. It depends neither on where a function is written
-nor on its comments. A function's digest covers the user's own functions, classes and variables that
-it refers to, each with a digest of its own, so that the log can say which of them has changed.
+address, no random name, and no order of a set. A function's place in its file and its comments do
+not count. A function's digest covers the user's own functions, classes and variables that the
+function refers to. Each of these has a digest of its own, so that the log can name the changed one.
 
 Rejected: digests of source text. Code objects ignore comments, docstrings and positions, and exist
 for code that is made by `exec` or typed at a prompt. The price: another minor version of Python
 makes other code.
 
-Modules that a function imports when it runs count too. Such a module may not be loaded in this
-process, and is not loaded for this: its file is found and compiled (`imported_code`).
+Modules of the user that a function imports when it runs count too (see `code_facts`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import dis
 import functools
 import hashlib
 import importlib.util
@@ -25,17 +22,21 @@ import io
 import os
 import pickle
 import sys
-import tokenize
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError
+from gridengine.journal.code_facts import (
+    CONSTANTS_SHIFT,
+    facts_of,
+    imported_code,
+    own_code,
+    with_packages,
+)
 from gridengine.journal.key_recipes import recipe_of, reduced
 from gridengine.journal.module_uses import (
     ByName,
@@ -48,19 +49,20 @@ from gridengine.journal.module_uses import (
     uses,
 )
 from gridengine.journal.what_counts import IgnoredArguments, counted_function
-from gridengine.serialize.by_value import Pickler, Reduction, named_in_texts
-from gridengine.serialize.byte_code import PYTHON, codes, global_names
+from gridengine.serialize.by_value import Pickler, named_in_texts
+from gridengine.serialize.byte_code import PYTHON, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_by_value, is_importable, known_classes
 from gridengine.serialize.encoding import with_dill
 from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_texts
 from gridengine.serialize.imports_for_effect import imports_for_effect
 from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.recipes import Reduction
 from gridengine.serialize.references import ResultHolder, hook
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared
 from gridengine.serialize.unpicklable import name_of
-from gridengine.serialize.users_modules import MAINS, is_own, is_own_module, spec_of
+from gridengine.serialize.users_modules import MAINS, is_own_module
 
 KEY_BYTES = 16
 SETS: tuple[bytes, ...] = (pickle.EMPTY_SET, pickle.FROZENSET)
@@ -75,8 +77,6 @@ _CLASS_PARTS = frozenset(
         "__annotate__",
     }
 ) - {"__slots__"}
-CONSTANTS_SHIFT = sys.version_info >= (3, 14)
-HAS_DOCSTRING = 0x400_0000  # of `inspect`; before Python 3.14 no flag has this value
 _FUNCTION_DATA = ("__defaults__", "__kwdefaults__", "__dict__")
 
 Parts: TypeAlias = dict[str, str]
@@ -169,8 +169,8 @@ class CallKeys:
         return self.ignored is None and is_plain(calls)
 
     def of_object(self, obj: Any, *, salt: bytes = b"", walk: _Walk | None = None) -> bytes:
-        """Return the digest of an object. The user's own functions and classes in it are noted in
-        the walk; without a walk, their digests become part of the object's.
+        """Return the digest of an object. With a walk, the user's own functions and classes in the
+        object are noted there. Without one, their digests are part of the object's.
         """
         names = _Walk(self) if walk is None else walk
         body, buffers = _pickled(_KeyPickler, obj, names)
@@ -201,8 +201,8 @@ class CallKeys:
 
 
 def is_plain(calls: Sequence[Any]) -> bool:
-    """Return whether the calls' arguments are only numbers, texts, bytes and None. Such arguments
-    have the same keys after they were pickled and unpickled.
+    """Return whether all arguments of the calls are numbers, texts, bytes or None. Their keys stay
+    the same when they are pickled and unpickled.
     """
     kinds = set(map(type, calls))
     if kinds == {tuple}:
@@ -261,7 +261,7 @@ class _KeyPickler(Pickler):
         if kind is functools._lru_cache_wrapper:
             return tuple, (("lru_cache", obj.__wrapped__),)
         if kind is types.CodeType:
-            return str, (repr(_facts(obj)),)
+            return str, (repr(facts_of(obj)),)
         if kind is SENTINEL:
             return str, (f"{obj.__module__}.{obj.__name__}",)
         if kind is Shared:
@@ -315,8 +315,8 @@ class _Walk:
         """Functions and classes that were met and have not been looked into."""
 
     def name(self, obj: Any) -> str:
-        """Return the name of a function or class among the parts. Of several with the same name,
-        such as lambdas, the later ones get a number.
+        """Return the name of a function, class or module among the parts. Where several have one
+        name, as lambdas do, the later ones get a number.
         """
         if id(obj) not in self._names:
             if isinstance(obj, types.ModuleType):
@@ -393,8 +393,8 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _by_text(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that a function may reach by a text: those of its module. Of the script
-    they are functions and classes: the others do not travel with it.
+    """Yield the variables that a function may reach through `globals()` or `eval`: its module. Of
+    the script, yield functions and classes: other variables travel only when they are named.
     """
     module = sys.modules.get(f.__module__)
     if f.__module__ not in MAINS and is_own_module(module):
@@ -414,13 +414,13 @@ def _of_module(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
             path = f"{module.__name__}.{name}"
             yield _shown(path, value), value
     if module.__name__ not in MAINS:
-        for name, code in own_code(_with_packages([module.__name__])):
+        for name, code in own_code(with_packages([module.__name__])):
             yield f"import {name}", code
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return the name of a global variable among the parts. A function or class is a part itself; a
-    variable that names one gets another name.
+    """Return the name of a global variable among the parts. A variable that refers to a function or
+    class gets a name of its own, since the function or class is a part too.
     """
     return f"the name {name}" if isinstance(value, types.FunctionType | type) else name
 
@@ -435,119 +435,7 @@ def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
         yield f":.{name}", value
 
 
-def _facts(code: types.CodeType) -> tuple[Any, ...]:
-    """Return the facts of a code object that decide what it does: without its place in the file,
-    and without the names of local variables that are not parameters.
-    """
-    parameters = code.co_argcount + code.co_kwonlyargcount
-    does: tuple[Any, ...] = code.co_code, tuple(map(_constant, code.co_consts))
-    if CONSTANTS_SHIFT:
-        does = (tuple(_instructions(code)),)
-    flags = code.co_flags & ~HAS_DOCSTRING
-    return (
-        *does,
-        code.co_names,
-        code.co_varnames[:parameters],
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags),
-        getattr(code, "co_exceptiontable", b""),
-    )
-
-
-def _instructions(code: types.CodeType) -> Sequence[Any]:
-    """Return the instructions of code, with constants by value in place of their numbers. The line
-    number of a class that the code defines is left out.
-    """
-    found: list[Any] = []
-    for one in dis.get_instructions(code):
-        if one.opname == "STORE_NAME" and one.argval == "__firstlineno__":
-            found.pop()
-        elif one.opcode in dis.hasconst:
-            found.append((one.opname, _constant(one.argval)))
-        elif one.opname != "EXTENDED_ARG":
-            found.append((one.opname, one.arg))
-    return found
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, types.CodeType):
-        return _facts(value)
-    if isinstance(value, tuple):
-        return tuple(map(_constant, value))
-    if isinstance(value, frozenset):
-        return "frozenset", sorted(repr(_constant(one)) for one in value)
-    return type(value).__name__, value
-
-
 def changed_parts(before: Parts, after: Parts) -> Iterable[str]:
     """Return the names of the parts that differ, a function's own first."""
     names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     return sorted({name.partition(":")[0] for name in names if not name.startswith("the name ")})
-
-
-def imported_code(
-    code: types.CodeType, package: str | None, names: Iterable[str] = ()
-) -> Iterator[tuple[str, types.CodeType]]:
-    """Yield the name and code of each of the user's own modules that this code imports, directly or
-    by other such modules. `package` is the package that relative imports start from. `names` are
-    imported as well; each is a module or a member of one.
-    """
-    return own_code([*_imports(code, package), *sorted(_with_packages(names))])
-
-
-def own_code(names: Iterable[str]) -> Iterator[tuple[str, types.CodeType]]:
-    """Yield the name and code of those of these modules, and of the modules that they import, that
-    are the user's own.
-    """
-    waiting = deque(names)
-    seen = set[str]()
-    while waiting:
-        name = waiting.popleft()
-        spec = None if name in seen else spec_of(name)
-        seen.add(name)
-        if spec is None or not spec.has_location or not is_own(str(spec.origin)):
-            continue
-        found = _compiled(str(spec.origin), _time_of(str(spec.origin)))
-        if found is not None:
-            yield name, found
-            waiting += _imports(found, spec.parent)
-
-
-def _time_of(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-@functools.lru_cache(maxsize=4096)
-def _imports(code: types.CodeType, package: str | None) -> tuple[str, ...]:
-    """Return the names of the modules that this code, or code within it, may import, sorted."""
-    names = set()
-    for one in codes(code):
-        before: list[dis.Instruction] = []
-        for instruction in dis.get_instructions(one):
-            if instruction.opname == "IMPORT_NAME":
-                level, members = (found.argval for found in before[-2:])
-                with contextlib.suppress(ImportError):  # beyond the top: it fails at run time, too
-                    name = "." * level + instruction.argval
-                    whole = importlib.util.resolve_name(name, package)
-                    names.add(whole)
-                    names.update(f"{whole}.{member}" for member in members or ())
-            elif instruction.opname != "EXTENDED_ARG":
-                before = [*before[-1:], instruction]
-    return tuple(sorted(_with_packages(names)))
-
-
-def _with_packages(names: Iterable[str]) -> set[str]:
-    parts = (name.split(".") for name in names)
-    return {".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)}
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(path: str, changed: int) -> types.CodeType | None:
-    """Return the code of a file; None when it is not a readable Python file."""
-    try:
-        with tokenize.open(path) as file:
-            return compile(file.read(), Path(path).name, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):
-        return None

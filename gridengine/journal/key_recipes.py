@@ -1,9 +1,9 @@
-"""What counts in the key of a call of objects whose pickles say more than their values.
+"""The parts that count in the key of a call, for objects whose pickles contain more than their
+values.
 
-Some pickles hold an address or a random name (tensors, jitted functions), others change when the
-object is read (caches). Each recipe here returns the reduction of an object for its digest alone:
-nothing is ever rebuilt from it. The library of an object is loaded, or there would be no object;
-nothing is imported here.
+Some pickles hold an address or a random name (tensors, jitted functions). Others change when the
+object is read (caches). Each recipe here returns a reduction that is only digested: nothing is ever
+rebuilt from it. Nothing is imported here, since an object's library is loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ log = logging.getLogger("gridengine")
 
 @functools.lru_cache(maxsize=4096)
 def recipe_of(kind: type) -> Recipe | None:
-    """Return the recipe for objects of a type, if there is one: that of the type or of a base."""
+    """Return the recipe for objects of a type, or None. The recipe of a base applies too. A type
+    without one that has cached properties gets a recipe that leaves out the cached values.
+    """
     for base in kind.__mro__:
         found = _RECIPES.get(f"{base.__module__.partition('.')[0]}.{base.__name__}")
         if found is not None:
@@ -41,8 +43,8 @@ def recipe_of(kind: type) -> Recipe | None:
 
 
 def reduced(recipe: Recipe, obj: Any) -> Reduction:
-    """Return the reduction that a recipe makes of an object; NotImplemented if the recipe does not
-    fit it, as for another version of its library.
+    """Return the reduction of an object by a recipe. Return NotImplemented if the recipe fails, for
+    example with another version of the object's library.
     """
     try:
         return recipe(obj)
@@ -56,7 +58,7 @@ def _counted(*parts: Any) -> Reduction:
 
 
 def _without_cached(names: frozenset[str], obj: Any) -> Reduction:
-    """Leave out the values of cached properties, which follow from the others."""
+    """Leave out the values of cached properties: they follow from the other attributes."""
     if names.isdisjoint(getattr(obj, "__dict__", ())):
         return NotImplemented
     make, arguments, state, *more = obj.__reduce_ex__(5)
@@ -67,7 +69,7 @@ def _without_cached(names: frozenset[str], obj: Any) -> Reduction:
 
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Reduction:
-    """Its token is random. Its value is not a part of it."""
+    """The name and the default count: a value belongs to a context, and the token is random."""
     default: tuple[Any, ...] = ()
     with contextlib.suppress(LookupError):  # it has none
         default = (contextvars.Context().run(variable.get),)
@@ -106,7 +108,7 @@ def _compiled_module(module: Any) -> Reduction:
 
 
 def _jitted(function: Any) -> Reduction:
-    """The types that a function is compiled for count if it is compiled for no others."""
+    """The signatures count if they are fixed: then numba compiles no others."""
     fixed = [] if function._can_compile else [str(one) for one in function.signatures]
     types_of = {name: str(one) for name, one in function.locals.items()}
     options = function.targetoptions
@@ -134,15 +136,15 @@ def _jitted_class(cls: Any) -> Reduction:
 
 
 def _array(array: Any) -> Reduction:
-    """A view that has gaps counts as a copy of it, which another process has."""
+    """A view with gaps counts like the contiguous copy that another process receives."""
     if type(array).__name__ != "ndarray" or array.flags.forc:
         return NotImplemented
     return array.copy(order="C").__reduce_ex__(5)
 
 
 def _frame(frame: Any) -> Reduction:
-    """The columns count as they are, not how they are held together: that changes when they are
-    used.
+    """The values of the columns count. How pandas groups the columns in blocks does not: that
+    changes when the frame is used.
     """
     kinds = set(frame.dtypes)
     if len(kinds) == 1 and type(next(iter(kinds))).__module__.startswith("numpy"):
@@ -170,12 +172,12 @@ def _index_of_dates(index: Any) -> Reduction:
 
 
 def _dates(array: Any) -> Reduction:
-    """An array of dates, times or periods; its frequency keeps a cache, and so does the array."""
+    """Array of dates, times or periods: the array keeps a cache, and its frequency another."""
     return _counted(type(array), str(array.dtype), array.asi8, str(getattr(array, "freq", None)))
 
 
 def _compressed_matrix(matrix: Any) -> Reduction:
-    """A matrix is put into order when it is used; its order, and the notes on it, do not count."""
+    """The order of the entries does not count: scipy sorts a matrix in place when it is used."""
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -188,7 +190,7 @@ def _coordinate_matrix(matrix: Any) -> Reduction:
 
 
 def _tree(tree: Any) -> Reduction:
-    """The nodes, whose pickle holds addresses, follow from the points."""
+    """The points and options count. The nodes follow from them, and their pickle has addresses."""
     return _counted(type(tree), tree.data, tree.leafsize, tree.boxsize, tree.size)
 
 

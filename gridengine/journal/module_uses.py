@@ -85,8 +85,8 @@ def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 
 def by_name(name: str, value: Any, found: Iterable[Use], texts: Set[str] = frozenset()) -> Any:
-    """Return the value of a variable, or `ByName` if it is a module of the user of which these uses
-    take members alone, and none that is named in these texts.
+    """Return the value of a variable; or `ByName` for a module of the user, if all these uses take
+    its members by name and none of the texts names a member.
     """
     if not is_users_module(value) or any(use == (name,) for use in found):
         return value
@@ -153,8 +153,8 @@ def _imports(instruction: dis.Instruction, before: Any, variables: Mapping[str, 
 
 
 def _text(after: Sequence[dis.Instruction], variables: Mapping[str, Any]) -> str:
-    """Return the one constant text that these instructions begin to call a function with, or look
-    up; empty if they do something else.
+    """Return the constant text that is the only argument of the call, or the only index, with which
+    these instructions begin; empty if there is none.
     """
     if after[0].argval == "get":
         after = after[1:]
@@ -165,8 +165,8 @@ def _text(after: Sequence[dis.Instruction], variables: Mapping[str, Any]) -> str
 
 
 def own_modules_around() -> list[str]:
-    """Return the names of all modules of the user that can be imported: those that are loaded, and
-    those in the user's folders of `sys.path`.
+    """Return the names of the user's own modules: the loaded ones, and those that an import would
+    find in the user's folders of `sys.path`.
     """
     import pkgutil  # here: few import by a text that is unknown
 

@@ -39,6 +39,15 @@ def shell(script: str, *arguments: str) -> list[str]:
     return ["/bin/sh", "-c", script, "sh", *arguments]
 
 
+def one_line(pattern: str, output: str) -> re.Match[str] | None:
+    """Return the match of the only line of an output that has this form, beside lines that a site's
+    banner or wrapper adds; None if there is no such line, or several that differ.
+    """
+    found = [re.fullmatch(pattern, line.strip()) for line in output.splitlines()]
+    named = {match[0]: match for match in found if match is not None}
+    return next(iter(named.values())) if len(named) == 1 else None
+
+
 def succeeds_if_said(command: Argv, words: str) -> list[str]:
     """Return a command that runs `command` and also succeeds if `command` fails with these words,
     such as "no such job" in `cancel_all`.

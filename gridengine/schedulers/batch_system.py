@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -35,6 +35,8 @@ from gridengine.errors import (
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
+from gridengine.schedulers.batch_words import BatchWords
+from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -92,7 +94,7 @@ CAUSES = {
 
 NO_LOG = (
     "it has left no log: the node may not see the log's folder, or a rule of the site (a JSV, "
-    "job_submit) sends output elsewhere, as `qstat -j JOB` or `scontrol show job JOB` tells"
+    "job_submit) sends output elsewhere"
 )
 
 
@@ -140,6 +142,10 @@ class BatchScheduler(Scheduler):
 
     local = False
     __signature__: ClassVar[inspect.Signature]
+    _commands: ClassVar[type[BatchWords]]
+    """The words of the batch system, and how it is used if it is used by commands."""
+    _drmaa_words: ClassVar[type[Any]]
+    """The words of requests by DRMAA, made with a title, if they are known."""
     _own_arguments: ClassVar[Mapping[str, object]] = {}
     """The batch system's own arguments, and their defaults, for `inspect.signature`."""
 
@@ -197,6 +203,21 @@ class BatchScheduler(Scheduler):
             own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
             parameters = [*own, *parameters]
         cls.__signature__ = inspect.Signature(parameters)
+
+    @classmethod
+    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
+        """Yield the findings of `gridengine doctor` on this batch system."""
+        raise NotImplementedError
+
+    @classmethod
+    def _system_here(cls) -> str:
+        """Return the name of the batch system, if it would take a job of this user.
+
+        Raises:
+            ConfigurationError: a setting is wrong.
+            BatchSystemError: there is none, or it takes no job.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
@@ -384,8 +405,10 @@ class BatchLauncher(Launcher, Generic[Task]):
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 
-def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
-    """Return the report on an ended cluster task, with the error if its worker never connected."""
+def exit_report(handle: Handle, end: Report, host: str = "", *, look: str = "") -> Report:
+    """Return the report on an ended cluster task, with the error if its worker never connected;
+    `look` is the system's `BatchWords.look`.
+    """
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
     cause, hint = first_match(tail, CAUSES) or (
@@ -394,6 +417,7 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
     )
     if handle.log and not Path(handle.log).exists():
         hint += f"; {NO_LOG}"
+        hint += f", as `{look.replace('JOB', handle.id)}` tells" if look else ""
     reason = "; ".join(filter(None, [end.reason, cause]))
     error = kind(
         f"the cluster job ended before its worker connected: {reason}",

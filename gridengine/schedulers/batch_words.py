@@ -80,8 +80,10 @@ class BatchWords(ABC):
     """The array is too large for this site; group 1, if there is one, is the limit."""
     barred: Mapping[str, str] = {}
     """No job of this user is taken; the values are remedies."""
+    waiting: Mapping[str, str] = {}
+    """Remedies for reasons why jobs wait. JOB stands for the id of the job in all texts."""
     remedies: Mapping[str, str] = {}
-    """Remedies for refusals, and for reasons why jobs wait."""
+    """Remedies for refusals, and for reasons why jobs wait that `waiting` does not have."""
     other_remedy: str = ""
     """The remedy for a refusal that `remedies` does not have."""
     unavailable: Mapping[str, str] = {}
@@ -94,6 +96,11 @@ class BatchWords(ABC):
     """For systems whose reasons for waiting are codes (`^BadConstraints$`): the meaning of each
     code, and the remedy. For other reasons `remedies` may have a remedy.
     """
+
+    look: str = ""
+    """The command that tells people most about a job."""
+    resume: str = ""
+    """How people have a suspended job go on."""
 
     # Options.
 
@@ -137,8 +144,18 @@ class BatchWords(ABC):
     """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
     call.
     """
+    rank_starter: str = ""
+    """The words before a program that start it as {ranks} ranks of {cores} cores each on the
+    {nodes} nodes of a job; without them mpirun is given the nodes.
+    """
     says_false = False
     """Whether an argument that is False is an option too; if not, it is left out."""
+
+    def telling(self, reason: str) -> str:
+        """Return the part of a reason why a job waits that counts for the remedy: all by
+        default.
+        """
+        return reason
 
     @property
     def native_name(self) -> str:
@@ -184,6 +201,18 @@ class BatchWords(ABC):
         """
         return []
 
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> Sequence[tuple[str, int]]:
+        """Return the nodes of the job of a process with this environment, and how many ranks each
+        has; none if all ranks are on this node.
+
+        Raises:
+            ConfigurationError: the job has no room for this many ranks of so many cores.
+        """
+        return ()
+
     def memory(self, size: int) -> list[str]:
         """Return the words that request this many bytes of memory for the whole worker.
 
@@ -222,6 +251,11 @@ class BatchWords(ABC):
             f"Token({name!r}): the settings do not say what this is on this {self.title}",
             hint=f"write it into a settings file: [{self.key}.tokens] {name} = the options",
         )
+
+    @classmethod
+    def time_argument(cls) -> str:
+        """Return the name of the scheduler's argument for `time_option`."""
+        return cls.time_option.strip("-").replace("-", "_")
 
     def parse_time(self, text: str) -> float:
         """Return the seconds that the value of `time_option` means; 0 if it is malformed or means

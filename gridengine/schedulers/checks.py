@@ -74,7 +74,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def machine_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+def machine_findings() -> Iterator[Finding]:
     """Check this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", State.OK, text)

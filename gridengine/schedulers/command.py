@@ -20,7 +20,7 @@ from gridengine.schedulers.batch_commands import Argv, BatchCommands
 from gridengine.schedulers.detect import missing
 from gridengine.schedulers.launcher import BatchSystemError, Refused, Unavailable, Unreachable
 from gridengine.settings.values import settings
-from gridengine.worker.environment import GRANTED, PLACE, matches
+from gridengine.worker.environment import GRANTED, matches, place_variables
 
 logger = logging.getLogger("gridengine")
 
@@ -132,13 +132,12 @@ def command_environment(system: BatchCommands, environment: Mapping[str, str]) -
     login, and those that change what commands print or wait for. It has the variables that say
     which system to use, and those by which the user requests something for all jobs.
     """
+    elsewhere = place_variables() + b"|" + GRANTED
     clean = {
         name: value
         for name, value in environment.items()
         if system.kept.fullmatch(name)
-        or not (
-            name.startswith(system.foreign) or matches(PLACE + b"|" + GRANTED, os.fsencode(name))
-        )
+        or not (name.startswith(system.foreign) or matches(elsewhere, os.fsencode(name)))
     }
     return {**clean, **system.variables}
 

@@ -30,7 +30,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridengine.errors import GridEngineError
+from gridengine.display import plural
+from gridengine.errors import GridEngineError, SubmissionRefused
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
@@ -77,12 +78,13 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 
 @dataclass(slots=True)
 class CommandTask:
-    """The launcher's record of a task: its demand, why it waits, when it started, since when it has
-    been about to end, and whether the last listing lacked it.
+    """The launcher's record of a task: its demand, why it waits and whether a listing said so, when
+    it started, since when it has been about to end, and whether the last listing lacked it.
     """
 
     demand: Demand
     reason: str = ""
+    is_listed_reason: bool = False
     start: str | None = None
     ending_since: float | None = None
     absent: bool = False
@@ -120,6 +122,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self._site_asked = site
         self._guard: Guard | None = None
         self._advised = False
+        self._untold = set[str]()
         self._listed_at = -math.inf
         self.in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
@@ -192,7 +195,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             ids = self.system.ids(output, count)
             if len(ids) != count:
                 self.in_doubt = True
-                raise Refused(f"{command[0]} names {len(ids)} jobs of {count}: {output.strip()!r}")
+                raise self._unnamed(command[0], output, len(ids), count)
             return ids
         except Unavailable as error:
             raise unavailable(self._any_site, str(error)) from None
@@ -202,6 +205,15 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         except Refused as error:
             self.in_doubt |= bool(self.system.ids(error.output, count))
             raise self._refusal(error, options, count) from None
+
+    def _unnamed(self, command: str, output: str, ids: int, count: int) -> SubmissionRefused:
+        """Return the error of a submission that succeeded, and does not tell the jobs' ids."""
+        return SubmissionRefused(
+            f"{command} has submitted {plural(count, 'job')} to {self.title}, and names "
+            f"{ids} of them: {output.strip()!r}",
+            hint="a wrapper or a banner of the site changes its output: ask the administrators for "
+            "the command itself; these jobs are deleted",
+        )
 
     def handle_of(self, launch: int, task: int, id: str) -> Handle:
         return Handle(id, self.log_path(launch, self.system.log_word(task, id)))
@@ -320,10 +332,12 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     def _waits(self, task: CommandTask, reason: str) -> Report:
         task.reason = reason or task.reason  # `explain` may have learned it
+        task.is_listed_reason = bool(reason)
         never = self._strict and self.system.never.search(task.reason)
         error = None
         if never:
-            error = impossible(self.system, task.reason, self.options_for(task.demand))
+            asked = self.options_for(task.demand)
+            error = impossible(self.system, task.reason, asked)
         return Report(WorkerStatus.QUEUED, explanation(self.system, task.reason), error)
 
     def explain(self, handles: Sequence[Handle]) -> str:
@@ -332,7 +346,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if task is None:
             return ""
         command = self.system.why(handles[0].id)
-        if command:
+        if command and not task.is_listed_reason:
             try:
                 said = self.runner.run(command)
                 task.reason = self.system.because(said) or task.reason
@@ -356,7 +370,11 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             if listed.linger or end.linger:
                 lingering.append(handle.id)
             report = report_of(end)._replace(host=self._avoidable(end.host))
-            reports[handle] = exit_report(handle, report, end.host)
+            reports[handle] = exit_report(handle, report, end.host, look=self.system.look)
+            if self.system.never.search(end.reason):
+                asked = self.options_for(self.tasks[handle].demand)
+                error = impossible(self.system, end.reason, asked, ended=True)
+                reports[handle] = reports[handle]._replace(error=error)
         if lingering:
             self.try_delete(lingering)
         self.forget(reports)
@@ -372,7 +390,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             try:
                 outputs.append(self.runner.run(command))
             except BatchSystemError as error:
-                logger.info("%s does not say why workers ended: %s", self.title, error)
+                if str(error) not in self._untold:  # a site without accounts says so each time
+                    self._untold.add(str(error))
+                    logger.info("%s does not say why workers ended: %s", self.title, error)
                 outputs.append("")
         return self.system.parse_endings(ended, outputs)
 

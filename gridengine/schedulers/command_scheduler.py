@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from gridengine.arguments import flag
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
+from gridengine.schedulers.checks import Finding, findings
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
 from gridengine.schedulers.launcher import LaunchContext
@@ -39,8 +40,7 @@ class CommandScheduler(BatchScheduler):
             None and False leave it out.
     """
 
-    _commands: ClassVar[Callable[[], BatchCommands]]
-    """Makes the object that says how the system's commands are called."""
+    _commands: ClassVar[type[BatchCommands]]
     _launcher_class: ClassVar[type[CommandLauncher]] = CommandLauncher
 
     def __init_subclass__(cls) -> None:
@@ -93,15 +93,13 @@ class CommandScheduler(BatchScheduler):
         except BaseException as error:
             answer.set_exception(error)
 
+    @classmethod
+    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
+        return findings(cls._commands(), environment)
 
-def system_here(kind: type[CommandScheduler]) -> str:
-    """Return the name of these schedulers' batch system, if it would take a job of this user.
-
-    Raises:
-        ConfigurationError: a setting is wrong.
-        BatchSystemError: there is none, or it takes no job.
-    """
-    system = kind._commands()
-    options = worker_options(system, [], ANY)
-    CommandRunner(system, os.environ).run(system.probe(options), PROBE_SECONDS)
-    return system.title
+    @classmethod
+    def _system_here(cls) -> str:
+        system = cls._commands()
+        options = worker_options(system, [], ANY)
+        CommandRunner(system, os.environ).run(system.probe(options), PROBE_SECONDS)
+        return system.title

@@ -20,6 +20,7 @@ from gridengine.schedulers.registry import (
     SchedulerEntry,
     entry_of,
 )
+from gridengine.settings.systems import SYSTEMS
 from gridengine.worker.call_context import GVAR
 
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
@@ -38,7 +39,8 @@ def best_available() -> Scheduler:
     In a batch job, it has the job's cores: it is a `ProcessScheduler`, or, in the script of a Slurm
     job with several nodes, a scheduler with a worker on each node. Elsewhere it is a
     `GridEngineScheduler` if Grid Engine is here and takes this user's jobs, else a `SlurmScheduler`
-    if Slurm does, and so on in the order of `registry`, else a `ProcessScheduler`.
+    if Slurm does, and so on in the order of `registry`, else a `ProcessScheduler`. In a Flux
+    instance (`FLUX_URI`) Flux comes first.
 
     Another system with a DRMAA library counts as Grid Engine, except a Slurm whose commands are
     here. The choice, and the reasons against the others, are logged at INFO.
@@ -59,7 +61,8 @@ def _best() -> tuple[SchedulerEntry, str]:
         # Jobs of a job would wait for slots that the job itself holds.
         _log_info("the best here is %s: this process has %s", chosen.class_name, allocation)
         return chosen, str(allocation)
-    for entry in BATCH_SYSTEMS:
+    inside = {one.name for one in SYSTEMS if one.inside and os.environ.get(one.inside)}
+    for entry in sorted(BATCH_SYSTEMS, key=lambda one: one.name not in inside):
         try:
             system = entry.system_here(os.environ)
         except SchedulerUnavailable as error:

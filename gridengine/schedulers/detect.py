@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gridengine.settings.locations import any_said
+from gridengine.settings.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from gridengine.schedulers.allocation import Allocation
@@ -93,10 +94,7 @@ def missing(command: str) -> str:
     return f"{command} is not installed here, or not on the PATH"
 
 
-JOBS = (
-    *("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"),
-    "JOB_ID",
-)
+JOBS = tuple(one.job[0] for one in SYSTEMS)
 """A variable that the jobs of each batch system have."""
 
 

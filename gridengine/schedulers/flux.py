@@ -39,6 +39,8 @@ OCTAL = str.maketrans({"\\": "\\0134", "{": "\\0173", "}": "\\0175"})
 NAMED = 'flux jobs --no-header --count=0 --name="$1" --format="{id.f58plain}"'
 """Lists the jobs of a name that have not ended."""
 CANCEL = f'ids=$({NAMED}) && {{ [ -z "$ids" ] || flux cancel $ids || [ -z "$({NAMED})" ]; }}'
+WHY = 'flux jobs --no-header --format="queue={queue}" "$1" && flux queue status'
+"""Prints the queue of a job, and whether each queue is started (flux-queue(1))."""
 UNITS: Mapping[str, float] = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
 """The units of `--time-limit`, in seconds (Flux Standard Duration, RFC 23; none: minutes)."""
 SIGNAL_SECONDS = 30
@@ -61,6 +63,9 @@ class FluxCommands(BatchCommands):
     )
     gone = re.compile(r"unknown job id|job is inactive", re.IGNORECASE)
     remedies: Mapping[str, str] = {
+        "stopped": "wait until the administrators start it (`flux queue status` tells); or name "
+        "another queue=",
+        "in use": "wait for others' jobs to end, or ask for less",
         "is not a valid queue|queue": "`flux queue list` lists the queues; name one with queue=",
         "unrecognized arguments|expected one argument": "arguments of FluxScheduler that are not "
         "its own go to flux submit as --NAME=VALUE: `flux submit --help` lists the options; is one "
@@ -75,6 +80,8 @@ class FluxCommands(BatchCommands):
         "": "`flux uptime` tells whether the instance answers; run this inside an instance (`flux "
         "start`, `flux alloc`), or say by FLUX_URI which"
     }
+    never = re.compile("unsatisfiable")
+    look, resume = "flux job eventlog JOB", "`flux job kill --signal=SIGCONT JOB`"
     ours = frozenset(
         {
             *("--bcc", "--cc", "--cwd", "--dry-run", "--error", "--input", "--job-name", "--jps"),
@@ -110,6 +117,12 @@ class FluxCommands(BatchCommands):
         others = f"({own}) and " if own else ""
         return [f"--requires={others}-host:{','.join(hosts)}"]
 
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options with the number of nodes that `--exclusive` wants (flux-submit(1))."""
+        said = self.said(options)
+        alone = "--exclusive" in said and "--nodes" not in said
+        return [*options, "--nodes=1"] if alone else options
+
     def time(self, seconds: float) -> list[str]:
         """Return a time limit with a signal before it, because at the limit itself Flux sends
         SIGALRM.
@@ -131,9 +144,9 @@ class FluxCommands(BatchCommands):
         return ["flux", "submit", *array.options, f"--job-name={array.name}", *copies, *job]
 
     def ids(self, output: str, count: int) -> list[str]:
-        ids = [_plain(line.strip()) for line in output.splitlines()]
-        named = all(re.fullmatch(r"f[1-9A-HJ-NP-Za-km-z]+", id) for id in ids)
-        return ids if named and len(ids) == count else []
+        words = [_plain(line.strip()) for line in output.splitlines()]
+        ids = [word for word in words if re.fullmatch(r"f[1-9A-HJ-NP-Za-km-z]+", word)]
+        return ids if len(ids) == count else []
 
     def log_word(self, task: int, id: str) -> object:
         return id
@@ -147,6 +160,21 @@ class FluxCommands(BatchCommands):
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(f"flux jobs says {output.strip()[:200]!r}") from error
         return {_plain(job["jobid"]): seen_in(job) for job in jobs}
+
+    def why(self, id: str) -> list[str]:
+        return shell(WHY, id)
+
+    def because(self, output: str) -> str:
+        """Return, from `WHY`, that the job's queue is stopped and why, or that the job waits for
+        others to end.
+        """
+        queue = re.match(r"queue=(\S*)", output)
+        mine = rf"^(?:{re.escape(queue[1])}: )?" if queue and queue[1] else "^"
+        found = re.search(rf"{mine}Scheduling is (stopped|started)(?:: (.*))?$", output, re.M)
+        if found is None:
+            return ""
+        words = f"its queue is stopped: {found[2]}" if found[2] else "its queue is stopped"
+        return words if found[1] == "stopped" else "what it asks for is in use"
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["flux", "cancel", *ids]

@@ -85,6 +85,7 @@ class HTCondorCommands(BatchCommands):
         "must be|parse|syntax|invalid|expression": "arguments of HTCondorScheduler that are not "
         "its own are submit commands, as request_disk='2G': is one misspelt?",
         "held": "`condor_release JOB` releases it; `condor_q -hold` says why it is held",
+        "in use": "wait for others' jobs to end, or ask for less",
     }
     unavailable: Mapping[str, str] = {
         "AUTHENTICATE|SECMAN": "from inside a job nothing can be submitted; elsewhere "
@@ -92,6 +93,7 @@ class HTCondorCommands(BatchCommands):
         "": "`condor_q` tells whether the schedd answers; CONDOR_CONFIG may say where the "
         "configuration is; ask the administrators",
     }
+    look, resume = "condor_q -better-analyze JOB", "`condor_continue JOB`"
     never = re.compile(f"{TOO_LARGE}|FileSystemDomain|no slot has [^;]*{re.escape(OTHER_HOSTS)}")
     host_option = "requirements"
     ours = frozenset(

@@ -108,6 +108,7 @@ class LSFCommands(BatchCommands):
         "": "`lsid` tells whether the cluster answers; load the site's profile.lsf; ask the "
         "administrators"
     }
+    look, resume = "bjobs -l JOB", "`bresume JOB`"
     ours = frozenset(
         {
             *("-B", "-I", "-J", "-K", "-N", "-cwd", "-e", "-eo", "-i", "-is", "-jsdl", "-json"),

@@ -66,6 +66,7 @@ class OARCommands(BatchCommands):
     unavailable: Mapping[str, str] = {
         "": "`oarstat` tells whether OAR's database answers; ask the administrators"
     }
+    look, resume = "oarstat -f -j JOB", "`oarresume JOB`"
     ours = frozenset(
         {
             *("--array", "--array-param-file", "--name", "--directory", "--stdout", "--stderr"),

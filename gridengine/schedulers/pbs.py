@@ -23,6 +23,7 @@ from gridengine.schedulers.batch_commands import (
     Queue,
     Seen,
     WorkerArray,
+    one_line,
     shell,
     shell_exit_words,
 )
@@ -213,6 +214,8 @@ class PBSCommands(BatchCommands):
         "unknown host": "PBS_SERVER in /etc/pbs.conf, or PBS_CONF_FILE, names the server's machine",
         "": "`qstat -B` tells whether the server answers; ask the administrators",
     }
+    look = "qstat -f JOB"
+    resume = "`qsig -s resume JOB`, which the administrators may"
     never = re.compile("^Can Never Run")
     ours = frozenset(
         {
@@ -310,7 +313,7 @@ class PBSCommands(BatchCommands):
         return ["qsub", "-f", *own, *ours, *job]
 
     def ids(self, output: str, count: int) -> list[str]:
-        found = re.fullmatch(r"(\d+)(\[\])?(\.\S+)?\s*", output)
+        found = one_line(r"(\d+)(\[\])?(\.\S+)?", output)
         if found is None or bool(found[2]) != (count > 1):
             return []
         number, server = found[1], found[3] or ""

@@ -1,4 +1,5 @@
-"""The schedulers that exist, one entry each; nothing else lists them all.
+"""The schedulers that exist, one entry each: those of `settings/systems`, and those without a batch
+system.
 
 An entry names modules below this package, which are imported when first needed: choosing local
 processes imports nothing of a batch system.
@@ -7,17 +8,16 @@ processes imports nothing of a batch system.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gridengine.schedulers.detect import why_no_command, why_no_grid_engine
+from gridengine.settings.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler
-    from gridengine.schedulers.batch_words import BatchWords
+    from gridengine.schedulers.batch_system import BatchScheduler
     from gridengine.schedulers.checks import Finding
-    from gridengine.schedulers.command_scheduler import CommandScheduler
-
 
 PACKAGE = "gridengine.schedulers"
 
@@ -25,28 +25,15 @@ PACKAGE = "gridengine.schedulers"
 class SchedulerEntry(NamedTuple):
     """One scheduler.
 
-    name: as in `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and
-        as the table of the settings files with a batch system's own names.
-    path: its class, such as "module:Class" in `package`.
-    system: the batch system, for people; empty if there is none.
-    command: the command that submits, if the system is used by its commands: its class is a
-        `CommandScheduler`, and the next three are not needed.
-    checks: the path of the function that yields the findings of `gridengine doctor`, given an
-        environment; empty if no workers are started.
-    why_absent: returns, quickly, why there can be no such batch system here; empty if there can.
-    probe: the path of the function that returns the batch system that takes this user's jobs, or
-        raises a ConfigurationError or a BatchSystemError.
-    drmaa: the path of the class of its words for a DRMAA library that speaks to it.
+    name, path, system, command: as those of a `BatchSystem`; of a scheduler without one, `system`
+        and `command` are empty.
+    package: the package that the path is in.
     """
 
     name: str
     path: str
     system: str = ""
     command: str = ""
-    checks: str = ""
-    why_absent: Callable[[Mapping[str, str]], str] | None = None
-    probe: str = ""
-    drmaa: str = ""
     package: str = PACKAGE
 
     @property
@@ -54,12 +41,14 @@ class SchedulerEntry(NamedTuple):
         """The public name of its class."""
         return self.path.partition(":")[2]
 
-    @property
-    def starts_workers(self) -> bool:
-        return bool(self.checks or self.command)
-
     def scheduler_class(self) -> type[Scheduler]:
-        return cast("type[Scheduler]", _imported(self.path, self.package))
+        module, _, name = self.path.partition(":")
+        kind = getattr(importlib.import_module(f"{self.package}.{module}".lstrip(".")), name)
+        return cast("type[Scheduler]", kind)
+
+    def system_class(self) -> type[BatchScheduler]:
+        """Return the same for a batch system."""
+        return cast("type[BatchScheduler]", self.scheduler_class())
 
     def is_of(self, scheduler: Scheduler) -> bool:
         """Return whether a scheduler is of this class, or of one derived from it."""
@@ -69,21 +58,15 @@ class SchedulerEntry(NamedTuple):
         """Return a scheduler with these options, such as `max_workers=4`."""
         return self.scheduler_class()(**options)
 
-    def drmaa_words(self, title: str) -> BatchWords:
-        """Return the words of its requests by DRMAA; `title` names the system and the library."""
-        return cast("BatchWords", _imported(self.drmaa)(title))
-
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
         """Yield the findings of `gridengine doctor` on this scheduler and machine, as they are
         made.
         """
-        if self.checks:
-            yield from _imported(self.checks)(environment)
-        if self.command:
-            from gridengine.schedulers.checks import findings
+        if self.system:
+            return self.system_class()._findings(environment)
+        from gridengine.schedulers.checks import machine_findings
 
-            kind = cast("type[CommandScheduler]", self.scheduler_class())
-            yield from findings(kind._commands(), environment)
+        return machine_findings() if self.name == PROCESSES.name else iter(())
 
     def system_here(self, environment: Mapping[str, str]) -> str:
         """Return the name of the batch system that takes this user's jobs.
@@ -93,67 +76,37 @@ class SchedulerEntry(NamedTuple):
         """
         from gridengine.errors import ConfigurationError, SchedulerUnavailable
 
-        absent = self.why_absent
-        if self.command:
-            reason = why_no_command(self.command, environment)
-        else:
-            reason = "" if absent is None else absent(environment)
+        reason = (
+            why_no_command(self.command, environment)
+            if self.command
+            else why_no_grid_engine(environment)
+        )
         if reason:
             raise SchedulerUnavailable(reason)
         from gridengine.schedulers.launcher import BatchSystemError, Refused
 
         try:
-            if self.command:
-                return str(_imported("command_scheduler:system_here")(self.scheduler_class()))
-            return str(_imported(self.probe)())
+            return self.system_class()._system_here()
         except (BatchSystemError, ConfigurationError) as error:
             refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
             raise SchedulerUnavailable(f"{refused}{error}") from None
 
 
-def _imported(path: str, package: str = PACKAGE) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"{package}.{module}".lstrip(".")), name)
-
-
-PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:machine_findings")
+PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler")
 UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
 """For jobs that request nothing; it cannot be chosen by name."""
 STEPS = SchedulerEntry("steps", "slurm.steps:StepScheduler")
 """For scripts that are a batch job of several nodes; it cannot be chosen by name."""
-SCHEDULERS = (
-    PROCESSES,
-    SchedulerEntry(
-        "grid_engine",
-        "grid_engine.scheduler:GridEngineScheduler",
-        checks="grid_engine.diagnostics:findings",
-        system="Grid Engine",
-        why_absent=why_no_grid_engine,
-        probe="grid_engine.scheduler:system_here",
-    ),
-    SchedulerEntry(
-        "slurm",
-        "slurm.scheduler:SlurmScheduler",
-        "Slurm",
-        "sbatch",
-        drmaa="slurm.commands:DrmaaWords",
-    ),
-    SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
-    SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
-    SchedulerEntry("pbs", "pbs:PBSScheduler", "PBS", "pbs_rstat"),
-    SchedulerEntry("lsf", "lsf:LSFScheduler", "LSF", "bsub"),
-    SchedulerEntry("flux", "flux:FluxScheduler", "Flux", "flux"),
-    SchedulerEntry("inline", "workerless:InlineScheduler"),
-)
-"""All of them; batch systems in the order of preference."""
+BATCH_SYSTEMS = tuple(SchedulerEntry(one.name, one.path, one.title, one.command) for one in SYSTEMS)
+"""In the order of preference."""
+SCHEDULERS = (PROCESSES, *BATCH_SYSTEMS, SchedulerEntry("inline", "workerless:InlineScheduler"))
 BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
 HAND_STARTED = SchedulerEntry("none", "workerless:HandStartedScheduler")
 """For stand-alone dispatchers only: calls of a script would wait for ever."""
-STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.starts_workers)
+STARTERS = tuple(entry.name for entry in (PROCESSES, *BATCH_SYSTEMS))
 """The names of those that start workers."""
 OF_DISPATCHERS = (*STARTERS, HAND_STARTED.name)
 """The names of those that a stand-alone dispatcher may have."""
-BATCH_SYSTEMS = tuple(entry for entry in SCHEDULERS if entry.system)
 BY_CLASS: Mapping[str, SchedulerEntry] = {entry.class_name: entry for entry in SCHEDULERS}
 
 

@@ -190,7 +190,7 @@ def _without_own_times(
 
 def site_settings(system: BatchWords) -> Any:
     """Return the settings of a system's table; the defaults for a system of a site's own."""
-    return getattr(settings(), system.key, None) or BatchSite()
+    return settings().sites.get(system.key) or BatchSite()
 
 
 def own_walltime(system: BatchWords, options: Sequence[str]) -> float | None:
@@ -298,7 +298,8 @@ def meaning(system: BatchWords, reason: str) -> tuple[str, str]:
     """Return the reason why a job waits, with its meaning, and the remedy, which may be empty."""
     found = first_match(reason, system.meanings)
     if found is None:
-        return reason, first_match(reason, system.remedies) or ""
+        remedies = {**system.waiting, **system.remedies}
+        return reason, first_match(system.telling(reason), remedies) or ""
     return f"{reason}: {found[0]}", found[1]
 
 
@@ -307,10 +308,22 @@ def explanation(system: BatchWords, reason: str) -> str:
     return "; ".join(filter(None, meaning(system, reason)))
 
 
-def impossible(system: BatchWords, reason: str, asked: Sequence[str]) -> SubmissionRefused:
-    """Return the error of a job that the system took and can never start."""
+def parted(system: type[BatchWords], text: str) -> tuple[str, str]:
+    """Return what `explanation` joined: the reason with its meaning, and the remedy."""
+    of_codes = (remedy for _, remedy in system.meanings.values())
+    for remedy in (*system.waiting.values(), *system.remedies.values(), *of_codes):
+        if remedy and text.endswith(f"; {remedy}"):
+            return text.removesuffix(f"; {remedy}"), remedy
+    return text, ""
+
+
+def impossible(
+    system: BatchWords, reason: str, asked: Sequence[str], *, ended: bool = False
+) -> SubmissionRefused:
+    """Return the error of a job that the system took and can never start, and may have `ended`."""
     words, remedy = meaning(system, reason)
-    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
+    waits = "" if ended else "strict=False of the scheduler waits all the same"
+    hint = "; ".join(filter(None, [remedy, waits]))
     text = f"{system.title} took the job and can never start it: {words}"
     return refused(text, " ".join(asked), hint, system.key)
 

@@ -43,6 +43,8 @@ class InlineScheduler(Scheduler):
         max_workers: has no effect; it is accepted because every other scheduler accepts it.
     """
 
+    starts_workers = False
+
     def __init__(self, max_workers: int | None = None) -> None:
         super().__init__(max_workers=1)
         if max_workers is not None:

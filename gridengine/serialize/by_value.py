@@ -9,25 +9,15 @@ filled in after the whole has been made, so recursion needs no further care.
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 import pickle
 import sys
 import types
-import weakref
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any
 
-from gridengine.serialize import (
-    classes,
-    functions,
-    lazy_imports,
-    sentinels,
-    shared_objects,
-    type_parameters,
-)
-from gridengine.serialize.byte_code import dump_code, load_code
+from gridengine.serialize import classes, functions, shared_objects
+from gridengine.serialize.byte_code import dump_code
 from gridengine.serialize.classes import (
     Definition,
     Filled,
@@ -38,6 +28,7 @@ from gridengine.serialize.classes import (
     virtual_relatives,
 )
 from gridengine.serialize.exceptions import (
+    MOST_OPTIONAL,
     OptionalObject,
     exception_parts,
     fill_exception,
@@ -47,14 +38,11 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
-from gridengine.serialize.namespaces import Origin, Version, find, origin_of, token_of
+from gridengine.serialize.namespaces import Origin, Version, dated, origin_of, token_of
 from gridengine.serialize.payload import ATOMS, Buffer
+from gridengine.serialize.recipes import MORE_RECIPES, RECIPES, Recipe, Reduction
 from gridengine.serialize.references import Reference, hook
 from gridengine.serialize.shared_memory import LARGE
-
-Reduction: TypeAlias = Any
-"""A value that `object.__reduce_ex__` may return, or `NotImplemented`."""
-Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
 
 
 class Pickler(pickle.Pickler):
@@ -168,6 +156,12 @@ class Pickler(pickle.Pickler):
             return NotImplemented
         return types.MethodType, (method.__func__, owner)
 
+    def reduce_lru_cache(self, function: Any) -> Reduction:
+        """Return the function without its cache."""
+        if is_importable(function):
+            return NotImplemented
+        return make_lru_cache, (function.__wrapped__, function.cache_parameters())
+
     def name_shared(
         self, one: shared_objects.SharedObject, handle: shared_objects.Shared[Any] | None = None
     ) -> Reduction:
@@ -207,36 +201,34 @@ class Pickler(pickle.Pickler):
         if setstate is not BaseException.__setstate__ and is_users:
             return make_exception, (kind, arguments), attributes
         if obj is not None and (optional := self._pickled_optional(obj)) is not None:
-            attributes["obj"] = optional
+            attributes["obj"] = OptionalObject(optional)
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
     def reduce_wanted(self, wanted: functions.Wanted) -> Reduction:
         """Return the reduction of a value that only annotations name."""
-        optional = self._pickled_optional(wanted.value)
-        return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
+        return load_optional, (self._pickled_optional(wanted.value) or pickle.dumps(None),)
 
     def reduce_in_text(self, found: functions.InText) -> Reduction:
         """Return the reduction of a value that only texts name."""
         return functions.load_in_text, (found.pickled,)
 
-    def _pickled_optional(self, obj: Any) -> OptionalObject | None:
-        """Pickle an object that may be left out, by itself; return None if it cannot be pickled or
-        is large.
+    def _pickled_optional(self, obj: Any) -> bytes | None:
+        """Return the pickle of an object that may be left out; None if it cannot be pickled, or is
+        large.
         """
         if self._is_optional:
             return None
-        optional = OptionalObject()
-        pickler = Pickler(optional, 5)
+        file = _Limited(MOST_OPTIONAL)
+        pickler = Pickler(file, 5)
         pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
         pickler.knows_classes = self.knows_classes
         pickler._is_optional = True
-        try:
-            pickler.dump(obj)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # the object's own code may do anything
-            return None
-        return optional if pickler.needs is None else None
+        return file.getvalue() if _can_travel(pickler, obj) and pickler.needs is None else None
+
+
+def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """Return a function with a cache, empty, like `functools.lru_cache` does."""
+    return functools.lru_cache(**parameters)(function)
 
 
 MOST_IN_TEXTS = 1_000_000
@@ -244,13 +236,28 @@ MOST_IN_TEXTS = 1_000_000
 
 
 class _Limited(io.BytesIO):
-    """A file of at most `MOST_IN_TEXTS` bytes. Raises `OverflowError` after these."""
+    """A file of at most so many bytes. Raises `OverflowError` after these."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
     def write(self, data: Any) -> int:
         """Write more of a pickle."""
-        if self.tell() + memoryview(data).nbytes > MOST_IN_TEXTS:
+        if self.tell() + memoryview(data).nbytes > self._most:
             raise OverflowError("too much")
         return super().write(data)
+
+
+def _can_travel(pickler: Pickler, obj: Any) -> bool:
+    """Return whether an object that may be left out can be pickled."""
+    try:
+        pickler.dump(obj)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the object's own code may do anything
+        return False
+    return True
 
 
 class _Trial(Pickler):
@@ -304,16 +311,12 @@ def _in_text(value: Any, origins: dict[int, Origin]) -> functions.InText | None:
     """Return a value with its pickle; None if it cannot travel, or is large. Functions and classes
     by value, and what a pickle has to note, travel within the pickle of the function.
     """
-    file = _Limited()
+    file = _Limited(MOST_IN_TEXTS)
     trial = _Trial(file, 5)
     trial._origins = origins
     is_defined = isinstance(value, (type, types.FunctionType)) and not is_importable(value)
     trial.is_kept = not is_defined
-    try:
-        trial.dump(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # the object's own code may do anything
+    if not _can_travel(trial, value):
         return None
     is_noted = trial.needs is not None or trial.generators is not None or trial.has_file
     return functions.InText(value, None if is_defined or is_noted else file.getvalue())
@@ -439,6 +442,14 @@ SMALL, MOST_PLAIN = ATOMS - {str, bytes}, 64
 NOTHING: Mapping[int, Any] = types.MappingProxyType({})
 
 
+def _reduce_hidden_type(cls: type) -> Reduction:
+    home = home_of(cls)
+    if home is not None:
+        return getattr, (sys.modules[home], cls.__qualname__)
+    name = next((name for name, value in vars(types).items() if value is cls), None)
+    return NotImplemented if name is None else (getattr, (types, name))
+
+
 def define(
     cls: type, recipes: Mapping[type, Recipe], origins: dict[int, Origin] | None = None
 ) -> Definition:
@@ -455,146 +466,4 @@ def define(
     pickler.recipes, pickler._origins = recipes, origins
     pickler.dump(parts)
     digest.update(file.getbuffer())
-    return cls, digest.digest(), *parts
-
-
-def _reduce_hidden_type(cls: type) -> Reduction:
-    home = home_of(cls)
-    if home is not None:
-        return getattr, (sys.modules[home], cls.__qualname__)
-    name = next((name for name, value in vars(types).items() if value is cls), None)
-    return NotImplemented if name is None else (getattr, (types, name))
-
-
-def _reduce_cell(pickler: Pickler, cell: types.CellType) -> Reduction:
-    try:
-        state = (cell.cell_contents,)
-    except ValueError:  # the variable has no value yet
-        return types.CellType, ()
-    return types.CellType, (), state, None, None, functions.fill_cell
-
-
-def _reduce_code(pickler: Pickler, code: types.CodeType) -> Reduction:
-    return load_code, (dump_code(code),)
-
-
-def _reduce_module(pickler: Pickler, module: types.ModuleType) -> Reduction:
-    if sys.modules.get(module.__name__) is not module:
-        raise pickle.PicklingError(f"the module {module.__name__} cannot be imported")
-    return importlib.import_module, (module.__name__,)
-
-
-def _reduce_lru_cache(pickler: Pickler, function: Any) -> Reduction:
-    if is_importable(function):
-        return NotImplemented
-    return make_lru_cache, (function.__wrapped__, function.cache_parameters())
-
-
-def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """Return a function with a cache, empty, like `functools.lru_cache` does."""
-    return functools.lru_cache(**parameters)(function)
-
-
-def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Reduction:
-    """Return the name of the handle's object. On the way to the caller, which does not know that
-    name, return the object itself.
-    """
-    if pickler.for_caller:
-        return shared_objects.identity, (handle.get(),)
-    return pickler.name_shared(shared_objects.shared_object_of(handle), handle)
-
-
-def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
-    name = next(
-        (
-            name
-            for name in ("stdout", "stderr", "stdin")
-            if stream in (getattr(sys, name), getattr(sys, f"__{name}__"))
-        ),
-        None,
-    )
-    if name is not None:
-        return getattr, (sys, name)
-    recipe = pickler.recipes.get(io.TextIOWrapper)
-    return NotImplemented if recipe is None else recipe(pickler, stream)
-
-
-def _reduce_variable(pickler: Pickler, variable: ContextVar[Any]) -> Reduction:
-    from gridengine.serialize import context_variables  # few need it
-
-    return context_variables.reduction(variable)
-
-
-RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
-    {
-        types.FunctionType: lambda pickler, one: pickler.reduce_function(one),
-        Origin: lambda pickler, one: (find, (one.token, one.names)),
-        types.CellType: _reduce_cell,
-        types.CodeType: _reduce_code,
-        types.MethodType: Pickler.reduce_method,
-        Filled: Pickler.note_filled,
-        functions.Wanted: Pickler.reduce_wanted,
-        functions.InText: lambda pickler, one: pickler.reduce_in_text(one),
-        types.ModuleType: _reduce_module,
-        types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
-        io.TextIOWrapper: _reduce_stream,
-        property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
-        classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
-        staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),
-        functools.cached_property: lambda pickler, one: (
-            functools.cached_property,
-            (one.func,),
-            {"attrname": one.attrname},
-        ),
-        type(functools.lru_cache(len)): _reduce_lru_cache,
-        **type_parameters.RECIPES,
-        lazy_imports.LAZY: lambda pickler, one: lazy_imports.reduction(one),
-        sentinels.SENTINEL: lambda pickler, one: sentinels.reduction(one),
-        ContextVar: _reduce_variable,
-        shared_objects.Shared: _reduce_shared,
-        shared_objects.SharedObject: Pickler.name_shared,
-        weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),
-        weakref.WeakValueDictionary: lambda pickler, one: (
-            weakref.WeakValueDictionary,
-            (dict(one),),
-        ),
-    }
-)
-
-
-@functools.cache
-def _dataclass_recipes() -> Mapping[type, Recipe]:
-    """Return recipes that pickle the marks of `dataclasses` by name, because each is a single
-    object.
-    """
-    import dataclasses  # here: few need it, and its import would delay every start
-
-    return {
-        type(dataclasses.MISSING): lambda pickler, one: "MISSING",
-        type(dataclasses.KW_ONLY): lambda pickler, one: "KW_ONLY",
-        type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]
-        type(dataclasses._FIELD): lambda pickler, one: one.name,  # type: ignore[attr-defined]
-    }
-
-
-@functools.cache
-def _annotation_recipes() -> Mapping[type, Recipe]:
-    return {sys.modules["annotationlib"].ForwardRef: functions.reduce_forward_reference}
-
-
-def _generator_recipes(module: str) -> Mapping[type, Recipe]:
-    from gridengine.serialize import generators  # few need it
-
-    return generators.recipes(module)
-
-
-GENERATORS = ("random", "numpy.random.mtrand", "numpy.random._generator", "torch._C")
-"""The modules of the types of generators of random numbers."""
-MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(
-    {
-        "dataclasses": _dataclass_recipes,
-        "annotationlib": _annotation_recipes,
-        **{name: functools.partial(_generator_recipes, name) for name in GENERATORS},
-    }
-)
-"""Recipes for the types of modules that few import, by the names of the modules."""
+    return cls, dated(known_classes().token(cls), "", digest.digest()), *parts

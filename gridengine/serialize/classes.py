@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 from gridengine.errors import ConfigurationError, PicklingError
 from gridengine.serialize import functions
 from gridengine.serialize.functions import ANNOTATE, LOOKED_UP
+from gridengine.serialize.namespaces import fill_class
 from gridengine.serialize.payload import ATOMS
 from gridengine.serialize.users_modules import add_class_to_main
 
@@ -273,10 +274,15 @@ def beginnings(cls: type) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[s
     return bases, _skeleton(cls), members
 
 
-def attributes(cls: type) -> dict[str, Any]:
+def own_attributes(cls: type) -> dict[str, Any]:
     """Return the attributes that a class gets after it has been made from its skeleton."""
     own = vars(cls)
-    found = {name: value for name, value in own.items() if not _is_made_anew(cls, name, value)}
+    return {name: value for name, value in own.items() if not _is_made_anew(cls, name, value)}
+
+
+def attributes(cls: type) -> dict[str, Any]:
+    """Return these attributes as they travel."""
+    found = own_attributes(cls)
     if ANNOTATE in found:
         found[ANNOTATE] = functions.take_annotations_apart(found[ANNOTATE])
     return found
@@ -359,29 +365,65 @@ class _Blank:
 
 
 def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
-    """Give each class its attributes, unless it has this definition, or was written here."""
+    """Give each class its attributes, unless it was written here. In a process that calls functions
+    they are the attributes of the function that is called; else of the last definition.
+    """
     known = known_classes()
     filled: list[tuple[type, Relatives]] = []
     for definition in definitions:
         if not definition:  # a `Filled` arrives as an empty tuple
             continue
         cls, version, given, members, relatives = definition
-        if known.versions.get(cls) in (None, version):
+        if (before := known.versions.get(cls)) is None:
             continue
-        try:
-            for name in attributes(cls).keys() - given.keys():
-                type.__delattr__(cls, name)
-            for name, value in given.items():
-                if name == ANNOTATE:  # this drops annotations that it made before
-                    value = functions.put_annotations_together(value, {"__name__": cls.__module__})
-                    type.__setattr__(cls, "__annotate__", value)
-                else:
-                    type.__setattr__(cls, name, value)
-        except Exception as error:
-            raise _not_rebuilt(type(cls), cls.__qualname__, error) from error
-        for name, parts in members.items():
-            vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
-        known.versions[cls] = version
-        filled.append((cls, relatives))
+        if ANNOTATE in given:
+            space = {"__name__": cls.__module__}
+            given[ANNOTATE] = functions.put_annotations_together(given[ANNOTATE], space)
+        attributes = _Attributes(cls)
+        if not fill_class(known.token(cls), attributes, version, (given, members)):
+            if before == version:
+                continue
+            attributes[""] = given, members
+        if before != version:
+            known.versions[cls] = version
+            filled.append((cls, relatives))
     for cls, relatives in filled:  # last: `register` asks for subclasses
         register_relatives(cls, relatives)
+
+
+State: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
+"""The attributes of a class, and those of the members of an enumeration."""
+
+
+class _Attributes(MutableMapping[str, State]):
+    """The state of a class as the one variable of a namespace. It has no name, and stays."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __getitem__(self, name: str) -> State:
+        return own_attributes(self._cls), member_attributes(self._cls)
+
+    def __setitem__(self, name: str, value: State) -> None:
+        cls, (given, members) = self._cls, value
+        try:
+            for gone in own_attributes(cls).keys() - given.keys():
+                type.__delattr__(cls, gone)
+            for key, one in given.items():  # `__annotate__` drops annotations that it made before
+                type.__setattr__(cls, "__annotate__" if key == ANNOTATE else key, one)
+        except Exception as error:
+            raise _not_rebuilt(type(cls), cls.__qualname__, error) from error
+        for key, parts in members.items():
+            vars(cls.__members__[key]).update(parts)  # type: ignore[attr-defined]
+
+    def __delitem__(self, name: str) -> None:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("",))
+
+    def __len__(self) -> int:
+        return 1
+
+    def clear(self) -> None:
+        """Leave the attributes, until others are assigned."""

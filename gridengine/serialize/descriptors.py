@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import shared_objects
-from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.by_value import Pickler
+from gridengine.serialize.recipes import Recipe, Reduction
 
 _REDUCERS = frozenset({"reduce_connection", "_reduce_socket", "reduce_arena", "reduce_ctype"})
 """The functions of `multiprocessing` that take apart objects with an open file, or with memory that

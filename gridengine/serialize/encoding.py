@@ -16,8 +16,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.by_value import Pickler
 from gridengine.serialize.payload import Buffer
+from gridengine.serialize.recipes import Recipe, Reduction
 from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import (

@@ -6,13 +6,12 @@ The parameters of a constructor need not be the exception's `args`, as `pickle` 
 from __future__ import annotations
 
 import builtins
-import io
 import pickle
 import traceback
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridengine.errors import safe_repr, users_frames
 
@@ -118,23 +117,13 @@ def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
         object.__setattr__(error, name, value)
 
 
-class OptionalObject(io.BytesIO):
-    """The pickle of an object that may be left out, of at most `MOST_OPTIONAL` bytes. The object
-    arrives as None where it cannot be rebuilt.
-    """
+class OptionalObject(NamedTuple):
+    """The pickle of an object that arrives as None where it cannot be rebuilt."""
 
-    def write(self, data: Any) -> int:
-        """Write more of the pickle.
-
-        Raises:
-            OverflowError: the pickle gets too large.
-        """
-        if self.tell() + memoryview(data).nbytes > MOST_OPTIONAL:
-            raise OverflowError("too much")
-        return super().write(data)
+    pickled: bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_optional, (self.getvalue(),)
+        return load_optional, tuple(self)
 
 
 def load_optional(pickled: bytes) -> Any:

@@ -84,11 +84,14 @@ def _code_of(main: types.ModuleType) -> list[types.CodeType]:
 
 @functools.lru_cache(maxsize=1)
 def _code_of_script(main: types.ModuleType, path: str) -> types.CodeType | None:
+    whole = "<module>", path
     for frame in sys._current_frames().values():
         present: types.FrameType | None = frame
         while present is not None:  # to compile the file again takes longer
-            if present.f_globals is vars(main) and present.f_code.co_name == "<module>":
-                return present.f_code
+            # The code of an `exec` in the script has the same globals, but no file.
+            code = present.f_code
+            if present.f_globals is vars(main) and (code.co_name, code.co_filename) == whole:
+                return code
             present = present.f_back
     from pathlib import Path  # here: a runner does without, and starts the sooner
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gridengine.errors import PicklingError
-from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.by_value import Pickler
 from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.recipes import Recipe, Reduction
 
 NEVER = (type, types.ModuleType, BaseException, list, tuple, dict, set, frozenset, *ATOMS)
 

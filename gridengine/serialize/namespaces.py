@@ -4,13 +4,17 @@ each process that runs them.
 What one function assigns or caches, the next one finds, as in the processes of `multiprocessing`.
 Yet each call finds the variables as its caller had them when it submitted the call. Therefore each
 value travels with its version (see `by_value.version_of`), and a process keeps one value for each
-version of a variable. When it goes from the calls of one function to those of another, it changes
-only the variables whose versions differ (`Namespaces.enter`). So a value that the caller has not
-changed since stays as this process has made it, and one that the caller has changed is assigned.
+version of a variable. A variable that gets an earlier value again gets a version of its own: the
+process may have changed the earlier one. When a process goes from the calls of one function to
+those of another, it changes only the variables whose versions differ (`Namespaces.enter`). So a
+value that the caller has not changed since stays as this process has made it, and one that the
+caller has changed is assigned.
 
 The version of a variable that the caller does not have is `MISSING_VERSION`: what an initializer
 assigns to such a variable belongs to that version. Large values, and functions with a cache that
 may depend on other variables, have no version (None). They are assigned each time.
+
+The attributes of a class that travels by value are such a variable, all together.
 
 The calls of each executor that has an initializer have a space of their own, with other values:
 several executors may share a process.
@@ -25,7 +29,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -35,6 +39,7 @@ NAMES = ("__name__", "__package__", "__file__")
 """The names that a function's global variables have beside those that its code names."""
 MISSING = object()
 MISSING_VERSION = b""
+COUNT_BYTES = 8
 MOST_UNUSED = 4
 """A process keeps at most this many namespaces, and spaces of each, that no function uses: the next
 function may use them.
@@ -50,6 +55,7 @@ class Origin:
 
     def __init__(self, variables: dict[str, Any]) -> None:
         self.token = token_of(variables)
+        self._received = _received().get(id(variables))
         self.names = {name: variables[name] for name in NAMES if name in variables}
         self.reductions: dict[types.FunctionType, Any] = {}
         self.texts: dict[str, Any] = {}
@@ -64,7 +70,7 @@ class Origin:
         """Note the versions of variables that a function names. Variables that have an object in
         common get one version for all: another process has to assign them together.
         """
-        self.versions.update((name, version) for name, (version, _) in found.items())
+        self.versions.update((name, self._dated(name, one)) for name, (one, _) in found.items())
         more = {name: parts for name, (_, parts) in found.items() if parts}
         self.parts.update(more)
         if not more or len(self.parts) == 1:
@@ -83,6 +89,24 @@ class Origin:
         alike = [self.versions[name] for name in sorted(joined)]
         both = None if None in alike else b"".join(filter(None, alike))
         self.versions.update(dict.fromkeys(joined & found.keys(), both))
+
+    def _dated(self, name: str, version: Version) -> Version:
+        """Return the version of a variable, with the number of its changes. A call that hands on a
+        variable of its caller's, unchanged, hands on the version too.
+        """
+        given = None if self._received is None else self._received.versions.get(name)
+        if given and version in (given, given[:-COUNT_BYTES]):
+            return given
+        return version and dated(self.token, name, version)
+
+
+def dated(token: bytes, name: str, version: bytes) -> bytes:
+    """Return a version with the number of the variable's changes in this process."""
+    changes = _changes()
+    before, count = changes.get((token, name), (version, 0))
+    count += before != version
+    changes[token, name] = version, count
+    return version + count.to_bytes(COUNT_BYTES, "big") if count else version
 
 
 def origin_of(variables: dict[str, Any], origins: dict[int, Origin]) -> Origin:
@@ -110,20 +134,36 @@ def token_of(variables: dict[str, Any]) -> bytes:
 
 
 @functools.cache
+def _changes() -> dict[tuple[bytes, str], tuple[bytes, int]]:
+    """Return the last version of each variable that this process has sent, and how often it has
+    changed before.
+    """
+    return {}
+
+
+@functools.cache
 def _token(process: int, name: str) -> bytes:
     """Return the token of a module. A child that this process has forked has other tokens."""
     return os.urandom(16)
 
 
 class Namespace:
-    """The global variables of one module of a caller, in the present space."""
+    """The global variables of one module of a caller, or the attributes of a class, in the present
+    space.
+    """
 
-    def __init__(self, token: bytes, names: Mapping[str, Any], space: str) -> None:
+    def __init__(
+        self,
+        token: bytes,
+        names: Mapping[str, Any],
+        space: str,
+        variables: MutableMapping[str, Any] | None = None,
+    ) -> None:
         self.token = token
-        self.variables = dict(names)
+        self.variables: Any = dict(names) if variables is None else variables
         self._names = names
         self._space = space
-        self._versions: dict[str, Version] = {}
+        self.versions: dict[str, Version] = {}
         """The present version of each variable."""
         self._kept: dict[tuple[str, bytes], Any] = {}
         """The values of variables in other versions, as this process left them."""
@@ -135,9 +175,9 @@ class Namespace:
         in all spaces.
         """
         others = self._others
-        others[self._space] = dict(self.variables), self._versions, self._kept
+        others[self._space] = dict(self.variables), self.versions, self._kept
         known = others.pop(space, None)
-        variables, self._versions, self._kept = known or (self._names, {}, {})
+        variables, self.versions, self._kept = known or (self._names, {}, {})
         self._space = space
         self.variables.clear()
         self.variables.update(variables)
@@ -146,14 +186,14 @@ class Namespace:
         """Change a variable to a version, unless it has that version. `value` is its value if this
         process has none for that version. Return whether the variable has changed.
         """
-        present = self._versions.get(name, MISSING_VERSION)
+        present = self.versions.get(name, MISSING_VERSION)
         if present == version and version is not None:
             return False
         if present is not None:
             self._kept[name, present] = self.variables.get(name, MISSING)
         if version is not None:
             value = self._kept.pop((name, version), value)
-        self._versions[name] = version
+        self.versions[name] = version
         if value is MISSING:
             self.variables.pop(name, None)
         else:
@@ -167,7 +207,7 @@ class Namespace:
         unused = [space for space in self._others if space not in used]
         for space in unused[:-MOST_UNUSED]:
             del self._others[space]
-        present = self.variables, self._versions, self._kept
+        present = self.variables, self.versions, self._kept
         for space, (variables, versions, kept) in (*self._others.items(), (self._space, present)):
             needed = used.get(space, set())
             for name, version in list(kept):
@@ -210,7 +250,8 @@ class Namespaces:
         """Return the global variables of this token."""
         found = self._known.pop(token, None) or Namespace(token, names, self._space)
         self._known[token] = _received()[id(found.variables)] = found
-        return found.variables
+        variables: dict[str, Any] = found.variables
+        return variables
 
     def fill(
         self, namespace: Namespace, versions: Mapping[str, Version], used: Mapping[str, Any]
@@ -225,6 +266,16 @@ class Namespaces:
             if namespace.put(name, version, value):
                 self.is_entered = False
             self._recorded[namespace, name] = version, value
+
+    def fill_class(
+        self, token: bytes, attributes: MutableMapping[str, Any], version: bytes, value: Any
+    ) -> None:
+        """Change the attributes of a class to the version that came with a function."""
+        namespace = self._known.pop(token, None) or Namespace(token, {}, self._space, attributes)
+        self._known[token] = namespace
+        if namespace.put("", version, value):
+            self.is_entered = False
+        self._recorded[namespace, ""] = version, value
 
     def enter_space(self, space: str) -> None:
         """Change to the variables of an executor that has its own."""
@@ -292,6 +343,19 @@ def fill(variables: dict[str, Any], versions: Mapping[str, Version], used: dict[
     if shared is None or namespace is None:
         return False
     shared.fill(namespace, versions, used)
+    return True
+
+
+def fill_class(
+    token: bytes, attributes: MutableMapping[str, Any], version: bytes, value: Any
+) -> bool:
+    """Give a class its attributes, if it shares them with the functions of other payloads; return
+    whether it does.
+    """
+    shared = SHARED.get()
+    if shared is None or not shared.is_loading:
+        return False
+    shared.fill_class(token, attributes, version, value)
     return True
 
 

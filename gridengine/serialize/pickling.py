@@ -14,13 +14,13 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback
+from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback, no_memory
 from gridengine.serialize import itemwise_unpickler, shared_objects
-from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload, PayloadAtWorker
+from gridengine.serialize.recipes import Recipe
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
 from gridengine.serialize.unpicklable import (
@@ -169,7 +169,10 @@ def dump_calls(
             and the part of the argument that cannot be pickled.
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
-        return [pickle.dumps([calls[0]], 5)]
+        try:
+            return [pickle.dumps([calls[0]], 5)]
+        except MemoryError as error:
+            raise no_memory(f"to pickle {describe(0)}") from error
     how = functools.partial(encode, list(calls), takes_futures=True, repeated=repeated)
     dump = functools.partial(with_dill, how)
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
@@ -189,7 +192,10 @@ def dump_values(
         PicklingError: the text names the result, and the part of it that cannot be pickled.
     """
     if len(values) == 1 and type(values[0]) in ATOMS:
-        return [pickle.dumps([values[0]], 5)]
+        try:
+            return [pickle.dumps([values[0]], 5)]
+        except MemoryError as error:
+            raise no_memory(f"to pickle {describe(0)}") from error
     how = functools.partial(encode, list(values), for_caller=True, whole_classes=whole_classes)
     dump = functools.partial(with_dill, how)
     return or_explain_item(dump, values, describe, parts_of, for_caller=True)
@@ -218,6 +224,8 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
     try:
         values, complete = load_items(payload)
     except Exception as error:
+        if isinstance(error, MemoryError):
+            raise no_memory("for the results") from error
         told = PicklingError(f"the results cannot be rebuilt here: {reason(error)}")
         raise told from cause_of(error)
     for value in () if complete else values:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gridengine.errors import PicklingError, is_own, users_frames
+from gridengine.errors import PicklingError, is_own, no_memory, users_frames
 from gridengine.serialize import functions
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import is_by_value
@@ -33,8 +33,8 @@ def or_explain(dump: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Bu
     """
     try:
         return dump()
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise no_memory(f"to pickle {what}") from error
     except Exception as error:
         told = _explanation(obj, what, error, parts_of(obj), seen={id(obj)})
         raise told from cause_of(error)
@@ -61,8 +61,9 @@ def or_explain_item(
     """
     try:
         return dump()
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        what = describe(0) if len(items) == 1 else "these calls or results together"
+        raise no_memory(f"to pickle {what}") from error
     except Exception as error:
         for index, item in enumerate(items):
             if (failure := failure_of(item, for_caller=for_caller)) is not None:

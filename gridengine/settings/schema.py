@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, field
 
 from gridengine.arguments import MOST
 from gridengine.errors import ConfigurationError
+from gridengine.settings.systems import SYSTEMS
 
 # An error message quotes the description: "GRIDENGINE_X='y' is not a positive number, ...".
 WholeNumber: TypeAlias = Annotated[
@@ -38,12 +39,13 @@ Ports: TypeAlias = Annotated[
     Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, such as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
-_Schedulers: TypeAlias = Literal[
-    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux", "inline"
-]
+SCHEDULERS = ("processes", *(one.name for one in SYSTEMS), "inline")
 SchedulerName: TypeAlias = Annotated[
-    _Schedulers,
-    Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
+    str,
+    Meta(
+        pattern=rf"\A({'|'.join(SCHEDULERS)}|)\Z",
+        description=f"the name of a scheduler: {', '.join(SCHEDULERS)}",
+    ),
 ]
 _Transports: TypeAlias = Literal["tcp", "files"]
 TransportName: TypeAlias = Annotated[_Transports, Meta(description="tcp or files")]
@@ -98,6 +100,15 @@ class SlurmSite(BatchSite, frozen=True):
     srun: Switch = True
 
 
+TABLES: Mapping[str, type[Struct]] = {
+    **{one.name: QueueSite for one in SYSTEMS},
+    "grid_engine": GridEngineSite,
+    "slurm": SlurmSite,
+    "htcondor": BatchSite,
+}
+"""The tables of a settings file, one for each batch system, and the settings in them."""
+
+
 class Settings(Struct, frozen=True):
     """How this process uses `gridengine`. docs/settings.md says what each field means.
 
@@ -134,13 +145,10 @@ class Settings(Struct, frozen=True):
     command_timeout: Number = 20.0
     check: Switch = False
     drmaa_library: Line = ""
-    grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
-    slurm: SlurmSite = field(default_factory=SlurmSite)
-    htcondor: BatchSite = field(default_factory=BatchSite)
-    oar: QueueSite = field(default_factory=QueueSite)
-    pbs: QueueSite = field(default_factory=QueueSite)
-    lsf: QueueSite = field(default_factory=QueueSite)
-    flux: QueueSite = field(default_factory=QueueSite)
+    sites: Mapping[str, Any] = field(
+        default_factory=lambda: {name: kind() for name, kind in TABLES.items()}
+    )
+    """The table of each batch system, by its name."""
 
     @property
     def port_range(self) -> range:
@@ -176,16 +184,6 @@ class Settings(Struct, frozen=True):
 
 
 SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-TABLES: Mapping[str, type[Struct]] = {
-    "grid_engine": GridEngineSite,
-    "slurm": SlurmSite,
-    "htcondor": BatchSite,
-    "oar": QueueSite,
-    "pbs": QueueSite,
-    "lsf": QueueSite,
-    "flux": QueueSite,
-}
-"""The tables of a settings file, and the settings in them."""
 
 
 class Setting(Struct, frozen=True):
@@ -203,7 +201,7 @@ def setting_types() -> Mapping[str, Any]:
         f"{table}.{one.name}".lstrip("."): one.type
         for table, kind in kinds.items()
         for one in msgspec.structs.fields(kind)
-        if one.name not in TABLES
+        if one.name != "sites"
     }
 
 
@@ -215,8 +213,8 @@ def description(kind: Any) -> str:
 
 def choices(kind: Any) -> tuple[str, ...]:
     """Return the words that a setting of this type must be one of; empty when it is free."""
-    words = {SchedulerName: _Schedulers, TransportName: _Transports}.get(kind)
-    return get_args(words)
+    words = {SchedulerName: ("", *SCHEDULERS), TransportName: get_args(_Transports)}
+    return words.get(kind, ())
 
 
 def is_of_site(name: str) -> bool:
@@ -270,5 +268,5 @@ def build(values: Mapping[str, Any]) -> Settings:
         table, _, key = name.rpartition(".")
         tables.setdefault(table, {})[key] = value
     fields = tables.pop("")
-    fields.update((name, TABLES[name](**table)) for name, table in tables.items())
-    return Settings(**fields)
+    sites = {name: kind(**tables.get(name, {})) for name, kind in TABLES.items()}
+    return Settings(**fields, sites=sites)

@@ -52,8 +52,9 @@ def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
     """
     default = Settings()
     return {
-        name: Setting(functools.reduce(getattr, name.split("."), default), "default")
+        name: Setting(getattr(default.sites[table] if table else default, key), "default")
         for name in setting_types()
+        for table, _, key in [name.rpartition(".")]
     } | _said(environment)
 
 

@@ -22,9 +22,8 @@ from gridengine.status.rows import (
     WorkerStatus,
 )
 from gridengine.watching.call_descriptions import Cause, causes
-from gridengine.watching.next_steps import failure_step, next_step
+from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
 from gridengine.watching.phrases import (
-    RESUME,
     Explanation,
     ago,
     are,
@@ -56,7 +55,12 @@ def explain(answer: Answer) -> list[Explanation]:
     status, who = answer.status, answer.identity
     if answer.killed:
         return [_killed(who)]
-    found = [*_unwritable(status), *_waiting(status, who), *oddities(status), *_failing(status)]
+    found = [
+        *_unwritable(status),
+        *_waiting(status, who),
+        *oddities(status, who),
+        *_failing(status),
+    ]
     if found:
         name = shlex.quote(who.name)
         steps = (NAME.sub(lambda match: match[1] + name, one.next_step) for one in found)
@@ -100,7 +104,7 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
             launches = next(
                 (one for one in status.launches if one.request == queue.launches), LaunchStatus("")
             )
-            found = _of_queue(status, queue, launches)
+            found = _of_queue(status, who, queue, launches)
             step = _room(status, who) if found.cause == "max_workers" else ""
             yield replace(found, next_step=step or found.next_step)
 
@@ -121,7 +125,9 @@ def _room(status: Status, who: Identity) -> str:
     return ""
 
 
-def _of_queue(status: Status, queue: QueueStatus, launches: LaunchStatus) -> Explanation:
+def _of_queue(
+    status: Status, who: Identity, queue: QueueStatus, launches: LaunchStatus
+) -> Explanation:
     calls = plural(queue.waiting, "call")
     if queue.request:
         calls += f" that ask{'s' if queue.waiting == 1 else ''} for {queue.request}"
@@ -129,7 +135,7 @@ def _of_queue(status: Status, queue: QueueStatus, launches: LaunchStatus) -> Exp
     if queue.command is not None:
         return _of_people(queue, queue.command, f"{calls} {verb}")
     for reason in (_of_start, _of_queued, _of_failures, _of_limit, _of_silence):
-        found = reason(status, launches, f"{calls} {verb}")
+        found = reason(status, who, launches, f"{calls} {verb}")
         if found is not None:
             return found
     return _of_slots(status, queue, f"{calls} {verb}")
@@ -141,10 +147,10 @@ def _of_people(queue: QueueStatus, command: str, calls: str) -> Explanation:
     return Explanation("no_worker", f"{calls}: {text}", step)
 
 
-Reason = Callable[[Status, LaunchStatus, str], Explanation | None]
+Reason = Callable[[Status, Identity, LaunchStatus, str], Explanation | None]
 
 
-def _of_start(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_start(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
     if one.workers or not one.starting:
         return None
     if one.unanswered:
@@ -166,10 +172,11 @@ def _of_start(status: Status, one: LaunchStatus, calls: str) -> Explanation | No
     )
 
 
-def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_queued(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
     if not one.queued:
         return None
-    reason = one.reason or "the batch system gives no reason"
+    reason, step = reason_and_step(who.scheduler, one.reason, one.job)
+    reason = reason or "the batch system gives no reason"
     have = f"; {plural(one.workers, 'worker')} {are(one.workers)} there" if one.workers else ""
     ours = status.allocation
     held = f"; the script itself holds {ours}, and they may wait for these" if ours else ""
@@ -178,15 +185,14 @@ def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | N
         f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
         f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}"
         f"{held}{_left_out(one)}",
-        then(
-            next_step(reason),
-            f"without a scheduler= calls run on {ours}" if ours else "",
-        ),
+        then(step, f"without a scheduler= calls run on {ours}" if ours else ""),
         one.job,
     )
 
 
-def _of_failures(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_failures(
+    status: Status, who: Identity, one: LaunchStatus, calls: str
+) -> Explanation | None:
     if one.requested and not one.workers:
         return Explanation(
             "requested", f"{calls}: workers are being asked for at this moment", "wait"
@@ -209,7 +215,7 @@ def _left_out(one: LaunchStatus) -> str:
     return f"; left out, since no worker could be started there: {hosts}" if hosts else ""
 
 
-def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_limit(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
     if one.workers or status.worker_count < status.max_workers:
         return None
     return Explanation(
@@ -220,8 +226,8 @@ def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | No
     )
 
 
-def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
-    told = silence(status)
+def _of_silence(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
+    told = silence(status, who)
     if told is None or status.statuses["silent"] < status.worker_count:
         return None
     return replace(told, text=f"{calls}: {told.text}")
@@ -291,23 +297,23 @@ def _repeated(run: RunStatus) -> Explanation:
     )
 
 
-def oddities(status: Status) -> Iterator[Explanation]:
+def oddities(status: Status, who: Identity) -> Iterator[Explanation]:
     """Yield everything unusual, the most urgent first."""
-    told = silence(status)
+    told = silence(status, who)
     if told is not None:
         yield told
     yield from _stragglers(status)
     ends = [(one.left_seconds, one) for one in status.workers if one.left_seconds is not None]
     left, first = min(ends, key=lambda end: end[0], default=(NEAR_END_SECONDS, None))
     if first is not None and left < NEAR_END_SECONDS:
-        yield _ending(first, left)
+        yield _ending(first, left, who)
     if status.running and not status.waiting:
         yield _last_calls(status)
     for one in status.functions:
         yield from _of_function(status, one)
 
 
-def silence(status: Status) -> Explanation | None:
+def silence(status: Status, who: Identity) -> Explanation | None:
     """Return which workers are silent, and why; None when none is."""
     silent = status.statuses.get("silent", 0)
     if not silent:
@@ -320,7 +326,8 @@ def silence(status: Status) -> Explanation | None:
     place = where(first.host, first.job) if first is not None else ""
     which = f"{silent:,} of {plural(status.worker_count, 'worker')} {are(silent)}"
     if first is not None and first.suspended:
-        return Explanation("silent", f"{which} suspended, the first on {place}", RESUME, first.host)
+        step = resume_step(who.scheduler, first.job)
+        return Explanation("silent", f"{which} suspended, the first on {place}", step, first.host)
     on = f", the longest on {place}, for {ago(first.heard_seconds)}" if first else ""
     return Explanation(
         "silent",
@@ -348,12 +355,14 @@ def _stragglers(status: Status) -> Iterator[Explanation]:
             return
 
 
-def _ending(worker: WorkerStatus, left: float) -> Explanation:
+def _ending(worker: WorkerStatus, left: float, who: Identity) -> Explanation:
+    words = words_of(who.scheduler)
+    own = f" or the scheduler's {words.time_argument()}=" if words is not None else ""
     return Explanation(
         "walltime",
         f"The worker on {where(worker.host, worker.job)} leaves in {ago(left)}"
         ", when its walltime is nearly over; calls that have not ended by then run again elsewhere",
-        "give calls that take longer more time, by WTime or the scheduler's h_rt= or time=",
+        f"give calls that take longer more time, by WTime{own}",
         worker.host,
     )
 

@@ -4,74 +4,49 @@ from __future__ import annotations
 
 import re
 
+from gridengine.schedulers.batch_words import BatchWords
+from gridengine.schedulers.registry import BY_CLASS
+from gridengine.schedulers.requests import parted
+
 FULL = (
     r"No space left on device|[Dd]isk quota exceeded",
     "make room on that disk (`df -h` there, or `quota`), or write elsewhere; then try again: "
     "`gridengine retry` for a run with a name",
 )
-NEXT_STEPS = (
-    FULL,
-    (r"JobHeld|scontrol release", "release it: `scontrol release JOB`"),
-    (r"\bhold|\bheld", "release it: `qrls JOB`"),
-    (
-        r"of prolog =",
-        "the site's prolog fails, which is the administrators' to mend; each failure sets a queue "
-        "into the error state, which they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
-    ),
-    (
-        r"temporarily not available",
-        "`qstat -f -explain aAE` says why; the administrators clear a queue's error state "
-        "(`qmod -c QUEUE`) or bring its host back",
-    ),
-    (
-        r"disabled",
-        "the administrators can enable the queue again (`qmod -e`); or say another queue=",
-    ),
-    (r"suspended", "wait until the queue is resumed; or say another queue="),
-    (
-        r"not contained in its hard queue list|unknown queue",
-        "`qconf -sql` lists the queues; name another with queue=",
-    ),
-    (
-        r"parallel environment|cannot run in PE|slots? in PE|offers only 0 slots",
-        "`qconf -spl` lists the parallel environments, `qconf -sp NAME` their slots; name another "
-        "with parallel_environment=, or ask for fewer Cores",
-    ),
-    (
-        r"because it offers only|mem|Resources|slots|is full",
-        "wait for others' jobs to end, or ask for less: Memory, Cores, or WTime of the calls",
-    ),
-    (r"Priority", "wait: others come first; `squeue --start` estimates when"),
-    (
-        r"Partition(TimeLimit|NodeLimit|Config)",
-        "ask for less than the partition gives (`sinfo -o '%P %l %c %m'`), or name another with "
-        "partition=",
-    ),
-    (r"Partition", "`sinfo` shows the partitions; name another with partition="),
-    (
-        r"is used up",
-        "`sshare --long` shows what is used; name another account= or qos=, or ask who grants it",
-    ),
-    (r"ReqNodeNotAvail", "ask for other nodes, or ask the administrators: `sinfo --list-reasons`"),
-    (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
-    (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
-)
-"""Patterns for a batch system's words, each with the next step. The first that matches counts."""
-
-OTHER_QUEUES = r"disabled|suspended|not contained in its hard queue list"
-"""Words that Grid Engine says of every queue, including queues that the job does not want."""
+RESUMED = "their calls go on when they are resumed: "
 
 
-def next_step(reason: str) -> str:
-    """Return the next step for a batch system's reason. Parts of the reason about queues that the
-    job cannot use count only if there are no other parts.
-    """
-    parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
-    counts = "; ".join(parts) if parts else reason
-    return next(
-        (step for words, step in NEXT_STEPS if re.search(words, counts, re.IGNORECASE)),
-        "ask the batch system itself: `qstat -j JOB`, or `scontrol show job JOB`",
-    )
+def words_of(scheduler: str) -> type[BatchWords] | None:
+    """Return the words of the batch system of a scheduler's class; None if it is not ours."""
+    entry = BY_CLASS.get(scheduler)
+    return entry.system_class()._commands if entry is not None and entry.system else None
+
+
+def reason_and_step(scheduler: str, reason: str, job: str) -> tuple[str, str]:
+    """Return why a job waits, and the next step, in the words of its batch system."""
+    words = words_of(scheduler)
+    told, step = parted(words, reason) if words is not None else (reason, "")
+    if not reason:
+        step = "wait; ask again in a minute"
+    elif re.search(FULL[0], reason):
+        step = FULL[1]
+    elif not step:
+        look = f": `{words.look}`" if words is not None and words.look else ""
+        step = f"ask the batch system itself{look}"
+    return told, of_job(step, job)
+
+
+def resume_step(scheduler: str, job: str) -> str:
+    """Return the next step for suspended workers, of which `job` is the first."""
+    words = words_of(scheduler)
+    own = words.resume if words is not None else ""
+    own = own or ("by the batch system's own command" if job else "`kill -CONT` of the process")
+    return f"{RESUMED}{of_job(own, job)}; or delete their jobs, and the calls run elsewhere"
+
+
+def of_job(words: str, job: str) -> str:
+    """Return a batch system's words with the id of the job in their place for it."""
+    return re.sub(r"\bJOB\b", lambda _: job or "JOB", words)
 
 
 DISK_STEPS = (
@@ -87,8 +62,8 @@ DISK_STEPS = (
 FAILURE_STEPS = (
     (
         r"refuses the job|SubmissionRefused",
-        "ask for less (Memory, Cores, WTime), or name another queue=, partition= or "
-        "parallel_environment=: no machine there may run such a job",
+        "ask for less (Memory, Cores, WTime), or name another queue: no machine there may run "
+        "such a job",
     ),
     (
         r"MemoryError|OutOfMemory|MemoryLimit|of memory",
@@ -96,7 +71,7 @@ FAILURE_STEPS = (
     ),
     (
         r"walltime|WTime",
-        "give calls more time, by WTime or the scheduler's h_rt= or time=; or let each do less",
+        "give calls more time, by WTime or the scheduler's own limit; or let each do less",
     ),
     (r"TimeoutError|timeout=", "raise timeout=, or see what such calls wait for"),
     (

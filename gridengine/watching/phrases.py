@@ -9,13 +9,6 @@ from msgspec import Struct
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.resources.units import format_seconds
 
-RESUME = (
-    "their calls go on when they are resumed: `qmod -usj JOB` on Grid Engine, `scontrol resume "
-    "JOB` on Slurm, `condor_continue JOB` on HTCondor, `oarresume JOB` on OAR, `kill -CONT` of a "
-    "process of this machine; or delete their jobs, and the calls run elsewhere"
-)
-"""The next step for suspended workers."""
-
 
 class Explanation(Struct, frozen=True):
     """Why something waits, or what is unusual: a word for scripts, a sentence or two, the next

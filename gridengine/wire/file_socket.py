@@ -71,6 +71,8 @@ class Files:
         self._mark_at = self._look_at = self._active_at = -math.inf
         self._waiting: dict[str, float] = {}
         """The peers for whom envelopes are queued, and when to write next."""
+        self._unwritable = set[str]()
+        """The peers to whom the last write failed."""
         self._forgotten: dict[str, float] = {}
         """The peers that are gone, and when to remove their folders."""
         self._missing = 0
@@ -135,22 +137,28 @@ class Files:
         doing = f"write to {self._exchange}"
         for peer in [peer for peer, at in self._waiting.items() if now >= at]:
             try:
-                if self._outboxes[peer].flush():
-                    del self._waiting[peer]
-                else:
-                    self._waiting[peer] = now + QUICK_SECONDS
-                self._tell_success(doing)
+                written = self._outboxes[peer].flush()
             except Gone:
                 self._drop(peer)
             except OSError as error:
                 self._waiting[peer] = now + RETRY_SECONDS
+                self._unwritable.add(peer)
                 self._tell_failure(doing, error)
+            else:
+                if not written:  # nothing may have been tried
+                    self._waiting[peer] = now + QUICK_SECONDS
+                    continue
+                del self._waiting[peer]
+                self._unwritable.discard(peer)
+                if not self._unwritable:
+                    self._tell_success(doing)
 
     def _drop(self, peer: str) -> None:
         """Drop what is queued for a peer. Its outbox stays: the numbers of files go on."""
         if peer in self._outboxes:
             self._outboxes[peer].clear()
             self._waiting.pop(peer, None)
+            self._unwritable.discard(peer)
 
     def _read(self) -> list[tuple[str, Frames]]:
         doing = f"read {self._exchange}"

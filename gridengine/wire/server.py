@@ -13,13 +13,14 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
+from gridengine.settings.values import said_by
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
@@ -28,9 +29,6 @@ from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
 from gridengine.wire.sockets import PeersKeys, PolledSocket, buffers_of, new_keys
-
-if TYPE_CHECKING:
-    from zmq.auth.thread import ThreadAuthenticator
 
 log = logging.getLogger("gridengine")
 
@@ -95,9 +93,6 @@ class Server(SessionServer):
         names = [host] if host else own_addresses()
         if host:
             resolve(host)
-        # Here, as psutil below: they take long to import, and workers need none.
-        from zmq.auth.thread import ThreadAuthenticator
-
         # The authenticator logs each connection with its key. A logger of its own hides these lines
         # from users who only set the level of "gridengine".
         quiet = log.getChild("authentication")
@@ -196,7 +191,7 @@ def own_addresses() -> list[str]:
     """Return the addresses at which other machines can reach this one, IPv4 first, and the loopback
     address at the end.
     """
-    import psutil
+    import psutil  # here: not where the setting host names an address
 
     found = [
         entry.address.split("%")[0]
@@ -234,8 +229,6 @@ def resolve(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:  # UnicodeError: it can be no name, such as "a..b"
-        from gridengine.settings.values import said_by  # here, since workers read no settings
-
         raise ConfigurationError(
             f"host {host!r} (set by {said_by('host')}) does not resolve: {error}",
             hint="set GRIDENGINE_HOST to an address of this machine",

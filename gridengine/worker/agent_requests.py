@@ -127,11 +127,11 @@ def answer_in_user_process(request: bytes) -> Answer:
         LookupError: the requested thing no longer exists.
     """
     if request == AUTHENTICATION_KEY:
-        from multiprocessing.process import current_process
+        from multiprocessing.process import current_process  # few calls use it
 
         return bytes(current_process().authkey), None
     if request[:1] == DESCRIPTOR:
-        from gridengine.serialize.descriptors import Descriptor
+        from gridengine.serialize.descriptors import Descriptor  # few calls have one
 
         return b"", Descriptor.find(request[1:])
     return answer_on_any_machine(request)
@@ -149,7 +149,7 @@ def answer_on_any_machine(request: bytes) -> Answer:
             f"the worker on {socket.gethostname()} has nothing of the process that the calls come "
             "from"
         )
-    from multiprocessing.resource_tracker import getfd
+    from multiprocessing.resource_tracker import getfd  # few calls use it
 
     return b"", getfd()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -191,7 +192,7 @@ def process_name(name: str) -> Iterator[None]:
     """Give `multiprocessing.current_process()` the name of a job within the block. Jobs in several
     threads of one process may end in any order.
     """
-    from multiprocessing.process import current_process
+    from multiprocessing.process import current_process  # few calls are jobs
 
     process, this = current_process(), object()  # a key of its own: several may have one name
     names = vars(process).setdefault("_gridengine_names", {None: process.name})
@@ -260,9 +261,7 @@ class CallingProcess(NamedTuple):
         Raises:
             LookupError: the agent refuses; the text says why.
         """
-        import socket
-
-        from gridengine.wire.channel import Channel
+        from gridengine.wire.channel import Channel  # few calls make calls
         from gridengine.worker import agent_requests
 
         request = agent_requests.NESTED + b"%d" % self.number

@@ -64,7 +64,7 @@ def finished(value: Any, library: str = ASYNCIO) -> Any:
     """
     if not isinstance(value, Coroutine):
         return value
-    from gridengine.worker import event_loop
+    from gridengine.worker import event_loop  # few functions are coroutine functions
 
     return event_loop.run_in_trio(value) if library == TRIO else event_loop.run(value)
 

@@ -47,16 +47,23 @@ PLACE = (
     rb"|SSH_.*|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|WINDOWID|SESSION_MANAGER|DBUS_.*|KRB5CCNAME"
     rb"|XDG_(RUNTIME_DIR|SESSION_.*|SEAT|SEAT_PATH|VTNR)|GPG_(AGENT_INFO|TTY)|TTY|TMUX.*|STY"
     rb"|SHLVL|_|INVOCATION_ID|JOURNAL_STREAM|LISTEN_.*|NOTIFY_SOCKET|SYSTEMD_EXEC_PID|WATCHDOG_.*"
-    rb"|SGE_.*|JOB_(ID|NAME|SCRIPT)|N(SLOTS|HOSTS|QUEUES)|PE_HOSTFILE|RESTARTED"  # batch jobs'
-    rb"|SLURM_.*|SLURMD_.*|PBS_.*|LSB_.*|LSF_.*|OAR_.*|FLUX_.*|COBALT_.*|CONDOR_.*|_CONDOR_.*"
-    rb"|PMI_.*|PMIX_.*|OMPI_COMM_.*|MPI_LOCAL.*|GRIDENGINE_JOB_.*"
+    rb"|COBALT_.*|PMI_.*|PMIX_.*|OMPI_COMM_.*|MPI_LOCAL.*|GRIDENGINE_JOB_.*"  # batch jobs'
 )
-"""Variables that describe a machine, a login or a batch job: they never travel."""
 GRANTED = (
     rb"CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES"
     rb"|HIP_VISIBLE_DEVICES|ZE_AFFINITY_MASK|ENVIRONMENT|ARC|PE|QUEUE|REQUEST"
 )
 """Variables that travel only if the batch system has not set them for the job."""
+
+
+@functools.cache
+def place_variables() -> bytes:
+    """Return a pattern of the variables that describe a machine, a login or a batch job: they never
+    travel.
+    """
+    from gridengine.settings.systems import SYSTEMS  # here: few runners on this machine need it
+
+    return b"|".join([PLACE, *(one.variables.encode() for one in SYSTEMS)])
 
 
 def own_variables() -> Variables:
@@ -108,7 +115,7 @@ class Site(Struct, frozen=True):
     def _stays(self, name: bytes) -> bool:
         return name in self.set_here or (
             not self.local
-            and (matches(PLACE, name) or (name in self.own and matches(GRANTED, name)))
+            and (matches(place_variables(), name) or (name in self.own and matches(GRANTED, name)))
         )
 
 
@@ -304,7 +311,7 @@ def restore_carried(state: bytes) -> None:
     """
     carried = _carried_in(state)
     if carried or "gridengine.worker.carried_state" in sys.modules:
-        from gridengine.worker import carried_state
+        from gridengine.worker import carried_state  # few need it
 
         carried_state.restore(carried)
 
@@ -333,7 +340,7 @@ def _loaded_filter(part: bytes) -> Any:
 
 
 def _set_context(context: Context) -> None:
-    import decimal
+    import decimal  # few callers have a context of their own
 
     signals = [getattr(decimal, name) for name in context[6]]
     decimal.setcontext(decimal.Context(*context[:6], flags=[], traps=signals))

@@ -355,7 +355,7 @@ def _load(define: Define, payload: Payload) -> Loaded:
     _list_folders_anew()
     try:
         if define.codec != PICKLE:
-            from gridengine.worker.coroutines import synchronous
+            from gridengine.worker.coroutines import synchronous  # few name functions
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
         environment.import_for_effect()

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import select
+import shlex
 import signal
 import socket
 import stat
@@ -139,10 +140,10 @@ def _connected(connection: Connection) -> SessionClient:
     """
     exchange = folder_at(connection.addresses[0])
     if exchange is not None:
-        from gridengine.wire.file_connection import FileConnection
+        from gridengine.wire.file_connection import FileConnection  # few use it
 
         return FileConnection(connection, exchange)
-    from gridengine.wire.dispatcher_connection import DispatcherConnection
+    from gridengine.wire.dispatcher_connection import DispatcherConnection  # imports ZeroMQ
 
     return DispatcherConnection(connection)
 
@@ -386,8 +387,6 @@ def end_job(command: str) -> None:
     """
     if not command:
         return
-    import shlex
-
     try:
         done = subprocess.run(
             shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False

@@ -43,16 +43,16 @@ CLAIM = "gridengine-core"
 MOST_CLAIMS = 64
 """How many workers may claim one processor. Further workers take processors in order."""
 
-GRANTED = ("NSLOTS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
-"""The variables in which batch systems say how many processors a job has on this machine."""
-
 
 def threads_of_call(slots: int) -> int:
     """Return how many processors each of `slots` calls has if they share this process's processors
     equally: the number of threads for libraries that would otherwise start one for each processor
     of the machine.
     """
-    granted = [os.environ.get(name, "") for name in GRANTED]
+    from gridengine.settings.systems import SYSTEMS  # here: runners need it no more
+
+    own = (one for one in SYSTEMS if any(map(os.environ.get, one.job)))
+    granted = [os.environ.get(name, "") for one in own for name in one.cores]
     usable = [len(os.sched_getaffinity(0)), *(int(one) for one in granted if one.isdecimal())]
     return max(min(usable) // slots, 1)
 

@@ -63,7 +63,7 @@ class AllocatedResources:
         if self.present is None:
             if self._message.failed:
                 raise pickling.load_exception(self._payload)
-            from gridengine.resources.demand import replaced
+            from gridengine.resources.demand import replaced  # few calls request resources
 
             given, cores, gpus = (
                 pickling.load(self._payload),

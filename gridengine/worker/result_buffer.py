@@ -13,7 +13,7 @@ from itertools import chain
 from time import monotonic, sleep
 from typing import Any, Protocol
 
-from gridengine.errors import UNNUMBERED, PicklingError
+from gridengine.errors import UNNUMBERED, OutOfMemory, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.unpicklable import reason
@@ -265,8 +265,8 @@ class ResultBuffer:
             except BaseException as error:
                 # A new error, without the traceback, which shows only this package.
                 problem = (
-                    PicklingError(error.message, hint=error.hint)
-                    if isinstance(error, PicklingError)
+                    type(error)(error.message, hint=error.hint)
+                    if isinstance(error, OutOfMemory | PicklingError)
                     else PicklingError(
                         f"{what} (a {type(value).__qualname__}) cannot be pickled: {reason(error)}"
                     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.processes import completed
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
@@ -78,9 +79,7 @@ def test_on_this_machine_each_result_is_there_and_right_and_once(
         "GRIDENGINE_RUN_DIRECTORY": str(tmp_path / "runs"),
     }
     command = [sys.executable, str(HERE / SCRIPTS[kind]), *options(kind, place)]
-    done = subprocess.run(
-        command, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    done = completed(command, env=variables, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     check(kind, place, done.stdout)
     assert not [path.name for path in tmp_path.iterdir() if path.name != "runs"]

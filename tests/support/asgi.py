@@ -19,7 +19,7 @@ def request(
 ) -> Answered:
     """Return what an application answers; in the names of headers `_` stands for `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    if body:
+    if body and "transfer-encoding" not in named:
         named["content-length"] = str(len(body))
     scope = {
         "type": "http",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import psutil
 
 from tests.support.places import ROOT, Place
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -70,15 +71,7 @@ class Cluster(Place):
         return self._command(arguments, {})
 
     def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
-        done = subprocess.run(
-            arguments,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-            **identity,
-        )  # type: ignore[call-overload]
+        done = completed(arguments, env=self.environment, **identity)  # type: ignore[call-overload]
         return str(done.stdout + done.stderr)
 
     def jobs(self) -> set[str]:
@@ -418,9 +411,7 @@ def why_none(kind: type[Cluster]) -> str:
     root = os.environ.get("SGE_ROOT", str(SGE_ROOT))
     environment = {**os.environ, "PATH": path, "SGE_ROOT": root}
     try:
-        done = subprocess.run(
-            kind.ping, env=environment, capture_output=True, text=True, timeout=100, check=False
-        )
+        done = completed(kind.ping, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{kind.title} does not answer: {error}"
     if done.returncode:

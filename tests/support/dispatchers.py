@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.processes import completed
 from tests.support.waiting import kill_all
 
 
@@ -69,14 +70,10 @@ class Shell:
 
     def python(self, code: str, *words: str) -> str:
         """Run a script that must succeed, and return what it printed."""
-        done = subprocess.run(
+        done = completed(
             [self._python, "-c", code, *words],
             env=self.environment,
             cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
             **self._identity,
         )
         assert done.returncode == 0, done.stderr

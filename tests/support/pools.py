@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.clusters import plain_user
 from tests.support.places import ROOT
+from tests.support.processes import completed
 
 SOFTWARE = Path("/var/lib/gridengine-test")
 
@@ -35,13 +36,7 @@ class Pool:
 
     def call(self, script: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Run `up` or `down` as this process's own user, who is root."""
-        return subprocess.run(
-            [ROOT / "schedulers" / self.name / script, *options],
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
+        return completed([ROOT / "schedulers" / self.name / script, *options], timeout=500)
 
     def bring(self, script: str) -> str:
         """Run `up --yes` or `down --yes`, and return what it says."""

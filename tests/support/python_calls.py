@@ -1,7 +1,9 @@
 """Counts the Python calls that one call takes in the caller, the I/O thread and the runner.
 
 Run as a script it prints a JSON object for each way to call: the least number of Python calls by
-thread. With `--each` it prints how often each function is called, on average.
+thread; and of a call that took the least, how many modules of the package it ran through, and how
+often it came back to one that it had left (`ways_back`). With `--each` it prints how often each
+function is called, on average.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ THREADS = "caller", "I/O thread", "runner"
 
 Function: TypeAlias = Callable[[int], Any]
 Way: TypeAlias = Callable[[Function, int], Any]
+Round: TypeAlias = list[tuple[str, str]]
+"""The Python calls of one warm call: the thread, and the function."""
 
 
 class Profile:
@@ -32,11 +36,11 @@ class Profile:
 
     def __init__(self) -> None:
         self.on = False
-        self.calls = collections.Counter[tuple[str, str]]()
+        self.calls: list[tuple[str, str]] = []
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         if self.on and event == "call":
-            self.calls[thread_name(), name_of(frame.f_code)] += 1
+            self.calls.append((thread_name(), name_of(frame.f_code)))
 
 
 def thread_name() -> str:
@@ -55,34 +59,34 @@ def name_of(code: CodeType) -> str:
     return f"{place}:{code.co_qualname}"
 
 
-in_runner: list[collections.Counter[str]] = []
+in_runner: list[list[str]] = []
 """In a runner: what has been called there, up to the first call of `abs` and between each two."""
 
 
 def profile(frame: FrameType, event: str, arg: object) -> None:
     """Count in a runner."""
     if event == "call":
-        in_runner[-1][name_of(frame.f_code)] += 1
+        in_runner[-1].append(name_of(frame.f_code))
     elif event == "c_call" and arg is abs:
-        in_runner.append(collections.Counter())
+        in_runner.append([])
 
 
 def begin(value: int) -> int:
     """Count in this runner from here on; return which it is."""
     sys.setprofile(None)
-    in_runner[:] = [collections.Counter()]
+    in_runner[:] = [[]]
     sys.setprofile(profile)
     return os.getpid()
 
 
-def end(value: int) -> tuple[int, list[collections.Counter[str]]]:
+def end(value: int) -> tuple[int, list[list[str]]]:
     """Count no more in this runner; return which it is and what was counted for each round."""
     sys.setprofile(None)
     return os.getpid(), [*in_runner[1:-1], in_runner[-2]]
 
 
-def measure(way: Way) -> list[collections.Counter[tuple[str, str]]]:
-    """Return how often each function was called in each round of one warm call."""
+def measure(way: Way) -> list[Round]:
+    """Return the Python calls of each round of one warm call, in their order within each thread."""
     here, rounds = Profile(), []
     sys.setprofile(here)
     CURRENT[:] = [here]
@@ -93,14 +97,14 @@ def measure(way: Way) -> list[collections.Counter[tuple[str, str]]]:
         here.on = True
         way(abs, value)
         here.on = False
-        rounds.append(here.calls.copy())
-        here.calls.clear()
+        rounds.append(here.calls)
+        here.calls = []
     sys.setprofile(None)
     last, answer = way(end, 0)
     if last != runner:
         raise RuntimeError("one runner, the one that ended last, was to run all calls")
     for one, counted in zip(rounds, answer, strict=True):
-        one.update({("runner", name): count for name, count in counted.items()})
+        one += [("runner", name) for name in counted]
     return rounds
 
 
@@ -114,16 +118,30 @@ def relay(frame: FrameType, event: str, arg: object) -> None:
         CURRENT[0](frame, event, arg)
 
 
-def least(rounds: list[collections.Counter[tuple[str, str]]]) -> dict[str, float]:
+def least(rounds: list[Round]) -> dict[str, int]:
     """Return the least number of calls in each thread: now and then the I/O thread has more to do
     than the call, and the more often the slower the machine is.
     """
     return {
-        thread: min(
-            sum(count for (where, _), count in one.items() if where == thread) for one in rounds
-        )
+        thread: min(sum(where == thread for where, _ in one) for one in rounds)
         for thread in THREADS
     }
+
+
+def modules_of(one: Round) -> dict[str, int]:
+    """Return how many modules of the package a round ran through, and how often it came back to one
+    that it had left.
+    """
+    found, entered = set[str](), 0
+    for thread in THREADS:
+        before = ""
+        for where, name in one:
+            module = name.partition(":")[0]
+            if where == thread and "/" in module:
+                entered += module != before
+                found.add(module)
+                before = module
+    return {"modules": len(found), "ways_back": entered - len(found)}
 
 
 def main() -> None:
@@ -139,9 +157,10 @@ def main() -> None:
         }
         for name, way in ways.items():
             rounds = measure(way)
-            print(json.dumps({name: least(rounds)}))
+            quickest = min(rounds, key=len)
+            print(json.dumps({name: {**least(rounds), **modules_of(quickest)}}))
             if "--each" in sys.argv:
-                calls = sum(rounds, collections.Counter[tuple[str, str]]())
+                calls = collections.Counter(call for one in rounds for call in one)
                 for (thread, function), count in calls.most_common():
                     print(f"{count / ROUNDS:8.2f} {thread:12} {function}")
 

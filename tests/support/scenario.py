@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.agent_driver import alive
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -265,14 +266,7 @@ def executable_of(pid_file: Path, name: str) -> Path | None:
 def bring_up(system: str = "gridengine") -> None:
     """Start what is not running of this batch system, and put what tests changed as it was."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SGE_")}
-    done = subprocess.run(
-        [ROOT / "schedulers" / system / "up", "--yes"],
-        env=clean,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = completed([ROOT / "schedulers" / system / "up", "--yes"], env=clean, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

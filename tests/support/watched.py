@@ -10,7 +10,7 @@ from gridengine.status.rows import Status
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "login1", "/sweep.py", "/", 0.0),
-    *("Slurm", "1.2", "3.11"),
+    *("SlurmScheduler", "1.2", "3.11"),
 )
 
 

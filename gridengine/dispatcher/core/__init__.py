@@ -51,7 +51,7 @@ memory), then to other calls (3). So the core finishes work before it begins mor
 | who runs what, where | `fair_queue`, `assigner`, `allocator` (slots), `nested` |
 | how calls end | `outcomes`; what follows a fault: `verdicts` |
 | workers | `worker_startup`, `worker_messages`, `worker_lifecycle` |
-| the scheduler | `provisioner` (of one demand), `scaling` (of all) |
+| the scheduler | `launches`, `provisioner` (of one demand), `scaling` (of all) |
 
 Descriptions of the core are made elsewhere: in `status` (below) and `dispatcher/status_views`
 (above).

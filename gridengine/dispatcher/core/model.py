@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.policy import spare_of
-from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime

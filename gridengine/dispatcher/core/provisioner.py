@@ -4,70 +4,23 @@ connect or end.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
+from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, key_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.errors import UNREACHABLE, UNSHARED, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
-MOST_FAILED_HOSTS = 2
-"""When workers could not be started on so many hosts in a row, the hosts are not the cause."""
-LEFT_OUT_SECONDS = 3600.0
-"""For how long a host is left out after the last worker that could not be started there."""
 ANNOUNCED = Demand(function="*")
 """The demand under which all workers that announce functions are counted."""
-
-
-class LaunchedWorker(Struct):
-    """A launched worker. `worker`: its id once it has connected. `earlier`: an earlier dispatcher
-    process launched it. `ends_at`: when the batch system will end it, if it has said so;
-    `lasts_seconds`: how long after its start that is, where only this is known. `left_out`: the
-    hosts that it could not run on.
-    """
-
-    handle: Handle
-    launched_at: float
-    state: WorkerStatus = WorkerStatus.QUEUED
-    running_since: float | None = None
-    ended_at: float | None = None
-    report: Report | None = None
-    worker: bytes | None = None
-    earlier: bool = False
-    ends_at: float = math.inf
-    lasts_seconds: float = math.inf
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def bad_host(self) -> str:
-        """The host that is to blame for the end of this worker before it connected, if any is."""
-        report = self.report
-        if report is None or report.blameless or report.deleted or self.earlier:
-            return ""
-        return report.host
-
-
-def keys_of(log: str, pid: int) -> list[str]:
-    """Return the keys by which a connecting worker may be recognised."""
-    return [key for key in (log_key(log), str(pid)) if key]
-
-
-def key_of(handle: Handle) -> str:
-    """Return the key by which a connecting worker is recognised: its log, or its process id."""
-    return log_key(handle.log) or handle.id
-
-
-def log_key(path: str) -> str:
-    """Return the part of a log's path that is the same on every machine."""
-    return "/".join(path.rsplit("/", 2)[-2:])
 
 
 class Provisioner(Struct, eq=False):
@@ -81,9 +34,7 @@ class Provisioner(Struct, eq=False):
         calls. A suspended worker does not count against `max_workers` if it takes no more calls, or
         where other demands need workers.
     by_hand: workers that people started; they never count against `max_workers`.
-    unmatched, withdrawn, left_out: shared by all provisioners, see `CoreState`.
-    asked_without: the hosts that the last request left out.
-    failed_hosts: the hosts of the failures in a row, and what happened there, for people.
+    unmatched, withdrawn: shared by all provisioners, see `CoreState`.
     """
 
     policy: Policy
@@ -100,25 +51,18 @@ class Provisioner(Struct, eq=False):
     suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
-    left_out: dict[str, float] = field(default_factory=dict)
     requested: int = 0
-    asked_without: tuple[str, ...] = ()
-    failures: int = 0
-    failed_hosts: dict[str, str] = field(default_factory=dict)
-    start_error: GridEngineError | None = None
-    """The error of the last failure on a host that can be left out."""
+    starts: FailedStarts = field(default_factory=FailedStarts)
+    """Those of its workers that could not be started, and where."""
     backoff: float = FIRST_BACKOFF
     ask_again_at: float = 0.0
     demand_since: float | None = None
     explain_at: float | None = None
     look_at: float = 0.0
     surplus_since: float | None = None
-    deleted_at: float = 0.0
     keep_again_at: float = 0.0
     unserved_since: float | None = None
     reason: str = ""
-    unanswered: str = ""
-    """The addresses that workers have tried in vain, and why; empty once a worker has connected."""
     label: str = ""
     """The name of the calls for which workers were last needed."""
 
@@ -131,7 +75,7 @@ class Provisioner(Struct, eq=False):
         for handle in handles:
             key = key_of(handle)
             self.withdrawn.pop(key, None)
-            one = LaunchedWorker(handle, now, left_out=self.asked_without)
+            one = LaunchedWorker(handle, now, left_out=self.starts.asked_without)
             self.launched[key] = one
             worker = self.unmatched.pop(key, None)
             if worker is None:
@@ -151,8 +95,7 @@ class Provisioner(Struct, eq=False):
 
     def reset_failures(self) -> None:
         """Forget failures: a worker has connected."""
-        self.failures, self.failed_hosts, self.start_error = 0, {}, None
-        self.unanswered = ""
+        self.starts.reset()
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
@@ -160,7 +103,7 @@ class Provisioner(Struct, eq=False):
         at once, on any host; workers that are kept without calls are requested again after a while.
         """
         self.reset_failures()
-        self.left_out.clear()
+        self.starts.forget_hosts()
         self.ask_again_at, self.keep_again_at = now, now + LAST_BACKOFF
         for one in [
             one for one in self.launched.values() if one.worker is None and one.ended_at is not None
@@ -258,10 +201,8 @@ class Provisioner(Struct, eq=False):
         gathering = 0.0 if at_once else self.policy.gather_seconds
         if not self.may_ask(now) or now - self.demand_since < gathering:
             return []
-        for host in [one for one, at in self.left_out.items() if now - at >= LEFT_OUT_SECONDS]:
-            del self.left_out[host]
-        self.requested, self.asked_without = count, (*self.left_out,)
-        return [Launch(count, self.demand, self.label, self.asked_without)]
+        self.requested = count
+        return [Launch(count, self.demand, self.label, self.starts.hosts_to_leave_out(now))]
 
     def withdraw(self, which: Iterable[LaunchedWorker] | None = None) -> list[Effect]:
         """Have the scheduler stop these workers, or all expected ones."""
@@ -307,108 +248,23 @@ class Provisioner(Struct, eq=False):
     ) -> GridEngineError | None:
         """Note that a launched worker ended before it connected; return the error if that happened
         too often, on two hosts, or if no address answered it and no worker ever connected.
-
-        Deleting an array is one act: workers launched before a deletion was seen, and deleted too,
-        do not count again. Nor do workers that were launched before their host was left out, nor
-        launches of an earlier dispatcher process.
         """
         self.drop(one)
         self._turn_away(one)
         if one.earlier:
             return None
         self.hold_back(now)
-        report = one.report
-        if report is not None and report.blameless:
-            return None
-        deleted = report is not None and report.deleted
-        if deleted and one.launched_at < self.deleted_at:
-            return None
-        self.deleted_at = now if deleted else self.deleted_at
-        host = one.bad_host
-        if host in self.left_out and host not in one.left_out:
-            return None
-        return self._count_failure(one, is_enough=none_connected and bool(self.unanswered))
-
-    def _count_failure(self, one: LaunchedWorker, *, is_enough: bool) -> GridEngineError | None:
-        """Count a failed start; return the error if it is enough, or there were too many."""
-        host, report = one.bad_host, one.report
-        self.failures += 1
-        error = report.error if report is not None else None
-        error = error or self._start_error(one, self.failures)
-        if host:
-            self.failed_hosts[host], self.start_error = f"on {host}: {_how(one)}", error
-        too_often = self.failures >= self.policy.failed_starts
-        if not (too_often or is_enough or len(self.failed_hosts) >= MOST_FAILED_HOSTS):
-            return None
-        if len(self.failed_hosts) > 1:
-            error.attempts = (*self.failed_hosts.values(),)
-        self.failures, self.failed_hosts = 0, {}
-        return error
+        return self.starts.note(one, self.policy, now, none_connected=none_connected)
 
     def leave_out(self, one: LaunchedWorker, now: float) -> list[Effect]:
         """Leave the host on which a worker could not be started out of the next requests. Queued
         workers, which may come to that host too, are requested anew.
         """
-        host = one.bad_host
-        if not host:
-            return []
-        is_known, self.left_out[host] = host in self.left_out, now
-        if is_known:
-            return []
-        if host in self.failed_hosts:
-            self.failed_hosts[host] += f"; {host} was left out of the next requests"
-        text = f"no worker could be started on {host} (cluster job {one.handle.id}: {_how(one)})"
-        return [
-            Warn(f"{text}; {host} is left out of the next requests"),
-            *self.withdraw(self._queued()),
-        ]
-
-    def refused(self, error: GridEngineError, now: float) -> GridEngineError | None:
-        """Return the error of a request that can never be served; None if it is to be made again
-        with all hosts. If it left out the only hosts that there are, the error is why no worker
-        could be started there.
-        """
-        if not self.asked_without:
-            return error
-        if self.start_error is None:
-            self.left_out.clear()
-            self.hold_back(now)
-            return None
-        found, hosts = self.start_error, ", ".join(self.asked_without)
-        found.attempts = *self.failed_hosts.values(), f"without {hosts}: {error.message}"
-        return found
+        text = self.starts.leave_out(one, now)
+        return [Warn(text), *self.withdraw(self._queued())] if text else []
 
     def _queued(self) -> list[LaunchedWorker]:
         return [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
-
-    def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
-        """Return the error of so many failed starts in a row; `one` is the last."""
-        report = one.report
-        deleted, failed = report is not None and report.deleted, one.ended_at is not None
-        reason = (report.reason if report is not None else "") or "no reason is given"
-        hint = (
-            "check that the interpreter and the package are there on the node, and the prologue; "
-            "its log may tell"
-        )
-        if deleted:
-            text = f"was deleted: {reason}"
-        elif failed:
-            text = f"ended before its worker connected: {reason}"
-        else:
-            seconds = self.policy.start_seconds
-            places = self.unanswered or " or ".join(self.policy.addresses)
-            text = f"ran, but its worker never connected within {seconds:g} s to {places}"
-            is_by_files = places.startswith("file:")
-            remedy = UNSHARED if is_by_files else UNREACHABLE
-            hint = f"{remedy}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
-        which = (
-            f"{count} workers in a row could not be started; the last"
-            if count > 1
-            else "the cluster job"
-        )
-        return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{which} {text}", job=one.handle.id, log=one.handle.log or None, hint=hint
-        )
 
     def overdue(self, now: float) -> list[LaunchedWorker]:
         """Return the workers that run, by the scheduler's word, and have not connected in time."""
@@ -439,7 +295,7 @@ class Provisioner(Struct, eq=False):
     def look_into(self, now: float) -> list[Effect]:
         """Ask now and then why the first running worker has not connected, while no worker has."""
         one = next((one for one in self.expected.values() if one.running_since is not None), None)
-        if self.workers or one is None or one.running_since is None or self.unanswered:
+        if self.workers or one is None or one.running_since is None or self.starts.unanswered:
             return []
         limit, seconds = self.policy.start_seconds, now - one.running_since
         if seconds < limit / 3 or now < self.look_at:
@@ -455,7 +311,7 @@ class Provisioner(Struct, eq=False):
         if key_of(handle) not in self.expected:
             return
         if running:
-            self.unanswered = words
+            self.starts.unanswered = words
         elif words:
             self.reason = words
         elif self.explain_at is not None:
@@ -482,15 +338,3 @@ class Provisioner(Struct, eq=False):
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",
         )
-
-
-def _how(one: LaunchedWorker) -> str:
-    """Return, for people, how a launched worker ended before it connected."""
-    report = one.report
-    if one.ended_at is None:
-        return "it ran and never connected"
-    if report is None:
-        return "no reason is given"
-    if report.error is not None:
-        return report.error.message.partition(": ")[2] or report.error.message
-    return report.reason

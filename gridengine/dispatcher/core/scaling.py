@@ -19,9 +19,10 @@ from gridengine.dispatcher.core import (
     worker_startup,
 )
 from gridengine.dispatcher.core.events import Launch, Scaled
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.model import READY, Phase, Worker
 from gridengine.dispatcher.core.outcomes import give_up
-from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -48,7 +49,7 @@ def scale(state: CoreState) -> None:
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
     """Tell followers which workers are requested."""
-    from gridengine.status.rows import request_words
+    from gridengine.status.rows import request_words  # few follow
 
     for effect in effects:
         if isinstance(effect, Launch):
@@ -203,8 +204,10 @@ def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
         provisioner.hold_back(state.now)
         when = " for now" * event.for_now
         state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
-    elif (error := provisioner.refused(event.error, state.now)) is not None:
+    elif (error := provisioner.starts.refused(event.error)) is not None:
         give_up(state, error, [provisioner])
+    else:
+        provisioner.hold_back(state.now)
 
 
 def polled(state: CoreState, event: events.Polled) -> None:
@@ -221,10 +224,11 @@ def polled(state: CoreState, event: events.Polled) -> None:
                 worker_startup.limit_stay(state, worker)
         never = None if provisioner.workers else provisioner.impossible()
         if never is not None:
-            error = provisioner.refused(never, state.now)
+            error = provisioner.starts.refused(never)
             if error is not None:
                 give_up(state, error, [provisioner])
             else:
+                provisioner.hold_back(state.now)
                 state.effects += provisioner.withdraw()
     state.agenda.scale = True
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
+from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker
 from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
-from gridengine.dispatcher.core.provisioner import ANNOUNCED, LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.provisioner import ANNOUNCED, Provisioner
 from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
@@ -130,8 +131,8 @@ class CoreState:
         """Workers that connected before their launch was known, by log or process id."""
         self.withdrawn: dict[str, None] = {}
         """Workers that may not connect any more."""
-        self.left_out: dict[str, float] = {}
-        """The hosts on which workers could not be started, and when that was seen last."""
+        self.left_out: dict[str, BadHost] = {}
+        """The hosts on which workers could not be started."""
 
     def _add_results(self) -> None:
         self.objects: dict[bytes, calls.RemoteObject] = {}
@@ -396,7 +397,7 @@ class CoreState:
             demand,
             unmatched=self.unmatched,
             withdrawn=self.withdrawn,
-            left_out=self.left_out,
+            starts=FailedStarts(demand, self.left_out),
         )
         self.provisioners[demand] = one
         return one

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
+from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
-from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import FREE, OWN, Fact, Fault, judge
 from gridengine.errors import OutOfMemory, TimeoutError

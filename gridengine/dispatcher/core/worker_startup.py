@@ -26,10 +26,11 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
 from gridengine.dispatcher.core.events import Restored, Send, StateSaved
+from gridengine.dispatcher.core.launches import LaunchedWorker, keys_of
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
 from gridengine.dispatcher.core.policy import booked, spare_of
-from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import Fault, judge
 from gridengine.display import plural

@@ -77,14 +77,14 @@ class TaskDecoder:
             return named_function(item)
         _check_name(digest)
         return Function(
-            digest,
-            payload,
-            tuple(item.path),
-            item.directory,
-            item.name,
-            self._find_shared(client, item.needs),
-            item.caller,
-            tuple(item.after),
+            digest=digest,
+            payload=payload,
+            path=tuple(item.path),
+            directory=item.directory,
+            name=item.name,
+            needs=self._find_shared(client, item.needs),
+            caller=item.caller,
+            after=tuple(item.after),
         )
 
     def _add_shared(
@@ -120,23 +120,23 @@ class TaskDecoder:
             if not self._claim(client, numbers):
                 raise ProtocolError("a task refers to a result of another client's")
         return Task(
-            item.id,
-            payload,
-            item.count,
-            item.form,
-            item.retries,
-            item.timeout,
-            item.watched,
-            item.controlled,
-            item.name,
-            item.first,
-            demand,
-            item.escalate_memory,
-            self._find_shared(client, item.needs),
-            item.submitter,
-            tuple(item.after),
-            tuple(item.kept),
-            item.priority,
+            id=item.id,
+            payload=payload,
+            count=item.count,
+            form=item.form,
+            retries=item.retries,
+            timeout=item.timeout,
+            watched=item.watched,
+            controlled=item.controlled,
+            name=item.name,
+            first=item.first,
+            demand=demand,
+            escalate_memory=item.escalate_memory,
+            needs=self._find_shared(client, item.needs),
+            submitter=item.submitter,
+            after=tuple(item.after),
+            kept=tuple(item.kept),
+            priority=item.priority,
         )
 
     def decode_demand(self, encoded: EncodedDemand | None) -> Demand:
@@ -157,7 +157,12 @@ def named_function(item: FunctionItem) -> Function:
     for part in (item.codec.encode(), name, directory, *item.path):
         known.update(len(part).to_bytes(8, "big") + part)
     return Function(
-        known.digest(), [name], tuple(item.path), directory, item.name, codec=item.codec
+        digest=known.digest(),
+        payload=[name],
+        path=tuple(item.path),
+        directory=directory,
+        name=item.name,
+        codec=item.codec,
     )
 
 

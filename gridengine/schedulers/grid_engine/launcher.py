@@ -48,7 +48,7 @@ from gridengine.schedulers.launcher import (
     failed,
 )
 from gridengine.schedulers.logs import host_in_log
-from gridengine.schedulers.requests import refusal, unavailable
+from gridengine.schedulers.requests import explanation, refusal, unavailable
 
 logger = logging.getLogger("gridengine")
 
@@ -402,11 +402,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _report_with_host(self, handle: Handle, report: Report, failure: Failure | None) -> Report:
         host = (failure.host if failure else "") or host_in_log(handle.log)
         can_leave_out = host if self._words.host_option else ""
-        return exit_report(handle, report._replace(host=can_leave_out), host)
+        return exit_report(handle, report._replace(host=can_leave_out), host, look=self._words.look)
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return the reason why the first of these tasks waits, in the words of `qstat -j`."""
-        return self._diagnostics.waiting(handles[0].id) if handles else ""
+        """Return the reason why the first of these tasks waits, in the words of `qstat -j`, and the
+        remedy.
+        """
+        return explanation(self._words, self._diagnostics.waiting(handles[0].id)) if handles else ""
 
     # Ends.
 

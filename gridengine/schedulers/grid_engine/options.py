@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
@@ -31,6 +32,8 @@ from gridengine.schedulers.batch_words import (
     memory_bytes,
     split_words,
 )
+from gridengine.schedulers.grid_engine import answers
+from gridengine.schedulers.grid_engine.allocation import rank_hosts
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.schedulers.requests import cannot_say, own_options, site_settings, worker_options
@@ -54,14 +57,17 @@ VALUES = {"-q": 1, "-pe": 2}
 """How many words follow an option."""
 OPEN = "*"
 """Stands for a parallel environment's number of slots, which the calls say."""
+HOSTS = ("h", "hostname")
+"""The names of the resource by which hosts are chosen."""
+LEFT_OUT = "!"
+"""Stands before the hosts that workers may not run on."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5)).
 """
 
 
 class GridEngineWords(BatchWords):
-    """The words of Grid Engine. The texts of refusals are those of 8.1.9's master and DRMAA
-    library.
+    """The words of Grid Engine.
 
     Args:
         environment: returns the name of a parallel environment, if one is needed and the site's
@@ -71,50 +77,9 @@ class GridEngineWords(BatchWords):
     key, title = "grid_engine", "Grid Engine"
     native_name = GRID_ENGINE
     says_false = True
-    array_limit = re.compile(r"more than (\d+) tasks")
-    remedies: Mapping[str, str] = {
-        "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or "
-        "ask for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
-        r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
-        "queue=",
-        "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
-        "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
-        "parallel_environment of [grid_engine]",
-        r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
-        "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for "
-        "as -l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings "
-        "memory and gpus of [grid_engine]",
-        r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says "
-        "who may use one; name one with native='-P NAME'",
-        r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
-        "native= may have; is one misspelt?",
-        r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a "
-        "time as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime "
-        "of calls",
-        r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
-        "h_vmem='4G'; or leave it to the Memory of calls",
-        "resolve hostname": "`qhost` lists the hosts",
-        "submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
-        r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
-        "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
-        "user",
-        "reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
-        "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
-        "JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
-    }
-    unavailable: Mapping[str, str] = {
-        "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
-        "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
-        "machine",
-        "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets "
-        "SGE_ROOT and SGE_CELL to where this site's Grid Engine is",
-        "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting "
-        "drmaa_library or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
-        "submit host": remedies["submit host"],
-        "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
-        "tells; ask the administrators",
-        "": "`gridengine doctor` says what is here",
-    }
+    array_limit = answers.ARRAY_LIMIT
+    waiting, remedies, unavailable = answers.WAITING, answers.REMEDIES, answers.UNAVAILABLE
+    look, resume = "qstat -j JOB", "`qmod -usj JOB`"
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option, host_option = "h_rt", "s_rt", "hostname"
@@ -140,6 +105,11 @@ class GridEngineWords(BatchWords):
         made._slots = slots_of(made._own_environment) or made._asked_slots
         return made
 
+    def telling(self, reason: str) -> str:
+        """Return the parts that are not on queues which the job cannot use, if there are any."""
+        parts = [part for part in reason.split("; ") if not re.search(answers.OTHER_QUEUES, part)]
+        return "; ".join(parts) or reason
+
     # Options.
 
     def site_option(self, name: str, value: object) -> list[str]:
@@ -162,14 +132,17 @@ class GridEngineWords(BatchWords):
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the values of each name in `-l`, of `-q` and of `-pe`."""
         values: dict[str, tuple[str, str]] = {}
+        is_wish = False
         words = iter(
             part for word in options for part in (word.split(" ") if _is_ours(word) else [word])
         )
         for option in words:
+            is_wish = option == "-soft" or (is_wish and option != "-hard")
             if option == "-l":
                 for one in next(words, "").split(","):
                     name, _, value = one.partition("=")
-                    values[self.alike.get(name, name)] = (value, f"-l {one}")
+                    if not (is_wish and name in HOSTS):
+                        values[self.alike.get(name, name)] = (value, f"-l {one}")
             elif option in VALUES:
                 value = " ".join(next(words, "") for _ in range(VALUES[option]))
                 values[option] = (value, f"{option} {value}")
@@ -178,7 +151,7 @@ class GridEngineWords(BatchWords):
     def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
         """Return a condition on the host, which may have its domain in its name (sge_types(1))."""
         names = "|".join(f"{host}|{host}.*" for host in hosts)
-        return [f"-l hostname={f'({own})&' if own else ''}!({names})"]
+        return [f"-l hostname={f'({own})&' if own else ''}{LEFT_OUT}({names})"]
 
     def cores(self, count: int) -> list[str]:
         """Return the parallel environment for this many slots, unless the scheduler has one, or
@@ -208,6 +181,13 @@ class GridEngineWords(BatchWords):
                 'scheduler, or in a settings file: [grid_engine] mpi_environment = "NAME"',
             )
         return [f"-pe {self._site.mpi_environment} {self._slots}"]
+
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> list[tuple[str, int]]:
+        file = environment.get("PE_HOSTFILE")
+        return rank_hosts(Path(file), ranks, cores) if file else []
 
     def _has_environment(self, asked: str) -> bool:
         """Return whether the scheduler has a parallel environment.
@@ -272,6 +252,8 @@ class GridEngineWords(BatchWords):
         limits = ",".join({next(iter(self.said([word]))): word[3:] for word in asked}.values())
         own = [word for name in ("-q ", "-pe ") for word in options if word.startswith(name)]
         others = [word for word in options if not _is_ours(word)]
+        if f"{LEFT_OUT}(" in limits:
+            others = _without_hosts(others)
         return [*([f"-l {limits}"] if limits else []), *own, *others]
 
 
@@ -325,8 +307,14 @@ def words_for(system: System, environment: Callable[[], str]) -> BatchWords:
     if system.kind == GRID_ENGINE:
         return GridEngineWords(environment)
     if system.kind == SLURM:
-        return BY_NAME[SLURM].drmaa_words(str(system))
+        return drmaa_words(SLURM, str(system))
     return OtherWords(system)
+
+
+def drmaa_words(name: str, title: str) -> BatchWords:
+    """Return the words of this system for a DRMAA library; `title` names both."""
+    words: BatchWords = BY_NAME[name].system_class()._drmaa_words(title)
+    return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +385,19 @@ def raw_words(options: str) -> list[str]:
     """
     split_words(options)  # raises if a quote is not closed
     return re.findall(r"""(?:\\.|[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*")+""", options)
+
+
+def _without_hosts(words: Sequence[str]) -> list[str]:
+    """Return a user's own words without their condition on hosts, which stands in ours: of several
+    Grid Engine would take the last. A mere wish stays.
+    """
+    kept, rest, is_wish = list[str](), iter(words), False
+    for word in rest:
+        is_wish = word == "-soft" or (is_wish and word != "-hard")
+        requests = next(rest, "").split(",") if word == "-l" else []
+        stay = [one for one in requests if is_wish or one.partition("=")[0] not in HOSTS]
+        kept += [word] if not requests else ["-l", ",".join(stay)] if stay else []
+    return kept
 
 
 def _is_ours(word: str) -> bool:

@@ -5,18 +5,25 @@ system that has a DRMAA 1.0 library.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
+from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.detect import why_no_command
 from gridengine.schedulers.grid_engine import drmaa
+from gridengine.schedulers.grid_engine.diagnostics import findings
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
-from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, Request
+from gridengine.schedulers.grid_engine.options import (
+    GridEngineWords,
+    OwnArguments,
+    Request,
+    drmaa_words,
+)
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.schedulers.requests import own_options, own_walltime
@@ -38,6 +45,7 @@ class GridEngineScheduler(BatchScheduler):
         options: `-l name=value`, such as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.
     """
 
+    _commands = GridEngineWords
     _own_arguments: ClassVar[Mapping[str, object]] = {
         "queue": None,
         "parallel_environment": None,
@@ -54,7 +62,26 @@ class GridEngineScheduler(BatchScheduler):
         self.walltime = own_walltime(words, options)
         times = [word for word in options if word.startswith("--time=")]
         if self.walltime is None and times:
-            self.walltime = own_walltime(BY_NAME[SLURM].drmaa_words("Slurm"), times)
+            self.walltime = own_walltime(drmaa_words(SLURM, "Slurm"), times)
+
+    @classmethod
+    def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
+        return findings(environment)
+
+    @classmethod
+    def _system_here(cls) -> str:
+        """Open a session, and have a job taken.
+
+        If Slurm's commands are here, a DRMAA library for Slurm is passed over: `SlurmScheduler`
+        learns more from the commands.
+        """
+        with drmaa.shared_session() as session:
+            system = session.start()
+            if system.kind == SLURM and not why_no_command(BY_NAME[SLURM].command, os.environ):
+                raise Unavailable(f"the DRMAA library speaks to {system}")
+            session.probe()
+        by_drmaa = f"{system} (through DRMAA)"
+        return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else by_drmaa
 
     def __repr__(self) -> str:
         return shown_as(self, self._shown)
@@ -84,21 +111,3 @@ def library_path(given: object) -> str:
             hint="it is the path of a library, such as /opt/lib/libdrmaa.so",
         )
     return str(Path(path).absolute())
-
-
-def system_here() -> str:
-    """Return the name of the batch system that takes this user's jobs by DRMAA: a session opens,
-    and a job is taken.
-
-    If Slurm's commands are here, a DRMAA library for Slurm is passed over: `SlurmScheduler` learns
-    more from the commands.
-
-    Raises:
-        BatchSystemError: there is none, or it takes no job.
-    """
-    with drmaa.shared_session() as session:
-        system = session.start()
-        if system.kind == SLURM and not why_no_command("sbatch", os.environ):
-            raise Unavailable(f"the DRMAA library speaks to {system}")
-        session.probe()
-    return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system} (through DRMAA)"

@@ -102,11 +102,15 @@ UNREACHABLE = re.compile(
 )
 """No Slurm can be reached."""
 LATER = re.compile(
-    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
-    r"temporarily|too many",
-    re.IGNORECASE,
+    r"^(?!.*(QOS|Assoc)(?!\w*(Submit|Jobs))(Max|Min|Grp)\w)"
+    r".*(temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
+    r"temporarily|too many)",
+    re.IGNORECASE | re.DOTALL,
 )
-"""A limit of others' jobs or ours. Slurm has one text for all limits, also for lasting ones."""
+"""A limit of others' jobs or ours. Slurm has one text for all limits, also for lasting ones. A QOS
+with DenyOnLimit refuses a job that is over a limit by itself, whoever else has jobs, and names the
+limit (sacctmgr(1)): no time cures that.
+"""
 OWN_LIMITS = {
     "AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit": "`sacctmgr show associations user=$USER` "
     "and `sacctmgr show qos` list the limits, of which one is MaxSubmitJobs=0: name another "
@@ -201,8 +205,8 @@ STDOUT_SIGNAL = 53
 """Slurm's own "signal" for a job whose output file cannot be opened."""
 
 _REASONS = (
-    (r"None", "not looked at yet", ""),
-    (r"Priority", "other jobs come first", ""),
+    (r"None", "not looked at yet", "wait; ask again in a minute"),
+    (r"Priority", "other jobs come first", "wait; `squeue --start` estimates when it starts"),
     (r"Resources", "what it asks for is in use", "wait, or ask for less"),
     (r"BeginTime", "it may not start before a certain time", ""),
     (r"DependencyNeverSatisfied", "a job that it depends on has failed", "change dependency="),
@@ -212,22 +216,22 @@ _REASONS = (
     (
         r"(JobHeldUser|JobHeldAdmin|.*held.*)",
         "it is held",
-        "release it: scontrol release JOB; or ask the administrators",
+        "`scontrol release JOB` releases it; or ask the administrators",
     ),
     (
         r"Partition(Down|Inactive)",
         "its partition is down",
-        "use another partition=, or ask the administrators",
+        "use another partition=, as `sinfo` lists them, or ask the administrators",
     ),
     (
         r"Partition(NodeLimit|TimeLimit|Config)",
         "it asks for more than its partition gives",
-        "ask for less, or use another partition=",
+        "ask for less (`sinfo -o '%P %l %c %m'` lists what each gives), or use another partition=",
     ),
     (
         r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
         "nodes that it needs are down, drained or reserved",
-        "ask for others, or ask the administrators",
+        "ask for others, or ask the administrators: `sinfo --list-reasons` says why",
     ),
     (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
     (r"Reservation.*", "its reservation has not begun", ""),

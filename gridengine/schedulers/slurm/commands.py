@@ -17,7 +17,13 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.units import DAY
-from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
+from gridengine.schedulers.batch_commands import (
+    BatchCommands,
+    Queue,
+    Seen,
+    WorkerArray,
+    one_line,
+)
 from gridengine.schedulers.batch_words import (
     UNITS,
     Option,
@@ -29,6 +35,7 @@ from gridengine.schedulers.batch_words import (
 from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
+from gridengine.schedulers.slurm.allocation import rank_hosts
 from gridengine.schedulers.slurm.answers import Site, site_of
 from gridengine.worker.environment import JOB_END
 
@@ -45,6 +52,8 @@ fi
 """A task that Slurm requeued and restarted must not pass for its former worker. And a job of srun's
 outlives its worker if that srun is gone, as after a crash of the machine that it ran on.
 """
+NUMBERED = r"(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?"
+"""sbatch's line with the number of the job. A site's wrapper may leave `--parsable` out."""
 UNKNOWN = Site()
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
 """Variables by which users say how much memory jobs have."""
@@ -69,6 +78,7 @@ class SlurmCommands(BatchCommands):
     # At a limit sbatch waits for two minutes: it does not know that it could ask for less.
     retrying = b"sleeping and retrying"
     never, meanings = answers.NEVER, answers.REASONS
+    look, resume = "scontrol show job JOB", "`scontrol resume JOB`"
     ours = frozenset(
         {
             *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),
@@ -92,6 +102,7 @@ class SlurmCommands(BatchCommands):
     host_option = "--exclude"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
     spans_nodes = True
+    rank_starter = "srun --ntasks={ranks} --nodes={nodes} --cpus-per-task={cores}"
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
     }
@@ -136,6 +147,12 @@ class SlurmCommands(BatchCommands):
             if ranks.ranks % ranks.nodes == 0:
                 words.append(f"--ntasks-per-node={ranks.ranks // ranks.nodes}")
         return words
+
+    @classmethod
+    def rank_hosts(
+        cls, environment: Mapping[str, str], ranks: int, cores: int
+    ) -> list[tuple[str, int]]:
+        return rank_hosts(environment)
 
     def memory(self, size: int) -> list[str]:
         """Return the words for a worker's memory; that of a rank is said for each of its cores,
@@ -228,9 +245,10 @@ class SlurmCommands(BatchCommands):
         return ["sbatch", "--parsable", "--no-requeue", *array.options, *ours, *script]
 
     def ids(self, output: str, count: int) -> list[str]:
-        job = output.strip().partition(";")[0]
-        if not job.isdigit():
+        found = one_line(NUMBERED, output)
+        if found is None:
             return []
+        job = found[1]
         return [f"{job}_{task}" for task in range(1, count + 1)] if self.most_tasks else [job]
 
     def listing(self, name: str) -> list[str]:

@@ -18,7 +18,8 @@ from gridengine.schedulers.batch_commands import Seen
 from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import Handle, LaunchPlan, TryAgain
-from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.requests import site_settings
+from gridengine.schedulers.slurm.commands import DrmaaWords, SlurmCommands
 from gridengine.schedulers.slurm.srun import (
     ANSWER_SECONDS,
     END_SECONDS,
@@ -27,7 +28,6 @@ from gridengine.schedulers.slurm.srun import (
     srun_command,
     srun_options,
 )
-from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
@@ -72,7 +72,7 @@ class SlurmLauncher(CommandLauncher):
 
     def _srun_command(self, options: Sequence[str], log: str) -> list[str]:
         """Return srun's command for a worker; raise Unsuitable if only sbatch can start it."""
-        if not settings().slurm.srun:
+        if not site_settings(self._any_site).srun:
             raise Unsuitable("the setting slurm.srun says so")
         own = srun_options(options, self.runner.environment)
         shell = self.text.partition("\n")[0].removeprefix("#!").split()
@@ -158,5 +158,6 @@ class SlurmScheduler(CommandScheduler):
     """
 
     _commands = SlurmCommands
+    _drmaa_words = DrmaaWords
     _launcher_class = SlurmLauncher
     _start_at_once = True

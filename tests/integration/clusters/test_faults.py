@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.support.scenario import (
-    HOLD_FOUR,
     QUICK,
     play,
 )
@@ -17,29 +16,6 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------ deleted jobs
-
-
-def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted_them(
-    cluster: Cluster,
-) -> None:
-    scenario = play(cluster, HOLD_FOUR, environment={**QUICK, "GRIDENGINE_SLURM_SRUN": "no"})
-    first = scenario.began(4)
-    one = first[0]
-    cluster.delete_worker(one)
-    scenario.began(2, index=one.index)
-    assert len(scenario.begun()) == 5
-    # One array, as a rule. On a loaded machine a worker may have been asked for before it was known
-    # how many calls there are, and the others then.
-    arrays = {each.job for each in first if each.index != one.index}
-    cluster.administer(cluster.delete_command, *arrays)
-    for index in range(4):
-        scenario.began(2, index=index)
-    scenario.go()
-    assert scenario.result()["results"] == [0, 1, 2, 3]
-    last = {scenario.begun(index)[-1].job for index in range(4)}
-    assert not last & {each.job for each in first}
-    assert len(scenario.begun()) == 8
-    assert scenario.ended() == [0, 1, 2, 3]
 
 
 # ------------------------------------------------------------------ workers that do not come

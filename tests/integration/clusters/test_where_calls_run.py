@@ -5,13 +5,13 @@ said.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.clusters import said
+from tests.support.processes import completed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,12 +54,7 @@ def test_root_whose_jobs_are_refused_has_calls_run_on_this_machine(
 ) -> None:
     # The folder of watches is of the plain user, or would be root's.
     own = {"GRIDENGINE_WATCH_DIRECTORY": str(tmp_path / "watch")}
-    done = subprocess.run(
-        [sys.executable, "-c", WHERE],
-        env={**os.environ, **cluster.environment, **own},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=True,
+    done = completed(
+        [sys.executable, "-c", WHERE], env={**os.environ, **cluster.environment, **own}, check=True
     )
     assert (done.stdout, done.stderr) == ("False\n", "")

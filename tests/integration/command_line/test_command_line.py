@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.command_line import doctor
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -33,15 +34,7 @@ def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     words = [sys.executable, "-m", "gridengine", "doctor", "--json"]
-    done = subprocess.run(
-        words,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed(words, env=environment, cwd=tmp_path)
     found = {
         f"{one['of']} {one['check']}": one["state"] for one in json.loads(done.stdout)["findings"]
     }
@@ -142,7 +135,7 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
     os.chown(folder / "gridengine.toml", pwd.getpwnam("nobody").pw_uid, -1)
     shown = (
         "from gridengine.settings.values import settings; "
-        "print(repr(settings().grid_engine.native))"
+        "print(repr(settings().sites['grid_engine'].native))"
     )
     done = grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}")
     assert done.stdout == "''\n"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import gridengine
+from tests.support.processes import completed
 
 ROOT = Path(gridengine.__file__).parents[1]
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -23,14 +24,11 @@ def start_example(
     """Run an example from another folder."""
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler, *arguments]
-    return subprocess.run(
+    return completed(
         command,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
         **options,
     )
 
@@ -54,11 +52,9 @@ def test_the_sweep_through_a_dispatcher_takes_its_results_the_second_time(tmp_pa
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, EXAMPLES / "sweep_through_dispatcher.py", "--journal", tmp_path]
     first, second = (
-        subprocess.run(
+        completed(
             command,
             env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
-            capture_output=True,
-            text=True,
             timeout=300,
             check=True,
         )

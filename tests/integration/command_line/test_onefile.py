@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import completed
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 MAP = """
 import os, sys, gridengine
@@ -121,20 +123,14 @@ def test_files_unpacked_by_another_user_are_not_run(onefile: Path, bare: Path, h
     folder.mkdir()
     os.chown(folder, 12345, 12345)
     environment = {"HOME": str(home), "PATH": f"{bare}:/usr/bin:/bin", "PEX_ROOT": str(folder)}
-    done = subprocess.run(
-        [onefile, "--version"], env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = completed([onefile, "--version"], env=environment)
     assert done.returncode == 1
     assert "belongs to another user" in done.stderr
 
 
 def test_the_one_file_runs_by_a_named_interpreter(onefile: Path, home: Path) -> None:
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-E", onefile, "--version"],
         env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert done.stdout.startswith("gridengine"), done.stderr

@@ -26,6 +26,7 @@ from gridengine.settings.schema import Settings
 from tests.support.cable import Cable
 from tests.support.clocked import clocked
 from tests.support.manual_clock import PATIENCE, ManualClock
+from tests.support.processes import completed
 from tests.support.standalone import Standalone
 from tests.support.waiting import kill_all, wait_until
 
@@ -178,12 +179,7 @@ def test_a_program_that_ends_takes_its_calls_with_it(
 ) -> None:
     script = "import sys, time, gridengine; c = gridengine.Client(sys.argv[1]); "
     script += "print(c.submit(abs, -2).result())"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(standalone.path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = completed([sys.executable, "-c", script, str(standalone.path)])
     assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)
     with gridengine.Client(standalone.path) as client:
         assert len(client.describe()["clients"]) == 1

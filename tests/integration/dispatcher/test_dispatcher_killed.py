@@ -99,28 +99,37 @@ def _rows(journal: Path, table: str) -> int:
     return int(count)
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def increment(self) -> int:
-        self.value += 1
-        return self.value
-
-    def after(self, path: Path) -> int:
-        return _when_there(path)
+def logged(path: Path, number: int) -> int:
+    """Note a call in a file, and return its argument."""
+    with open(path, "ab", buffering=0) as file:
+        file.write(b"%d\n" % number)
+    return number
 
 
-def test_an_actor_is_lost_since_what_it_was_told_may_be(
+def test_jobs_of_a_job_dispatcher_end_once(
     killed: Killed, client: gridengine.Client, tmp_path: Path
 ) -> None:
-    with client.actor(Counter) as counter:
-        assert counter.increment().result() == 1
-        running = counter.after(tmp_path / "go")
+    calls, go = tmp_path / "calls", tmp_path / "go"
+
+    def work(number: int) -> int:
+        return _after(go, logged(calls, number))
+
+    jobs = [gridengine.Job(target=work, args=(number,), retries=3) for number in range(20)]
+    with gridengine.JobDispatcher(client) as dispatcher:
+        dispatcher.dispatch(jobs)
+        assert client.flush(120)
+        wait_until(lambda: _logged(calls))
         killed.kill()
         killed.start()
-        for future in (running, counter.increment()):
-            with pytest.raises(gridengine.ActorLost, match="the dispatcher was started again"):
-                future.result()
-    with client.actor(Counter) as counter:
-        assert counter.increment().result() == 1
+        go.touch()
+        dispatcher.join()
+        assert [job.result() for job in jobs] == list(range(20))
+
+
+def _after(path: Path, number: int) -> int:
+    _when_there(path)
+    return number
+
+
+def _logged(calls: Path) -> list[int]:
+    return [int(one) for one in calls.read_text().split()] if calls.exists() else []

@@ -14,6 +14,7 @@ import pytest
 
 import gridengine
 from tests.support.named_client import NamedClient
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT
 from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
@@ -54,13 +55,8 @@ def call(javascript: Path, over_tcp: Standalone, request: pytest.FixtureRequest)
 
     def call(name: str, *items: object) -> object:
         words = [request.param, name, *map(json.dumps, items)]
-        done = subprocess.run(
-            ["node", "client.mjs", over_tcp.path, *words],
-            cwd=javascript,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+        done = completed(
+            ["node", "client.mjs", over_tcp.path, *words], cwd=javascript, timeout=SECONDS
         )
         assert not done.stderr
         return json.loads(done.stdout) if done.returncode == 0 else done.stdout.strip()
@@ -81,9 +77,7 @@ def worker(javascript: Path, over_tcp: Standalone) -> Iterator[subprocess.Popen[
 
 def test_both_examples_pass_the_vectors(javascript: Path) -> None:
     vectors = ROOT / "docs" / "protocol" / "vectors"
-    done = subprocess.run(
-        ["node", "vectors.mjs", vectors], cwd=javascript, capture_output=True, text=True, timeout=60
-    )
+    done = completed(["node", "vectors.mjs", vectors], cwd=javascript)
     assert done.returncode == 0, done.stderr
     assert "vectors passed" in done.stdout
 

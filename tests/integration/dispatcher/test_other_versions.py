@@ -13,6 +13,7 @@ import pytest
 
 import gridengine
 from gridengine.wire.messages import VERSION
+from tests.support.processes import completed
 from tests.support.standalone import Standalone
 
 HERE = Path(gridengine.__file__).parents[1]
@@ -71,15 +72,7 @@ def builds(
 
 def run(build: Path, runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
     variables = {"PYTHONPATH": str(build), "GRIDENGINE_RUN_DIRECTORY": str(runs)}
-    return subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, **variables},
-        cwd=runs,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return completed([sys.executable, *words], env={**os.environ, **variables}, cwd=runs)
 
 
 def test_clients_workers_and_watchers_of_another_protocol_are_told_that_it_is_another(

@@ -64,3 +64,11 @@ def test_without_a_batch_system_a_map_raises_though_its_calls_may_fail(
 ) -> None:
     with pytest.raises(gridengine.SchedulerUnavailable):
         gridengine.map(abs, range(3), reraise=False, scheduler=unavailable)
+
+
+def test_without_a_batch_system_an_iterator_raises_though_its_calls_may_fail(
+    unavailable: Unavailable,
+) -> None:
+    results = gridengine.imap(abs, [1], reraise=False, scheduler=unavailable)
+    with pytest.raises(gridengine.SchedulerUnavailable):
+        next(results)

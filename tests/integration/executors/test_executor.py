@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import signal
 import threading
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.errors import Cancelled
 from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
 
@@ -78,13 +77,6 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 # ------------------------------------------------------------------ results
 
 
-@pytest.mark.promise
-def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
-    future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
-    with pytest.raises(gridengine.TimeoutError, match=r"limit of 0.2 s"):
-        future.result(SECONDS)
-
-
 # ------------------------------------------------------------------ ends
 
 
@@ -115,26 +107,6 @@ def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gat
 # ------------------------------------------------------------------ max_tasks_per_child
 
 
-@pytest.mark.parametrize("most", [1, 3, 70])
-def test_a_process_makes_as_many_calls_as_it_may_and_every_call_is_made_once(
-    tmp_path: Path, most: int
-) -> None:
-    def pid_of(x: int) -> tuple[int, int]:
-        Path(tmp_path, str(x)).touch(exist_ok=False)
-        return x, os.getpid()
-
-    with gridengine.Executor(4, max_tasks_per_child=most, scheduler=processes) as executor:
-        numbers = range(150)
-        given = list(executor.map(pid_of, numbers[:75])) + [
-            future.result(SECONDS)
-            for future in [executor.submit(pid_of, number) for number in numbers[75:]]
-        ]
-    assert [number for number, _ in given] == list(numbers)
-    calls = collections.Counter(pid for _, pid in given)
-    assert max(calls.values()) <= most
-    assert len(calls) >= 150 / most
-
-
 def processes(max_workers: int) -> gridengine.ProcessScheduler:
     return gridengine.ProcessScheduler(max_workers)
 
@@ -152,22 +124,6 @@ def test_a_thread_left_by_the_last_call_of_a_process_is_waited_for(tmp_path: Pat
         (tmp_path / "go").touch()
         assert executor.submit(square, 3).result(SECONDS) == 9
         assert (tmp_path / "written").exists()
-
-
-@pytest.mark.promise
-def test_a_forked_process_gets_an_error_that_the_executor_is_not_its_own(
-    executor: gridengine.Executor,
-) -> None:
-    assert executor.submit(square, 3).result(SECONDS) == 9
-    pid = os.fork()
-    if not pid:
-        try:
-            executor.submit(square, 3)
-        except ConfigurationError:
-            os._exit(7)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 # ------------------------------------------------------------------ scripts

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import completed
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import os
@@ -39,14 +41,7 @@ class Multirun:
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(self._script), "-m", "hydra/launcher=gridengine"]
-        return subprocess.run(
-            [*command, "hydra.sweep.dir=out", *arguments],
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return completed([*command, "hydra.sweep.dir=out", *arguments], cwd=self._folder)
 
     def found(self) -> list[tuple[float, int]]:
         """Return for each job that has returned its result and its number."""

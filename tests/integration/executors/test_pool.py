@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import gridengine
+from gridengine.errors import Cancelled
 
 SECONDS = 120
 
@@ -36,6 +38,19 @@ def leave_at_two(x: int) -> int:
     if x == 2:
         sys.exit("no licence")
     return x
+
+
+def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(
+    pool: gridengine.Pool,
+) -> None:
+    for result in (pool.apply_async(time.sleep, (600,)), pool.map_async(time.sleep, [600])):
+        assert not result.ready()
+        with pytest.raises(ValueError, match="not ready"):
+            result.successful()
+        with pytest.raises(multiprocessing.TimeoutError):
+            result.get(0)
+    with pytest.raises(multiprocessing.TimeoutError):
+        pool.imap(time.sleep, [600]).next(timeout=0)
 
 
 def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: gridengine.Pool) -> None:
@@ -141,6 +156,44 @@ def test_a_callback_is_never_called_in_the_thread_that_submits(pool: gridengine.
     assert not result.successful()
     assert threads != [threading.current_thread()]
     assert len(threads) == 1
+
+
+def test_after_close_and_join_results_are_still_to_be_had() -> None:
+    pool = gridengine.Pool(2)
+    iterator, result = pool.imap(square, iter(range(500))), pool.map_async(square, range(10))
+    pool.close()
+    pool.join()
+    assert list(iterator) == [index * index for index in range(500)]
+    assert result.get(0) == [index * index for index in range(10)]
+    with pytest.raises(ValueError, match="not running"):
+        pool.apply_async(square, (1,))
+
+
+def test_a_running_pool_cannot_be_joined(pool: gridengine.Pool) -> None:
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+
+
+def test_terminate_ends_what_runs_and_what_waits() -> None:
+    pool = gridengine.Pool(2)
+    results = [pool.apply_async(time.sleep, (600,)) for _ in range(20)]
+    mapped, iterator = pool.map_async(time.sleep, [600] * 20), pool.imap(time.sleep, [600] * 20)
+    pool.terminate()
+    pool.join()
+    for result in (*results, mapped):
+        with pytest.raises(Cancelled):
+            result.get(SECONDS)
+    with pytest.raises(Cancelled):
+        next(iterator)
+
+
+def test_leaving_its_with_terminates_it() -> None:
+    with gridengine.Pool(2) as pool:
+        result = pool.apply_async(time.sleep, (600,))
+    with pytest.raises(Cancelled):
+        result.get(SECONDS)
+    with pytest.raises(ValueError, match="not running"), pool:
+        pass
 
 
 @pytest.mark.promise

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT
 
 RunPytest: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -41,14 +42,10 @@ def run_pytest(tmp_path: Path) -> RunPytest:
         (tmp_path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
         # The entry point of the package in this folder, which need not be the installed one.
         plugin = ["-p", "no:gridengine", "-p", "gridengine.pytest_plugin", "-p", "no:cacheprovider"]
-        return subprocess.run(
+        return completed(
             [sys.executable, "-m", "pytest", "-rP", *plugin, *words],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
 
     return run

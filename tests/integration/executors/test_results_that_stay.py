@@ -217,3 +217,16 @@ def test_a_full_disk_fails_its_call_and_others_go_on(script: MakeScript, runs: P
         "['the call of made failed, and with it total']",
         "1.0 1.0",
     ]
+
+
+def grows_inside(times: int) -> float:
+    with gridengine.Executor() as executor:
+        arrays = [executor.submit(made, 0)]
+        for _ in range(times):
+            arrays.append(executor.submit(grown, arrays[-1]))
+        return float(sum(one.result()[-1] for one in arrays))
+
+
+def test_calls_that_calls_make_have_such_results_too(executor: gridengine.Executor) -> None:
+    assert executor.submit(grows_inside, 4).result() == 1 + 2 + 3 + 4
+    wait_until(lambda: not core_of(executor).awaited)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
-from trio import sleep
 
 import gridengine
 from tests.support.tcp_scheduler import TcpScheduler
@@ -28,34 +25,8 @@ async def by_module(number: int) -> int:
     return number
 
 
-async def by_name(number: int) -> int:
-    await sleep(0)
-    return number
-
-
-async def by_import(number: int) -> int:
-    import trio
-
-    await trio.lowlevel.checkpoint()
-    return number
-
-
-async def of_asyncio(number: int) -> int:
-    await asyncio.sleep(0)
-    return number
-
-
 async def by_another(number: int) -> int:
     return await by_module(number)
-
-
-@pytest.mark.parametrize(
-    "function", [by_module, by_name, by_import, functools.partial(by_module), of_asyncio]
-)
-def test_a_coroutine_function_runs_in_a_loop_of_the_library_that_it_names(
-    scheduler: gridengine.Scheduler, function: Callable[[int], Any]
-) -> None:
-    assert gridengine.map(function, [4], scheduler=scheduler) == [4]
 
 
 def test_calls_of_a_trio_program_run_in_trio(scheduler: gridengine.Scheduler) -> None:

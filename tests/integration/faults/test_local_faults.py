@@ -40,8 +40,7 @@ from gridengine import (
 from gridengine.client.connect import dispatcher_of
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
-from gridengine.wire.messages import Crashed
-from tests.support.agent_driver import alive, leave_a_grandchild, start, written
+from tests.support.agent_driver import alive, leave_a_grandchild, written
 from tests.support.clocked import clocked
 from tests.support.manual_clock import ManualClock
 from tests.support.script_driver import MakeScript
@@ -93,40 +92,8 @@ def error_of(f: Callable[[Any], Any], *, scheduler: Scheduler, **options: Any) -
 # ------------------------------------------------------------------ the call's process dies
 
 
-def fault(_: object) -> None:
-    ctypes.string_at(0)
-
-
-def leave_hard(_: object) -> None:
-    os._exit(3)
-
-
 def kill_own_process(_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    ("death", "words"),
-    [
-        (fault, "was killed by SIGSEGV"),
-        (leave_hard, "exited with status 3"),
-        (kill_own_process, "was killed by SIGKILL"),
-    ],
-)
-def test_a_call_whose_process_dies_is_run_again_and_then_its_death_is_named(
-    death: Callable[[object], None], words: str, scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def call(x: int) -> None:
-        note(tmp_path / "processes", os.getpid())
-        death(x)
-
-    error = error_of(call, scheduler=scheduler)
-    assert isinstance(error, WorkerCrashed)
-    assert words in error.message
-    assert error.host == os.uname().nodename
-    assert [words in attempt for attempt in error.attempts] == [True] * 3
-    assert str(error).count("attempt: on ") == 3
-    assert len(set(lines(tmp_path / "processes"))) == 3, "each attempt has a process of its own"
 
 
 @pytest.mark.promise
@@ -187,50 +154,6 @@ def test_an_exception_is_retried_when_the_caller_says_so(
         range(20)
     )
     assert {len(lines(tmp_path / str(x))) for x in range(20)} == {3}
-
-
-def end_by_fork_server() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-ENDINGS: dict[str, Callable[[], object]] = {
-    "hard exit": lambda: os._exit(1),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "crash in C": lambda: ctypes.PyDLL(None).abort(),
-    "fork server": end_by_fork_server,
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_with_no_retries_no_call_begins_twice_whatever_ends_the_process_of_another(
-    ending: str, tmp_path: Path
-) -> None:
-    end = ENDINGS[ending]
-
-    def call(x: int) -> int:
-        note(tmp_path / "begun", x)
-        if x % 40 == 20:
-            end()
-        return x
-
-    with ProcessScheduler(max_workers=2) as scheduler:
-        results = gridengine.map(
-            call,
-            range(120),
-            scheduler=scheduler,
-            retries=0,
-            chunksize=20,
-            reraise=False,
-        )
-    begun = sorted(map(int, lines(tmp_path / "begun")))
-    assert begun == sorted(set(begun))
-    failed = [x for x, result in enumerate(results) if result != x]
-    assert {20, 60, 100} <= set(failed)
-    if ending == "fork server":  # the other runner's call went with it
-        assert len(failed) <= 6
-    else:
-        assert (begun, failed) == (list(range(120)), [20, 60, 100])
 
 
 def test_with_no_retries_no_call_begins_twice_though_others_run_over_their_time(
@@ -495,29 +418,6 @@ def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
     assert isinstance(job.exception(), TimeoutError)
     assert job.exitcode != 0
     assert [one.outcome for one in job.attempts] == ["it ran over its time"]
-
-
-@pytest.mark.promise
-def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> None:
-    fifo, begun = tmp_path / "fifo", tmp_path / "begun"
-    os.mkfifo(fifo)
-
-    def call(x: int) -> str:
-        begun.touch()
-        return fifo.read_text()
-
-    dispatcher = start()
-    try:
-        run = dispatcher.run(call, [0], timeout=60.0)
-        dispatcher.wait_until(begun.exists)
-        dispatcher.agent.tick(dispatcher.clock.monotonic())
-        dispatcher.clock.advance(1000.0)
-        dispatcher.agent.tick(dispatcher.clock.monotonic())
-        fifo.write_text("done")
-        assert dispatcher.results(run, 1) == ["done"]
-        assert dispatcher.messages(Crashed) == []
-    finally:
-        dispatcher.agent.close()
 
 
 # ------------------------------------------------------------------ to be ended on request

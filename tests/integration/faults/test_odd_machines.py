@@ -5,11 +5,12 @@ remedy.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 
 import pytest
+
+from tests.support.processes import completed
 
 SCRIPT = """
 import os, resource, sys
@@ -27,9 +28,7 @@ def said(before: str, *, around: Sequence[str] = ()) -> str:
     """Return what a script prints that runs one call after this preparation."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*around, sys.executable, "-c", SCRIPT.format(before=before)]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=150, check=False
-    )
+    done = completed(command, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -20,6 +20,7 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.drmaa import system_of
 from gridengine.schedulers.grid_engine.options import OwnArguments, request_for, words_for
 from gridengine.settings.values import SlurmSite
+from tests.support.processes import completed
 from tests.support.script_driver import MakeScript, Script
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def test_slurm_s_own_scheduler_goes_before_a_library_for_it(site: Site) -> None:
 
 def doctor_on(library: Path, folder: Path, **environment: str) -> list[dict[str, str]]:
     """Return the findings of `gridengine doctor` with this DRMAA library."""
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"],
         env={
             **os.environ,
@@ -210,10 +211,6 @@ def doctor_on(library: Path, folder: Path, **environment: str) -> list[dict[str,
             **environment,
         },
         cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
     )
     findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
     return findings
@@ -257,3 +254,12 @@ for words in {[list(one.options) for one in asked]!r}:
 print("taken")
 """)
     assert done.stdout.splitlines()[-1] == "taken"
+
+
+def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Site) -> None:
+    done = site.run("""
+plan = gridengine.GridEngineScheduler(queue="long").dry_run(gridengine.Cores(2))
+print(json.dumps(plan.request["nativeSpecification"]))
+""")
+    assert done.value == "--no-requeue --partition=long --cpus-per-task=2"
+    assert done.record == []

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from gridengine import ActorLost, Cancelled
 from tests.support.script_driver import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
-
-np = pytest.importorskip("numpy")
 
 
 class Counter:
@@ -83,24 +80,6 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield made
 
 
-def test_methods_of_an_object_are_called_in_order_in_one_process(place: Any) -> None:
-    with place.actor(Counter, value=5) as counter:
-        futures = [counter.increment(2) for _ in range(1000)]
-        assert [future.result() for future in futures] == list(range(7, 2007, 2))
-        assert counter.where().result() == counter.where().result()
-        assert counter.where().result()[0] != os.getpid()
-        assert counter.later(by=1).result() == 2006
-        assert {one.result() for one in as_completed([counter.increment()])} == {2007}
-
-
-def test_large_arrays_go_there_and_back(place: Any) -> None:
-    array = np.arange(1_000_000.0)
-    with place.actor(Counter) as counter:
-        future = counter.total(array)
-        array[:] = 0  # arguments are taken as they are when the call is made
-        assert future.result()[-1] == 2 * 999_999
-
-
 def test_methods_make_calls_and_their_futures_are_arguments_of_others(place: Any) -> None:
     with place.actor(Counter) as counter, gridengine.Executor(scheduler=place) as executor:
         assert counter.square_elsewhere(3).result() == 9
@@ -126,31 +105,6 @@ def test_the_death_of_its_process_fails_all_calls_and_nothing_is_run_again(place
     assert "has ended" in repr(counter)
     counter.shutdown()
     assert place.actor(Counter, 5).increment().result() == 6
-
-
-def test_the_death_of_its_worker_fails_the_method_in_progress(place: Any, tmp_path: Path) -> None:
-    with type(place)(1) as own:
-        counter = own.actor(Counter, folder=tmp_path)
-        worker = counter.where().result()[1]
-        running, later = counter.wait_for("never"), counter.increment()
-        wait_until((tmp_path / "never.begun").exists)
-        # On this machine this is the fork server; over TCP, it is what the worker notices.
-        os.kill(worker, signal.SIGKILL)
-        for future in (running, later):
-            with pytest.raises(ActorLost, match=r"Counter-\d+ is lost"):
-                future.result()
-        counter.shutdown()
-
-
-def test_a_lost_worker_is_named(tmp_path: Path) -> None:
-    with TcpScheduler(1) as own:
-        counter = own.actor(Counter, folder=tmp_path)
-        running = counter.wait_for("never")
-        wait_until((tmp_path / "never.begun").exists)
-        os.kill(own.status().workers[0].pid, signal.SIGKILL)
-        with pytest.raises(ActorLost, match="the worker that ran") as caught:
-            running.result()
-        assert isinstance(caught.value.__cause__, gridengine.WorkerLost)
 
 
 @pytest.mark.promise
@@ -271,3 +225,11 @@ def test_when_its_client_is_killed_it_ends(script: MakeScript) -> None:
     """)
     assert made.run().returncode == -signal.SIGKILL
     wait_until(lambda: not made.processes())
+
+
+def test_a_future_is_an_argument_when_the_object_is_made(place: Any) -> None:
+    with (
+        gridengine.Executor(scheduler=place) as executor,
+        place.actor(Counter, executor.submit(pow, 2, 3)) as counter,
+    ):
+        assert counter.increment().result() == 9

@@ -116,3 +116,12 @@ def test_while_nothing_changes_the_same_processes_go_on(
         set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)
     ]
     assert len(set().union(*pids)) <= 2
+
+
+def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
+    scheduler: ProcessScheduler, project: Project
+) -> None:
+    helper = project.helper
+    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {1}
+    edited(project)
+    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {22}

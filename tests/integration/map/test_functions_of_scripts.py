@@ -5,13 +5,14 @@ which knows nothing of them.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import completed
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,14 +87,7 @@ def script(tmp_path: Path) -> Script:
         path = tmp_path / "script.py"
         path.write_text(PRELUDE + textwrap.dedent(text) + "\nremote.close()\n")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-P", path],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = completed([sys.executable, "-P", path], env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
     return run

@@ -100,17 +100,6 @@ def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(
     assert "in __setstate__" in str(results[BAD].__cause__)
 
 
-def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Scheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        assert [future.result() for future in [executor.submit(abs, -1) for _ in range(5000)]] == [
-            1
-        ] * 5000  # they travel together now
-        futures = [executor.submit(number_of, one) for one in arguments(KeyError("no"))]
-        assert errors_in([future.exception() or future.result() for future in futures]) == {
-            BAD: KeyError
-        }
-
-
 @pytest.mark.promise
 def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
     with gridengine.Pool(scheduler=scheduler) as pool:

@@ -257,3 +257,10 @@ def test_without_descriptors_it_is_sent_to_each_process(
     monkeypatch.undo()
     assert not blocks()
     assert gridengine.map(total, [shared] * 4, scheduler=scheduler) == [ITEMS] * 4
+
+
+def test_inline_a_call_gets_the_object(ones: Any) -> None:
+    with gridengine.InlineScheduler() as scheduler:
+        assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
+        with pytest.raises(ValueError, match="read-only"):
+            gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import completed
 from tests.support.script_driver import MakeScript, Script
 
 HEAD = """
@@ -197,13 +198,7 @@ def test_a_result_of_a_class_that_came_in_an_argument_is_taken_and_read(run: Run
 
 def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(run.folder / "runs")}
-    return subprocess.run(
-        [sys.executable, "-m", "gridengine", *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    return completed([sys.executable, "-m", "gridengine", *words], env=environment)
 
 
 def test_the_command_line_writes_results(run: Runner) -> None:
@@ -284,7 +279,7 @@ limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 if LIMITED:
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, limit[1]))
 print(len({executor.submit(work, x).result() for x in range(30)}))
-while LIMITED and not executor._submitter._named_run._run._file.writer.failure:
+while LIMITED and not executor._submitter._named_run._file.writer.failure:
     time.sleep(0.01)
 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 executor.shutdown()

@@ -67,43 +67,7 @@ def test_work_that_is_put_back_into_the_queue_runs_again_at_no_charge(slurm: Slu
     nothing_is_left(slurm, scenario.begun())
 
 
-def test_work_whose_place_is_taken_by_another_job_runs_again_at_no_charge(slurm: Slurm) -> None:
-    scenario = play(
-        slurm,
-        "tell(results=gridengine.map(hold, [0], scheduler=lambda: CLUSTER(partition='low', "
-        "mem='6000M', max_workers=1), retries=1))",
-    )
-    (first,) = scenario.began(1)
-    with slurm.preempting(scenario.begun()[-1]):
-        scenario.began(2)
-    scenario.go()
-    assert scenario.result()["results"] == [0]
-    assert not first.lives
-
-
 # ------------------------------------------------------------------ workers that do not come
-
-
-@contextlib.contextmanager
-def changed_partition(slurm: Slurm, name: str, state: str, undo: str) -> Iterator[None]:
-    slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={state}")
-    try:
-        yield
-    finally:
-        slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={undo}")
-
-
-@as_root
-def test_calls_that_wait_for_a_partition_that_is_down_are_logged_and_run_when_it_is_up(
-    slurm: Slurm,
-) -> None:
-    with changed_partition(slurm, "side", "DOWN", "UP"):
-        scenario = play(
-            slurm,
-            "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(partition='side')))",
-        )
-        wait_until(lambda: "PartitionDown: its partition is down" in scenario.errors)
-    assert scenario.result(100)["results"] == [1]
 
 
 # ------------------------------------------------------------------ stopped, gone, restarted
@@ -141,3 +105,25 @@ def kill_node(name: str, call: int) -> None:
     for one in [daemon, *reversed(above[: step + 1]), psutil.Process(call)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
+
+
+@contextlib.contextmanager
+def changed_partition(slurm: Slurm, name: str, state: str, undo: str) -> Iterator[None]:
+    slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={state}")
+    try:
+        yield
+    finally:
+        slurm.administer("scontrol", "update", f"PartitionName={name}", f"State={undo}")
+
+
+@as_root
+def test_calls_that_wait_for_a_partition_that_is_down_are_logged_and_run_when_it_is_up(
+    slurm: Slurm,
+) -> None:
+    with changed_partition(slurm, "side", "DOWN", "UP"):
+        scenario = play(
+            slurm,
+            "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(partition='side')))",
+        )
+        wait_until(lambda: "PartitionDown: its partition is down" in scenario.errors)
+    assert scenario.result(100)["results"] == [1]

@@ -4,9 +4,6 @@ them.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,18 +82,3 @@ os.environ["SLURM_CONF"] = str(Path("slurm.conf").absolute())
     told = run(slurm, text + BROKEN, seconds=100)
     assert told["kind"] == "SchedulerUnavailable"
     assert words in told["words"]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Slurm")
-def test_for_root_the_error_says_to_run_it_as_a_plain_user(slurm: Slurm) -> None:
-    text = """
-import gridengine
-try:
-    gridengine.map(abs, [1], scheduler=gridengine.SlurmScheduler())
-except gridengine.SchedulerUnavailable as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=150, check=True
-    )
-    assert "run this as a plain user" in done.stdout

@@ -16,19 +16,14 @@ import pytest
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.status.rows import Status
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
 
 
 def gridengine(*words: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gridengine", *words],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = completed([sys.executable, "-m", "gridengine", *words])
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

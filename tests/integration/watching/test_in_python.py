@@ -111,28 +111,6 @@ def test_events_of_calls_and_workers_are_told(tmp_path: Path) -> None:
 KINDS = "call waiting", "call started", "call done", "call failed"
 
 
-def test_while_the_function_is_slow_what_happens_is_gathered_for_it(tmp_path: Path) -> None:
-    seen: list[gridengine.Status] = []
-    begun, go_on = threading.Event(), threading.Event()
-
-    def look(status: gridengine.Status) -> None:
-        seen.append(status)
-        begun.set()
-        go_on.wait(60)
-
-    with (
-        gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.watch(look, scheduler, interval=0.1) as watch,
-    ):
-        assert begun.wait(60)
-        gridengine.map(abs, range(3), scheduler=scheduler)
-        # Several are told, and none is kept waiting for the function.
-        wait_until(lambda: (held := watch._newest._held) is not None and held.done == 3)
-        go_on.set()
-        wait_until(lambda: len(seen) > 1)
-    assert done_of(seen[1:2]) == 3
-
-
 def test_a_function_that_raises_is_called_once_and_that_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

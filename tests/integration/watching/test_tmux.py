@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 REQUIRED = "GRIDENGINE_REQUIRE_TMUX"
@@ -31,13 +32,7 @@ class Terminal:
         self.until_prompted()
 
     def tmux(self, *words: str) -> str:
-        return subprocess.run(
-            ["tmux", "-S", self._socket, *words],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        ).stdout
+        return completed(["tmux", "-S", self._socket, *words], check=True).stdout
 
     def type(self, *keys: str) -> None:
         self.tmux("send-keys", "-t", "t", *keys)

@@ -42,6 +42,7 @@ from gridengine.wire.server import Server
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from tests.support.cable import Cable
 from tests.support.pollers import poller_of
+from tests.support.processes import completed
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
@@ -291,9 +292,7 @@ class Network:
         self._ip(f"-n {self.name} link set {self.theirs} up")
 
     def _ip(self, arguments: str) -> None:
-        done = subprocess.run(
-            ["ip", *arguments.split()], capture_output=True, text=True, check=False
-        )
+        done = completed(["ip", *arguments.split()])
         if done.returncode:
             pytest.skip(
                 f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}"
@@ -309,7 +308,7 @@ class Network:
             f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb "
             "latency 50ms"
         )
-        done = subprocess.run(limit.split(), capture_output=True, text=True, check=False)
+        done = completed(limit.split())
         if done.returncode:
             pytest.skip(f"this kernel cannot slow a line down: {done.stderr.strip()}")
 
@@ -496,13 +495,10 @@ def test_a_worker_logs_what_it_tried_before_it_is_given_up(
 @pytest.mark.promise
 def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
     script = "from gridengine.wire.server import Server; Server(host='127.0.0.1', workers=1000)"
-    text = subprocess.run(
+    text = completed(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512)),
-        capture_output=True,
-        text=True,
-        check=False,
     ).stderr
     assert "ConfigurationError: 1,000 workers need" in text
     assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text

@@ -79,26 +79,6 @@ def test_leftover_processes_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> 
     assert (tmp_path / "tidied").read_text() == "done\n"
 
 
-@pytest.mark.parametrize("ends", ["its runner", "the agent"])
-def test_leftover_processes_that_ignore_sigterm_are_killed(ends: str, tmp_path: Path) -> None:
-    def call(end: bool) -> None:
-        leave_a_process(tmp_path, "")
-        if end:
-            os._exit(1)
-
-    made = start()
-    try:
-        run = made.run(call, [ends == "its runner"])
-        if ends == "its runner":
-            made.wait_for(Crashed)
-            made.wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
-        else:
-            assert made.results(run, 1) == [None]
-    finally:
-        made.agent.close()
-    assert not alive(int((tmp_path / "pid").read_text()))
-
-
 @pytest.mark.parametrize(
     "calls", [3, 200]
 )  # of many the runner looks only now and then whether there is something else to do
@@ -224,26 +204,6 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
     assert not (tmp_path / "queued").exists()
 
 
-def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    def call(x: int) -> None:
-        if x:
-            wait_at(str(tmp_path / "begun"))
-
-    run = dispatcher.run(call, [0, 0, 1, 0], timeout=10.0)
-    dispatcher.wait_until((tmp_path / "begun").exists)
-    assert dispatcher.results(run, 2) == [None, None]
-    dispatcher.advance(10.0)
-    crashed = dispatcher.wait_for(Crashed)
-    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
-        run,
-        2,
-        -signal.SIGTERM,
-        TIMEOUT,
-    )
-
-
 def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -304,3 +264,14 @@ def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
     assert dispatcher.wait_for(Crashed).run == run
     again = dispatcher.run(square, [3])
     assert dispatcher.results(again, 1) == [9]
+
+
+def test_leftover_processes_may_tidy_up_when_the_agent_ends(
+    patient: Dispatcher, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+
+    assert patient.results(patient.run(call, [0]), 1) == [None]
+    patient.agent.close()
+    assert (tmp_path / "tidied").read_text() == "done\n"

@@ -114,46 +114,6 @@ def test_a_call_goes_on_elsewhere_when_a_signal_ends_its_worker(job: Any, tmp_pa
         check(future.result(60), 3)
 
 
-def test_a_call_that_does_not_stop_in_time_runs_again_from_its_last_state_at_no_charge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_CHECKPOINT_SECONDS", "0.1")
-    monkeypatch.setenv("GRIDENGINE_GRACE_SECONDS", "0.1")
-    settings.cache_clear()
-    with executor_on(TcpScheduler(1), tmp_path, retries=1) as executor:
-        future = executor.submit(goes_on, tmp_path)
-        for attempt in range(3):
-            wait_for(tmp_path, f"saved {attempt}")
-            end_worker()
-        wait_for(tmp_path, "saved 3")
-        Path(tmp_path, "go").touch()
-        assert future.result(60) == 3
-    monkeypatch.undo()
-    settings.cache_clear()
-
-
-def goes_on(folder: Path) -> int:
-    """Save once, and never stop."""
-    state = gridengine.saved()
-    number = 0 if state is None else state["number"] + 1
-    gridengine.save({"number": number})
-    Path(folder, f"saved {number}").touch()
-    while not Path(folder, "go").exists():
-        gridengine.checkpoint()
-        time.sleep(0.01)
-    return int(number)
-
-
-def test_a_retry_after_a_crash_begins_where_the_call_has_saved(tmp_path: Path) -> None:
-    with executor_on(TcpScheduler(1), tmp_path, retries=1) as executor:
-        future = executor.submit(counts, tmp_path, 5)
-        wait_for(tmp_path, "saved 1")
-        end_worker(signal.SIGKILL)
-        wait_for(tmp_path, "began 2")
-        Path(tmp_path, "go").touch()
-        check(future.result(60))
-
-
 @KINDS
 def test_a_call_outlives_workers_whose_walltime_is_over(
     kind: Any, job: Any, tmp_path: Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT, MakeScript
 from tests.support.waiting import wait_until
 
@@ -63,15 +63,7 @@ def share_measured(folder: Path, script: str, setting: str) -> float:
 
     def coverage(*words: str) -> None:
         command = [sys.executable, "-m", "coverage", *words]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = completed(command, cwd=folder, env=environment)
         assert (done.returncode, done.stderr) == (0, "")
 
     coverage("run", "script.py")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.processes import completed
 from tests.support.tiny_batch import install
 
 SCRIPT = """
@@ -83,7 +84,7 @@ def command(site: Path, name: str, text: str) -> None:
 
 def run(site: Path, python: Path, *words: str) -> subprocess.CompletedProcess[str]:
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
+    return completed(
         [python / "bin" / "python", *words],
         cwd=site,
         env={
@@ -94,9 +95,6 @@ def run(site: Path, python: Path, *words: str) -> subprocess.CompletedProcess[st
             "GRIDENGINE_POLL_SECONDS": "0.5",
             "GRIDENGINE_PROGRESS": "no",
         },
-        capture_output=True,
-        text=True,
-        timeout=100,
     )
 
 

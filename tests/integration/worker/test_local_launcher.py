@@ -24,7 +24,6 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
-from gridengine.schedulers.worker_command import interpreter_flags
 
 MakeLauncher = Callable[[str], ProcessLauncher]
 Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
@@ -80,17 +79,6 @@ def wait_for(handle: Handle) -> int:
     ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
     assert ended is not None
     return ended.si_status
-
-
-def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
-    make_launcher: MakeLauncher, tmp_path: Path
-) -> None:
-    launcher = make_launcher('echo "$*" > "$(dirname "$0")/arguments"')
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    words = (tmp_path / "arguments").read_text().split()
-    assert words[:-1] == [*interpreter_flags(), "-P", "-c", *FORK_SERVER.split()]
-    assert int(words[-1]) > 2
 
 
 def test_the_other_end_of_a_worker_s_socket_is_handed_over(

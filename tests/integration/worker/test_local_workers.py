@@ -25,6 +25,7 @@ from gridengine.schedulers.local import FORK_SERVER
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 
@@ -81,15 +82,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
         ["TMPDIR", "XDG_RUNTIME_DIR", "GRIDENGINE_RUN_DIRECTORY", "HOME"], str(folder)
     )
     environment = {**os.environ, **places, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed([sys.executable, "-c", LOOK], env=environment, cwd="/")
     assert done.stderr == ""
     seen = json.loads(done.stdout)
     assert seen["values"] == [1, 2]
@@ -138,14 +131,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed([sys.executable, "-c", script], env=environment)
     assert ConfigurationError.__name__ in done.stderr
     assert "no more than 200 (the hard limit, `ulimit -Hn`)" in done.stderr
 

@@ -236,11 +236,6 @@ def test_proxies_of_a_manager_work_in_calls(executor: gridengine.Executor) -> No
         assert sorted(queue.get() for _ in range(3)) == [0, 1, 2]
 
 
-def test_workers_of_a_cluster_have_a_key_of_their_own(driver: WorkerDriver) -> None:
-    driver.assign(lambda _: bytes(multiprocessing.current_process().authkey), None)
-    assert result(driver) != bytes(multiprocessing.current_process().authkey)
-
-
 def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> None:
     done = script("""
         import multiprocessing, os

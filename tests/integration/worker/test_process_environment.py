@@ -4,16 +4,15 @@ hands to a child.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
+from gridengine.wire.messages import Hello
+from tests.support.processes import completed
 from tests.support.script_driver import ROOT, MakeScript, Script
 from tests.support.worker_driver import WorkerDriver
 
@@ -67,27 +66,6 @@ def block() -> None:
 def ignore() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-@pytest.mark.parametrize("inherit", [block, ignore])
-@pytest.mark.parametrize("how", ["killed", "late"])
-def test_a_worker_that_inherits_such_signals_reports_deaths_and_timeouts(
-    tmp_path: Path, inherit: object, how: str
-) -> None:
-    driver = WorkerDriver(tmp_path, preexec=inherit)
-    try:
-        if how == "killed":
-            driver.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
-        else:
-            driver.assign(lambda _: signal.pause(), None, timeout=0.2)
-        crashed, _ = driver.wait_for(Crashed)
-        assert isinstance(crashed, Crashed)
-        ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
-        assert (crashed.reason, crashed.exitcode) == ended
-        driver.server.send(driver.peer, Stop())
-        assert driver.exit_status() == 0
-    finally:
-        driver.close()
 
 
 @pytest.mark.parametrize("inherit", [block, ignore])
@@ -251,14 +229,7 @@ def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
 def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = completed([sys.executable, "-I", "-S", path], cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 

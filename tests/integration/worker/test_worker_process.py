@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.environment import JOB_END
 from tests.support.agent_driver import ROOT, alive, leave_a_grandchild, written
+from tests.support.processes import completed
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver
 
@@ -66,16 +66,6 @@ def test_a_worker_whose_log_has_a_path_that_is_no_text_works(tmp_path: Path) -> 
         driver.close()
 
 
-def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -> None:
-    driver.assign(print, "hello from afar")
-    _, buffers = driver.wait_for(Results)
-    assert bytes(buffers[-2]) == b"hello from afar\n"
-    driver.server.send(driver.peer, Stop())
-    driver.wait_for(Goodbye)
-    assert driver.log.read_text() == "hello from afar\n"
-    assert driver.exit_status() == 0
-
-
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])
 def test_an_ended_worker_leaves_no_process(driver: WorkerDriver, tmp_path: Path, way: str) -> None:
     driver.assign(linger, str(tmp_path / "pids"))
@@ -102,12 +92,9 @@ def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(
     driver.close()
     nobody = tmp_path / "nobody.json"
     replace(connection, lease_seconds=1.0, start_seconds=1.0).save(nobody)
-    done = subprocess.run(
+    done = completed(
         worker_command(sys.executable, nobody),
         env={**os.environ, "PYTHONPATH": str(ROOT), JOB_END: f"touch '{tmp_path}/job has ended'"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 2
     assert f"{connection.addresses[0]} (Connection refused); it tries on" in done.stderr
@@ -117,13 +104,7 @@ def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(
 
 def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) -> None:
     command = worker_command(sys.executable, tmp_path / "missing")
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 2
     assert str(tmp_path / "missing") in done.stderr
     assert "Traceback" not in done.stderr
@@ -133,13 +114,6 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("zmq", "random", "msgspec", "dill"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted code ran')")
     command = worker_command(sys.executable, tmp_path / "missing")
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert "planted code ran" not in done.stderr
     assert done.returncode == 2

@@ -31,6 +31,7 @@ from tests.support.held_dispatcher import (
     run_all,
     square,
 )
+from tests.support.waiting import wait_until
 
 # ------------------------------------------------------------------ results
 
@@ -148,8 +149,8 @@ def test_a_map_with_a_buffer_that_is_abandoned_or_out_of_time_ends_its_calls(
     results = waiting.map(square, itertools.count(), buffersize=4, timeout=0)
     with pytest.raises(TimeoutError):
         next(results)
-    run_all(waiting)
-    assert not [entry for entry in dispatcher.entries if entry.task.id not in dispatcher.settled]
+    wait_until(lambda: not waiting._submitter.batcher._open)
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
     assert list(results) == []
 
 

@@ -103,10 +103,8 @@ def test_unprinted_output_is_logged_with_the_jobs_name(
     error: GridEngineError | None, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = make()
-    handle.submit(
-        Function(b"", (), (), b"", "f"),
-        lambda id: Task(id, pickling.dump_calls([]), count=0, name="one"),
-    )
+    task = Task(1, pickling.dump_calls([]), count=0, name="one")
+    handle.submit(Function(b"", (), (), b"", "f"), task)
     handle.settled(CallsFinished(1, 0, 1, None, error=error))
     assert caplog.messages == lines
 

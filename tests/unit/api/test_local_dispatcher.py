@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from gridengine.api.local_dispatcher import OutputPipe
+from gridengine.api.local_dispatcher import LocalDispatcher, OutputPipe
+from gridengine.dispatcher.standalone import background
 from gridengine.worker.stream_writer import StreamWriter
 
 
@@ -36,3 +38,26 @@ def test_output_without_a_stream_goes_nowhere() -> None:
     os.write(passed.fd, b"hello\n")
     os.close(passed.fd)
     passed.close()
+
+
+class Process:
+    """A dispatcher's process, which ends when it is to."""
+
+    waited = 0
+
+    def wait(self, timeout: float) -> None:
+        self.waited += 1
+
+
+def test_a_fork_of_its_process_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, here = Process(), os.getpid()
+    monkeypatch.setattr(background, "start", lambda *inherited, **more: process)
+    dispatcher = LocalDispatcher(1)
+    folder = Path(dispatcher.address).parent
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: here + 1)
+        dispatcher.close()
+    assert (process.waited, folder.exists()) == (0, True)
+    for _ in range(2):
+        dispatcher.close()
+        assert (process.waited, folder.exists()) == (1, False)

@@ -228,7 +228,7 @@ def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
         gridengine.map(
             fail_at_three, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1
         )
-    assert set(dispatcher.cancelled) == {5}
+    assert set(dispatcher.cancelled) == {dispatcher.entries[4].task.id}
 
 
 def test_no_calls_are_submitted_after_a_failure(scheduler: FakeScheduler) -> None:
@@ -277,7 +277,7 @@ def test_ctrl_c_cancels_what_has_not_settled() -> None:
     dispatcher = FakeDispatcher(on_submit=on_submit)
     with pytest.raises(KeyboardInterrupt):
         gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
@@ -301,7 +301,7 @@ def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(LookupError, match="no more arguments"):
         gridengine.map(square, broken(3), scheduler=FakeScheduler(dispatcher), chunksize=1)
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> None:
@@ -458,3 +458,9 @@ def test_an_initializer_that_cannot_be_called_is_refused(scheduler: FakeSchedule
         gridengine.map(square, [1], initializer=3, scheduler=scheduler)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="initargs must be a tuple"):
         gridengine.map(square, [1], initializer=prepare, initargs=3, scheduler=scheduler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap])
+def test_a_misspelt_chunksize_is_told_its_right_name(mapped: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"'chunk_size'; did you mean 'chunksize'\?"):
+        mapped(abs, [1], chunk_size=1)

@@ -15,6 +15,7 @@ import gridengine
 from gridengine.errors import (
     Cancelled,
     PicklingError,
+    SchedulerUnavailable,
 )
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -89,7 +90,7 @@ def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with gridengine.imap(square, range(5), scheduler=FakeScheduler(dispatcher)) as results:
         pass
-    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
     assert list(results) == []
 
 
@@ -100,7 +101,7 @@ def test_an_abandoned_imap_cancels_its_calls() -> None:
     assert not dispatcher.cancelled
     del results
     gc.collect()
-    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
     assert not dispatcher.closed
 
 
@@ -165,7 +166,7 @@ def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(KeyboardInterrupt):
         gridengine.imap(square, interrupted(), scheduler=FakeScheduler(dispatcher))
-    assert set(dispatcher.cancelled) == {1, 2, 3}
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: FakeScheduler) -> None:
@@ -253,3 +254,14 @@ def test_aimap_cancels_its_calls_with_the_task_that_waits_for_them(loop: str) ->
     dispatcher = FakeDispatcher(on_submit=lambda _: None)
     scheduler = FakeScheduler(dispatcher)
     run_in(loop, main)
+
+
+@pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
+def test_that_no_call_can_begin_is_raised_though_errors_of_calls_are_results(
+    mapped: Callable[..., Any],
+) -> None:
+    refusal = SchedulerUnavailable("there is no batch system")
+    dispatcher = FakeDispatcher(on_submit=lambda one: one.fail(one.entries[-1], refusal))
+    scheduler = FakeScheduler(dispatcher)
+    with pytest.raises(SchedulerUnavailable):
+        list(mapped(square, range(6), scheduler=scheduler, chunksize=3, reraise=False))

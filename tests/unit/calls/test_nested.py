@@ -284,6 +284,26 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
         slot.check()
 
 
+@pytest.mark.parametrize("refused", ["", "too many wait"])
+def test_an_answer_to_an_earlier_call_is_none_to_the_present_one(
+    played: Played, refused: str
+) -> None:
+    _, heard = played.submit()
+    played.next()
+    slot, waiter = played.dispatcher.call_slot, threading.Semaphore(0)
+    slot.give_back()
+    slot.take_again(waiter)
+    assert [played.next(), played.next()] == [Waits(RUNNER, RUN), Resumes(RUNNER, RUN)]
+    played.say(Resumed(RUNNER, RUN - 1, 8, refused))
+    played.say(Allocate(9, buffers=0))
+    wait_until(lambda: played.process.allocated)
+    assert not waiter.acquire(blocking=False)
+    assert heard.events == []
+    slot.check()
+    played.say(Resumed(RUNNER, RUN, 9))
+    assert waiter.acquire(timeout=60)
+
+
 def test_whoever_waits_is_told_when_the_agent_is_gone(played: Played) -> None:
     _, heard = played.submit()
     played.channel.close()

@@ -4,6 +4,7 @@ hears nothing; its connection is the test's.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -359,3 +360,20 @@ def test_the_next_process_is_not_told_of_what_the_one_before_has_sent(make: Any)
     printed(client, 5, b"you\n")
     streams.passed = streams.accepted
     assert client.take_sent() == [OutputTaken(4, 5)]
+
+
+def test_a_fork_of_the_process_does_not_say_goodbye_for_it(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make()
+    client.take_sent()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: client._pid + 1)
+        client.close()
+        client._at_exit()
+    assert client.take_sent() == []
+    client.close()
+    with pytest.raises(EOFError):
+        client.step()
+    [said] = client._connection.sent
+    assert type(said) is Goodbye

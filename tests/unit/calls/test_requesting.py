@@ -257,3 +257,22 @@ def test_who_asks_for_nothing_is_warned_once_where_there_was_no_worker_and_is_no
     words = "calls wait: there is no worker; start one: gridengine worker NAME"
     assert caplog.messages == [words] * unserved
     assert len(one.kinds(CheckDemand)) == unserved
+
+
+def test_a_task_that_is_submitted_while_the_dispatcher_is_lost_has_an_error(
+    dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reads fails all tasks after the first look, and before this one is known."""
+    gone = EOFError("it has ended")
+    monkeypatch.setattr(dispatcher, "_admit", lambda tasks: dispatcher.lose(gone))
+    [failed] = submit(dispatcher)
+    assert "it has ended" in str(failed.error)
+    assert failed.last
+
+
+def test_a_question_that_is_asked_while_the_dispatcher_is_lost_is_an_error(
+    dispatcher: Requesting,
+) -> None:
+    dispatcher.lose(EOFError("it has ended"))
+    with pytest.raises(Cancelled, match="it has ended"):
+        dispatcher.check(Demand(Cores(2)))

@@ -1,4 +1,4 @@
-"""`gridengine calls`."""
+"""`gridengine calls`, `cancel` and `retry`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_output_that_no_log_has_is_shown_with_its_last_lines(
     assert result.exit_code == 0
 
 
-def test_the_exit_status_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_logs_has_an_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     result = logs(monkeypatch, [], [])
     assert result.exit_code == 1
     assert "no such log" in result.output

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
 from gridengine.wire.connection_file import write_private
+from tests.support.processes import completed
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +126,7 @@ def test_neither_the_package_nor_a_worker_loads_the_command_line() -> None:
         "import sys, gridengine, gridengine.worker; print([name for name in ('click', 'rich', "
         "'tomllib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", code], check=True)
     assert done.stdout == "[]\n"
 
 
@@ -136,3 +138,30 @@ def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.Mon
     assert result.exit_code == 1
     assert "the page needs uvicorn, which is not installed" in result.output
     assert "pip install '.[page]', in the clone" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "runs"), "Error: runs: No such file\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), ""),
+        (OSError(errno.EIO, "Input/output error"), ""),
+    ],
+)
+def test_an_error_of_a_file_is_told_with_its_name_and_another_is_left_to_click(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
+    def fail() -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("gridengine.settings.values.sources", fail)
+    result = call("settings")
+    assert (result.exit_code, result.output) == (1, words)
+
+
+def test_a_ctrl_c_is_the_status_that_shells_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gridengine.settings.values.sources", interrupt)
+    assert call("settings").exit_code == 130

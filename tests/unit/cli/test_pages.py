@@ -1,4 +1,4 @@
-"""`gridengine page`: the folder with the file by which a browser is let in."""
+"""`gridengine page`, with the file by which a browser is let in, and `gridengine report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that `gridengine up` starts: how many, what is said of them, how many failed."""
+"""`gridengine up`, `worker` and `drain`: workers that are started, and those that leave a host."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_silent_dispatcher_keeps_no_other_from_its_workers(
 
 
 @pytest.mark.parametrize("found", [(), (0,)])
-def test_the_exit_status_says_that_there_is_none(
+def test_a_drain_of_no_worker_has_an_exit_status(
     monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
 ) -> None:
     result = drain(monkeypatch, *map(leaving, found))

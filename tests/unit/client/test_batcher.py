@@ -169,9 +169,8 @@ def test_what_is_given_back_while_the_shutdown_begins_is_cancelled(
 
     dispatcher.slots = 0
     future = waiting.submit(square, 1)
-    [(task, batch)] = batcher._handed.items()
-    batch.unwanted = Unwanted()
-    dispatcher.recall([(task, 0, 1)])
+    batcher._unwanted = Unwanted()
+    dispatcher.recall(batcher.handed())
     waiting.shutdown(wait=False, cancel_futures=True)
     assert future.cancelled()
 
@@ -183,12 +182,13 @@ def test_nothing_is_kept_of_calls_that_the_dispatcher_refused(
         raise ConfigurationError("closed")
 
     monkeypatch.setattr(dispatcher, "submit", refuse)
+    monkeypatch.setattr(waiting._submitter.batcher, "_submit", refuse)
     assert isinstance(waiting.submit(square, 1).exception(), ConfigurationError)
     with pytest.raises(ConfigurationError):
         list(waiting.map(square, [1, 2]))
     [future] = waiting.submit_graph({"a": (square, 2), "b": (square, "a")}, ["b"])
     assert isinstance(future.exception(), ConfigurationError)
-    assert not waiting._submitter.batcher._handed
+    assert not waiting._submitter.batcher._all_handed()
 
 
 def test_nothing_is_kept_of_calls_that_have_ended(
@@ -198,10 +198,10 @@ def test_nothing_is_kept_of_calls_that_have_ended(
     waiting.submit(square, 1)
     results = waiting.map(square, range(9))
     waiting.submit_graph({"a": (square, 2), "b": (square, "a")}, ["b"])
-    assert len(batcher._handed) == len(dispatcher.entries)
+    assert len(batcher._all_handed()) == len(dispatcher.entries)
     run_all(waiting)
     assert [*results] == [x * x for x in range(9)]
-    assert not batcher._handed
+    assert not batcher._all_handed()
 
 
 def test_a_ctrl_c_as_a_call_is_handed_over_ends_it_once(

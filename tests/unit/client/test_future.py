@@ -252,7 +252,7 @@ def test_several_of_those_that_travel_together_can_be_killed(
         for one in dispatcher.entries
         if one.task.count > 10 and one.task.id not in dispatcher.settled
     )
-    victims = entry.listener.futures[5:7]
+    victims = entry.listener._handed[entry.task.id].futures[5:7]
     assert all(waiting.kill(victim) for victim in victims)
     run_all(waiting)
     for index, future in enumerate(futures):

@@ -15,7 +15,7 @@ import pytest
 import gridengine
 from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
-from gridengine.client.named_run import Place
+from gridengine.client.named_run import OpenRun, Place
 from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core import tasks
@@ -364,9 +364,11 @@ class Function:
         [call] = calls
         return None if "secret" in repr(call) else [self.identity + repr(call).encode()]
 
-    def look_up(self, key: bytes, number: int) -> tuple[Piece, Any]:
-        piece = self.run.pieces.get(self.run.names.get(key, ""), Piece(0, 1))
-        return piece, self.run.outcomes.get(piece.row)
+    def take_keys(self, keys: list[bytes], first: int) -> list[Piece]:
+        return [self.run.pieces.get(self.run.names.get(key, ""), Piece(0, 1)) for key in keys]
+
+    def outcome(self, piece: Piece) -> Any:
+        return self.run.outcomes.get(piece.row)
 
     def add_block(self, form: int, numbers: Sequence[int], arguments: None, keys: bytes) -> int:
         self.blocks.append(numbers)
@@ -383,8 +385,10 @@ class Run:
         self.functions: dict[str, Function] = {}
         self.places: dict[int, list[Place]] = {}
         self.expect = self.places.__setitem__
+        self._places, self._numbers = self.places, itertools.count(10)
 
-    submit = close = None
+    look_up, expect_calls = OpenRun.look_up, OpenRun.expect_calls
+    submit = None
 
     def function(self, f: Any, travels: object) -> Function:
         return self.functions.setdefault(f.__name__, Function(self, f.__name__))
@@ -392,7 +396,8 @@ class Run:
 
 def template_of(f: Any) -> CallTemplate:
     function = tasks.Function(b"", (), (), b"", f.__name__)
-    return CallTemplate(None, function, SINGLE, CallOptions())  # type: ignore[arg-type]
+    none: Any = None
+    return CallTemplate(none, function, SINGLE, CallOptions(), batcher=none)
 
 
 @pytest.fixture
@@ -403,7 +408,7 @@ def run() -> Run:
 def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[RunGraph, list[Node]]:
     """Return what is told of a graph, and the calls of it that are to be made."""
     nodes, calls = read(graph, wanted)
-    kept: Any = RunGraph(run, itertools.count(10), template_of)  # type: ignore[arg-type]
+    kept: Any = RunGraph(run, template_of)  # type: ignore[arg-type]
     for node in calls:
         kept._find(node)
     run.names = {key: str(node.key) for node, (_, key) in kept._known.items()}

@@ -100,17 +100,6 @@ def test_one_exception_class_or_several_may_be_given() -> None:
     ]
 
 
-def test_a_task_travels_with_its_limits() -> None:
-    task = CallOptions(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
-    assert (task.id, task.count, task.first) == (5, 4, 7)
-    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (
-        1,
-        2.0,
-        3.0,
-        2**30,
-    )
-
-
 def test_what_is_none_is_not_given() -> None:
     assert given(gridengine.Job, {"retries": None, "timeout": 3.0, "retry_on": None}) == {
         "timeout": 3.0

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gridengine.calls.posting import PostingDispatcher
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 
@@ -68,3 +72,33 @@ def test_an_error_with_a_remedy_ends_all_calls_as_itself_and_is_one_line_of_the_
     assert (type(one), one.hint, thread.failure) == (kind, hint, error)
     assert (record.exc_info is not None) is traceback
     assert traceback or "\n" not in record.getMessage()
+
+
+class Forked(PostingDispatcher):
+    """The copy of a dispatcher in a fork of its process."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid() + 1
+        self._closed, self._closing = False, threading.Lock()
+        self.posted: list[object] = []
+        post = self.posted.append
+        self._queue: Any = SimpleNamespace(post=post, extend=post, ask=post, barrier=post)
+
+
+def test_a_fork_of_its_process_asks_it_nothing_and_does_not_end_it() -> None:
+    one = Forked()
+    function = Function(b"f", (b"pickled",), (), b"/", "f")
+    listener: Any = None
+    for ask in (
+        lambda: one.submit(function, [Task(1, (b"calls",))], listener),
+        lambda: one._in_thread(int),
+        lambda: one._ask(7),
+    ):
+        with pytest.raises(ConfigurationError, match="that this one was forked from"):
+            ask()
+    one.release(b"name")
+    one.catch_up()
+    one.close()
+    one._at_exit()
+    assert one.posted == []
+    assert not one._closed

@@ -1,4 +1,4 @@
-"""How runs were is kept, for so many of them."""
+"""Reports of runs, kept for so many of them, and the file of metrics."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 from gridengine.journal import call_keys
-from gridengine.journal.call_keys import CallKeys, changed_parts, imported_code
+from gridengine.journal.call_keys import CallKeys, changed_parts
+from gridengine.journal.code_facts import imported_code
 from gridengine.serialize.payload import SINGLE, STAR
 
 since_3_14 = pytest.mark.skipif(

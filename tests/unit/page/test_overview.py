@@ -28,7 +28,7 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
     )
     told = overview(Answer(WHO, status, memory=48 * 1024**2), actions=True)
     assert (told.where, told.elapsed, told.left) == (
-        "process 4242 on login1, Slurm",
+        "process 4242 on login1, SlurmScheduler",
         "02:00",
         "0.0 ms",
     )

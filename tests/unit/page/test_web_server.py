@@ -171,6 +171,13 @@ def test_an_unknown_action_does_nothing(body: bytes) -> None:
     assert site.source.acted == []
 
 
+def test_an_action_whose_length_is_not_told_is_refused_unread() -> None:
+    site = Site(actions=True)
+    words = {"origin": "http://localhost:8787", "transfer_encoding": "chunked"}
+    assert site.ask("/cancel", "POST", body=b'{"calls": ["1.0"]}', **words).status == 413
+    assert site.source.acted == []
+
+
 def test_the_address_is_this_machines_alone_and_has_the_token() -> None:
     access = Access(8787)
     assert address(8787, access) == f"http://127.0.0.1:8787/?token={access.token}"

@@ -11,8 +11,7 @@ import pytest
 import gridengine
 from gridengine.resources.kinds import Memory
 from gridengine.schedulers import default
-from gridengine.schedulers.allocation import READERS, Allocation, allocation_here
-from gridengine.schedulers.detect import JOBS
+from gridengine.schedulers.allocation import Allocation, allocation_here
 
 BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
 STEP = {**BATCH, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
@@ -56,8 +55,11 @@ def test_the_script_of_a_slurm_job_may_use_all_its_nodes_and_a_step_of_it_may_no
         assert str(allocation) == "the 9 cores of Slurm job 17, on its 3 nodes"
 
 
-def test_the_variables_that_tell_of_jobs_are_those_that_are_read() -> None:
-    assert set(JOBS) == {names[0] for names in READERS}
+def test_a_job_within_a_job_of_another_system_is_the_one_that_counts() -> None:
+    inner = {"FLUX_JOB_ID": "f1", "FLUX_JOB_NNODES": "1"}
+    allocation = allocation_here({**BATCH, **inner}, "n1")
+    assert allocation is not None
+    assert allocation.system == "Flux"
 
 
 def test_a_job_of_htcondor_has_what_its_slot_has(tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_a_job_of_oar_has_the_cores_of_its_node(tmp_path: Path) -> None:
     job = {"OAR_JOB_ID": "17", "OAR_NODEFILE": str(nodes)}
     assert allocation_here(job, "n2") == Allocation("OAR", "17", 5, 2)
     assert allocation_here(job, "elsewhere") == Allocation("OAR", "17", 3, 2)
-    assert "ask for one node" in Allocation("OAR", "17", 3, 2).why_here
+    allocation = allocation_here(job, "n1")
+    assert allocation is not None
+    assert "ask for one node" in allocation.why_here
     nodes.write_text("")
     assert allocation_here(job, "n1") is None
 

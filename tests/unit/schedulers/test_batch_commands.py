@@ -12,7 +12,7 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, shell
+from gridengine.schedulers.batch_commands import GONE, BatchCommands, Seen, WorkerArray, shell
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
@@ -144,3 +144,13 @@ def test_a_shell_is_given_arguments_that_it_does_not_read() -> None:
     assert shell('drop $(look "$1")', "a b; c") == [
         *("/bin/sh", "-c", 'drop $(look "$1")', "sh", "a b; c")
     ]
+
+
+def test_of_tasks_that_were_not_asked_about_no_ending_is_told() -> None:
+    ended = {"17.1": GONE}
+    outputs = ["17.1 failed its node is gone\n", "17.2 ended itself\n"]
+    assert EXAMPLE.parse_endings(ended, outputs) == {
+        "17.1": Seen(WorkerStatus.FAILED, "its node is gone")
+    }
+    assert EXAMPLE.parse_endings(ended, ["nothing"]) == {}
+    assert EXAMPLE.parse_endings(ended, []) == {}

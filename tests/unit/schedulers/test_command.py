@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers import command as module
-from gridengine.schedulers.command import Answer, ask, run_command
+from gridengine.schedulers.command import Answer, CommandRunner, ask, run_command
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
 from tests.support.waiting import wait_until
+from tests.unit.schedulers.test_batch_commands import Example
 
 
 def script(folder: Path, text: str) -> str:
@@ -88,3 +95,57 @@ def test_a_command_that_cannot_be_run_is_a_failure_with_the_system_s_words(tmp_p
     assert ask([str(command)], os.environ, 600) == Answer(
         "", f"{command} cannot be run: Permission denied", is_silent=True
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("echo no server >&2; exit 1", Unreachable),
+        ("echo there is no queue >&2; exit 1", Refused),
+        ("echo no such job >&2; exit 1", Refused),
+        ("echo too many jobs >&2; exit 1", Refused),
+        ("echo no server takes too many jobs >&2; exit 1", Refused),
+    ],
+)
+def test_a_failure_is_a_refusal_unless_the_system_was_not_reached(
+    tmp_path: Path, text: str, kind: type[BatchSystemError]
+) -> None:
+    runner = CommandRunner(Example(), os.environ)
+    with pytest.raises(BatchSystemError) as caught:
+        runner.submit([script(tmp_path, text)])
+    assert type(caught.value) is kind
+
+
+def test_a_command_without_an_answer_is_no_refusal_unless_it_waits_at_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(Example, "retrying", b"retrying")
+    runner = CommandRunner(Example(), os.environ)
+    with pytest.raises(Unreachable, match="gave no answer within 0 s"):
+        runner.run([script(tmp_path, "exec sleep 600")], 0)
+    with pytest.raises(Unreachable, match="retrying"):
+        runner.run([script(tmp_path, "echo retrying >&2; exec sleep 600")], 600)
+    with pytest.raises(Refused, match="too many jobs"):
+        runner.run([script(tmp_path, "echo too many jobs, retrying >&2; exec sleep 600")], 600)
+
+
+def test_that_there_is_no_such_job_is_an_error_of_a_submission_alone(tmp_path: Path) -> None:
+    runner = CommandRunner(Example(), os.environ)
+    command = [script(tmp_path, "echo 17.1; echo no such job >&2; exit 1")]
+    assert runner.run(command) == "17.1\n"
+    with pytest.raises(Refused):
+        runner.submit(command)
+
+
+def test_a_command_or_the_file_that_configures_it_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Example, "configuration", "EXAMPLE_CONF")
+    with pytest.raises(Unavailable):
+        CommandRunner(Example(), os.environ).run([str(tmp_path / "command")])
+    runner = CommandRunner(Example(), {**os.environ, "EXAMPLE_CONF": str(tmp_path / "conf")})
+    ran = script(tmp_path, f"touch '{tmp_path}/ran'")
+    with pytest.raises(Unreachable, match="no configuration file EXAMPLE_CONF="):
+        runner.run([ran])
+    assert not (tmp_path / "ran").exists()

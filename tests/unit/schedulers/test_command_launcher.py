@@ -4,6 +4,7 @@ what it is told.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_a_submission_that_failed_and_named_jobs_leaves_none(scene: Scene) -> No
 
 def test_a_submission_that_names_too_few_jobs_is_refused_and_leaves_none(scene: Scene) -> None:
     scene.runner.answers_of["put"] = "thank you"
-    with pytest.raises(SubmissionRefused, match="names 0 jobs of 2: 'thank you'"):
+    words = "put has submitted 2 jobs to Example, and names 0 of them: 'thank you'"
+    with pytest.raises(SubmissionRefused, match=words):
         scene.launcher.launch(2)
     scene.runner.answers_of["put"] = "8"
     scene.system.seen = {"7.1": RUNS, "7.2": WAITS}
@@ -259,11 +261,38 @@ def test_the_system_may_know_the_end_of_an_unlisted_job(scene: Scene) -> None:
     assert ["look", "--ended", "1.1", "1.2"] in scene.runner.ran
 
 
+def test_that_a_system_keeps_no_accounts_is_logged_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.launcher.launch(2)
+    scene.runner.answers_of["look --ended"] = Refused("accounting storage is disabled")
+    with caplog.at_level("INFO", logger="gridengine"):
+        scene.poll(Seen(WorkerStatus.FAILED), RUNS)
+        scene.poll(None, Seen(WorkerStatus.FAILED))
+    assert caplog.text.count("accounting storage is disabled") == 1
+
+
 def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
     scene.launcher.launch(1)
     scene.system.known = {"1.1": RUNS}
     assert scene.poll(None) == scene.poll(None) == {}
     assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
+
+
+def test_a_reason_that_the_listing_has_is_not_asked_for(scene: Scene) -> None:
+    handles = scene.launcher.launch(1)
+    scene.runner.answers_of["look --why"] = "others come first"
+    scene.poll(Seen(WorkerStatus.QUEUED, "held"))
+    assert scene.launcher.explain(handles) == "held"
+    scene.poll(Seen(WorkerStatus.QUEUED))
+    assert scene.launcher.explain(handles) == "others come first"
+
+
+def test_a_job_that_was_ended_since_it_can_never_start_is_a_refusal(scene: Scene) -> None:
+    scene.launcher.launch(1)
+    report = scene.poll(Seen(WorkerStatus.FAILED, "no node is that large"))["1.1"]
+    assert isinstance(report.error, SubmissionRefused)
+    assert "Example took the job and can never start it: no node" in str(report.error)
 
 
 def test_a_reason_may_never_pass(scene: Scene) -> None:
@@ -280,3 +309,18 @@ def test_many_tasks_are_deleted_by_commands_of_a_thousand(scene: Scene) -> None:
     scene.system.most_tasks = 5000
     scene.launcher.cancel(scene.launcher.launch(2500))
     assert [len(command) - 1 for command in scene.runner.of("drop")] == [1000, 1000, 500]
+
+
+def test_a_fork_of_the_process_cancels_nothing_when_it_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = scene.launcher
+    launcher.launch(1)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert scene.runner.of("drop") == []
+    assert launcher.script.exists()
+    launcher.close()
+    assert scene.runner.of("drop") == [["drop", f"--name={launcher.name}"]]
+    assert not launcher.script.exists()

@@ -42,6 +42,40 @@ def test_requests_of_calls_are_said_in_fluxs_words(resources: Resource, words: l
     assert options(resources) == words
 
 
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("--exclusive", ["--exclusive", "--nodes=1"]),
+        ("-x", ["-x", "--nodes=1"]),
+        ("--exclusive -N2", ["--exclusive", "-N2"]),
+    ],
+)
+def test_whole_nodes_are_asked_for_by_their_number(own: str, words: list[str]) -> None:
+    assert options(ZERO, *own.split()) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "queue=\nJob submission is enabled\nScheduling is started\n",
+            "what it asks for is in use",
+        ),
+        ("queue=\nScheduling is stopped\n", "its queue is stopped"),
+        (
+            "queue=batch\nbatch: Scheduling is stopped: repairs\ndebug: Scheduling is started\n",
+            "its queue is stopped: repairs",
+        ),
+        ("queue=debug\nbatch: Scheduling is stopped\ndebug: Scheduling is started\n", "in use"),
+        ("flux-queue: ERROR", ""),
+    ],
+)
+def test_the_state_of_its_queue_says_why_a_job_waits(said: str, reason: str) -> None:
+    found = FLUX.because(said)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
 def test_memory_is_an_error_that_names_the_way() -> None:
     with pytest.raises(ConfigurationError, match=r"Memory\(8\): Flux gives out no memory"):
         options(Memory(8))
@@ -74,6 +108,7 @@ def test_jobs_have_logs_by_their_ids() -> None:
     assert words[-3:] == ["/home/a b/worker.sh", "/home/a b/logs/worker.1.", ".log"]
     assert "$FLUX_JOB_ID$2" in words[-4]
     assert FLUX.ids("f8HRYN9d\nf8HRYN9e\n", 2) == ["f8HRYN9d", "f8HRYN9e"]
+    assert FLUX.ids("Welcome!\nf8HRYN9d\nf8HRYN9e\n", 2) == ["f8HRYN9d", "f8HRYN9e"]
     assert FLUX.log_word(1, "f8HRYN9d") == "f8HRYN9d"
 
 

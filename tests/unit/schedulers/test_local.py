@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
     FORK_SERVER,
     LocalLauncher,
+    ProcessLauncher,
     SpawnedForkServer,
     TcpProcessLauncher,
     names_of_variables,
@@ -57,7 +59,7 @@ class Process:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = 0.0) -> int:
         if self.returncode is None:
             raise subprocess.TimeoutExpired("worker", timeout)
         return self.returncode
@@ -127,6 +129,7 @@ def test_all_that_are_left_end_with_the_launcher_and_none_with_a_fork_of_its_pro
         (0, WorkerStatus.ENDED, "exit status 0"),
         (3, WorkerStatus.FAILED, "exit status 3"),
         (-9, WorkerStatus.FAILED, "SIGKILL"),
+        (-(signal.SIGRTMIN + 1), WorkerStatus.FAILED, f"killed by signal {signal.SIGRTMIN + 1}"),
     ],
 )
 def test_the_end_of_a_process_is_told(status: int, state: WorkerStatus, words: str) -> None:
@@ -277,3 +280,23 @@ def test_a_fork_server_that_still_imports_is_out_of_reach_of_the_terminals_ctrl_
         assert os.getsid(started.process.pid) == started.process.pid
     finally:
         started.end()
+
+
+@pytest.mark.parametrize("changed", ["nothing", "environment", "process"])
+def test_a_fork_server_that_was_started_ahead_serves_its_own_process_and_environment(
+    monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    fresh, ahead = (
+        SpawnedForkServer(SimpleNamespace(close=int), Process(pid), environment, os.getpid())  # type: ignore[arg-type]
+        for pid, environment in ((7, {}), (8, worker_environment(os.environ)))
+    )
+    monkeypatch.setattr(SpawnedForkServer, "start", lambda added: fresh)
+    if changed == "environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    if changed == "process":
+        monkeypatch.setattr(os, "getpid", lambda: ahead.owner + 1)
+    adopted: list[Any] = []
+    run: Any = SimpleNamespace(adopt=lambda sock, process: adopted.append(process))
+    ProcessLauncher(run, deque([ahead])).launch(1)
+    assert adopted == [ahead.process if changed == "nothing" else fresh.process]
+    assert ahead.process.sent == [signal.SIGKILL] * (changed == "environment")  # type: ignore[attr-defined]

@@ -159,6 +159,7 @@ def test_ids_are_as_pbs_prints_them() -> None:
     assert PBS.ids(array, 8)[2:4] == ["35[3].node1", "35[4].node1"]
     assert PBS.ids(job, 1) == ["3.node1"]
     assert PBS.ids("3\n", 1) == ["3"]
+    assert PBS.ids(f"Welcome to the cluster\n{job}You have 7 hours left\n", 1) == ["3.node1"]
     for output, count in ((array, 1), (job, 2), ("", 1), ("qsub: waiting for job", 1)):
         assert PBS.ids(output, count) == []
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 import pytest
 
@@ -16,8 +15,8 @@ import gridengine
 from gridengine import schedulers
 from gridengine.schedulers import default
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.batch_system import BatchScheduler
-from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
@@ -28,7 +27,9 @@ from gridengine.schedulers.registry import (
     SchedulerEntry,
 )
 from gridengine.schedulers.workerless import InlineScheduler
-from gridengine.settings.schema import TABLES, SchedulerName
+from gridengine.settings.schema import SchedulerName, choices
+from tests.support.contract import BATCH_SYSTEMS as CONTRACT
+from tests.support.processes import completed
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
 
@@ -47,12 +48,18 @@ def test_no_other_scheduler_is_public() -> None:
     assert public == set(BY_CLASS)
 
 
-def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
-    assert set(TABLES) == {entry.name for entry in BATCH_SYSTEMS}
+@pytest.mark.parametrize("entry", BATCH_SYSTEMS, ids=lambda entry: entry.name)
+def test_an_entry_says_what_the_class_says(entry: SchedulerEntry) -> None:
+    words = entry.system_class()._commands
+    assert (words.key, words.title) == (entry.name, entry.system)
+    if issubclass(words, BatchCommands):
+        assert words.commands[0] == entry.command
+    else:
+        assert not entry.command
 
 
-def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers_by_them() -> None:
-    assert ["", *BY_NAME] == sorted(get_args(SchedulerName.__origin__), key=["", *BY_NAME].index)
+def test_settings_and_command_line_know_the_schedulers_by_their_names() -> None:
+    assert set(BY_NAME) == set(choices(SchedulerName)) - {""}
     assert set(BY_NAME) - set(STARTERS) == {"inline"}
     assert [entry.name for entry in BATCH_SYSTEMS] == [
         *("grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux")
@@ -60,10 +67,9 @@ def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers
 
 
 def test_doctor_says_which_systems_none_of_our_tests_runs() -> None:
-    kinds = (entry.scheduler_class() for entry in BATCH_SYSTEMS if entry.command)
-    systems = [cast("type[CommandScheduler]", kind)._commands() for kind in kinds]
-    untested = {system.key for system in systems if not system.tested}
-    assert untested == {"pbs", "lsf", "flux"}
+    kinds = (entry.system_class()._commands for entry in BATCH_SYSTEMS if entry.command)
+    untested = {kind.key for kind in kinds if not getattr(kind, "tested", True)}
+    assert untested == {one.name for one in BATCH_SYSTEMS} - {one.name for one in CONTRACT}
 
 
 def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> None:
@@ -75,7 +81,7 @@ def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> No
         "    'gridengine.schedulers.batch_system')\n"
         "sys.exit(', '.join(name for name in sys.modules if name.startswith(rooms)) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = completed([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
 
 

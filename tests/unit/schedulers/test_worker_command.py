@@ -23,6 +23,7 @@ from gridengine.schedulers.worker_command import (
     worker_command,
 )
 from gridengine.worker.environment import EXPORTED, KEPT, SITE
+from tests.support.processes import completed
 
 FILE = Path("/r/connection.json")
 
@@ -93,9 +94,7 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "worker.sh"
     path.write_text(script)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MULTIPLE": "a\nb=c", "OLD": "1"}
-    return subprocess.run(
-        ["bash", str(path)], capture_output=True, text=True, env=environment, check=False
-    )
+    return completed(["bash", str(path)], env=environment)
 
 
 def test_the_launch_script_quotes_what_it_is_given(tmp_path: Path) -> None:
@@ -166,10 +165,8 @@ def test_odd_names_are_compared_and_not_run(name: str, tmp_path: Path) -> None:
     script = launch_script(["env"], prologue=[f"cd {tmp_path}"])
     path = tmp_path / "worker.sh"
     path.write_text(script)
-    done = subprocess.run(
+    done = completed(
         ["bash", str(path)],
-        capture_output=True,
-        text=True,
         env={"PATH": "/usr/bin:/bin", name: "() {  echo\n}"},
         cwd=tmp_path,
         check=True,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gridengine.serialize import pickling
-from gridengine.serialize.by_value import GENERATORS, MORE_RECIPES
 from gridengine.serialize.generators import hidden_place
+from gridengine.serialize.recipes import GENERATORS, MORE_RECIPES
 
 
 def drawn_there(f: Any) -> Any:

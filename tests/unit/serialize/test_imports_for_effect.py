@@ -79,6 +79,16 @@ def test_a_script_imports_for_effect(
     assert list(imports()[0]) == names
 
 
+def test_code_that_a_script_executes_is_not_taken_for_the_script(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(monkeypatch, tmp_path / "script.py", "import theirs")
+    space = vars(sys.modules["__main__"])
+    space["found"] = imports
+    exec("result = found()", space)
+    assert space["result"][0] == ("theirs",)
+
+
 def test_a_relative_import_has_the_whole_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -130,6 +130,43 @@ def test_each_call_finds_the_variables_as_they_were_when_it_was_submitted(
         assert [process.call(one) for one in after] == [results[1]] * 2
 
 
+def test_a_variable_that_gets_an_earlier_value_again_is_assigned_again(
+    script: Script, process: Process
+) -> None:
+    script.run("def f():\n  state.append(len(state))\n  return list(state)")
+    found = []
+    for value in (7, 8, 7, 7):
+        script.run(f"if globals().get('state') != [{value}]: state = [{value}]")
+        found.append(process.call(script.dump("f")))
+    assert found == [[7, 1], [8, 1], [7, 1], [7, 1, 2]]
+
+
+def test_each_call_finds_the_attributes_of_classes_as_they_were_when_it_was_submitted(
+    script: Script, process: Process
+) -> None:
+    script.run(
+        "class C:\n  k = 0\n  calls = []\n  def m(self): return self.k\n"
+        "def f():\n  C.calls.append(1)\n  return C().m(), len(C.calls)"
+    )
+    first = script.dump("f")
+    script.run("C.k, C.other = 9, 1")
+    second = script.dump("f")
+    script.run("C.k = 0\ndel C.other")
+    third = script.dump("f")
+    found = [process.call(one) for one in (first, second, first, third, second, third)]
+    assert found == [(0, 1), (9, 1), (0, 2), (0, 1), (9, 2), (0, 2)]
+
+
+def test_class_attributes_of_an_initializer_are_those_of_its_executor_alone(
+    script: Script, process: Process
+) -> None:
+    script.run("class C: k = 0\ndef init(k): C.k = k\ndef f(): return C.k\n")
+    initializers = [Initializer(script.main.init, (number,), None) for number in (1, 2)]
+    dumped = [script.dump("f", one) for one in initializers] + [script.dump("f")]
+    for _ in range(2):
+        assert [process.call(one) for one in dumped] == [1, 2, 0]
+
+
 def test_values_of_an_initializer_stay_until_the_caller_assigns_others(
     script: Script, process: Process
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import resource
 import sqlite3
 import threading
 import types
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from gridengine import InlineScheduler
-from gridengine.errors import PicklingError
+from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
@@ -182,7 +183,23 @@ class Full:
         raise MemoryError("full")
 
 
-def test_a_lack_of_memory_is_no_pickling_error() -> None:
-    for dump in (lambda: pickling.dump(Full()), lambda: pickling.dump_calls([Full()])):
-        with pytest.raises(MemoryError, match="full"):
-            dump()
+@pytest.mark.parametrize(
+    ("dump", "what"),
+    [
+        (lambda: pickling.dump(Full()), "the object"),
+        (lambda: pickling.dump_calls([Full()]), "call 0"),
+        (lambda: pickling.dump_values([Full()]), "the result of call 0"),
+        (lambda: pickling.dump_values([1, Full()]), "these calls or results together"),
+    ],
+)
+def test_a_lack_of_memory_names_the_object_and_the_limits_of_the_process(
+    dump: Callable[[], Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_AS: (2048000, -1), resource.RLIMIT_DATA: (-1, -1)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    words = (
+        rf"no memory to pickle {what} in process \d+, which may have 2,048,000 bytes \(`ulimit -v"
+    )
+    with pytest.raises(OutOfMemory, match=words) as raised:
+        dump()
+    assert repr(raised.value.__cause__) == "MemoryError('full')"

@@ -5,7 +5,6 @@ variable.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from gridengine.settings.values import (
     sources,
 )
 from gridengine.worker.environment import BEGAN, JOB_END
+from tests.support.processes import completed
 
 
 def from_variables(environment: Mapping[str, str]) -> Settings:
@@ -43,12 +43,21 @@ def from_variables(environment: Mapping[str, str]) -> Settings:
         ("GRIDENGINE_PROGRESS", "no", "progress", False),
         ("GRIDENGINE_PROGRESS", "0", "progress", False),
         ("GRIDENGINE_PROGRESS", "True", "progress", True),
-        ("GRIDENGINE_GRID_ENGINE_QUEUE", "long.q", "grid_engine", GridEngineSite(queue="long.q")),
-        ("GRIDENGINE_SLURM_PARTITION", "long", "slurm", SlurmSite(partition="long")),
     ],
 )
 def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: object) -> None:
     assert getattr(from_variables({variable: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "table", "value"),
+    [
+        ("GRIDENGINE_GRID_ENGINE_QUEUE", "grid_engine", GridEngineSite(queue="long")),
+        ("GRIDENGINE_SLURM_PARTITION", "slurm", SlurmSite(partition="long")),
+    ],
+)
+def test_a_variable_sets_the_field_of_a_table(variable: str, table: str, value: object) -> None:
+    assert from_variables({variable: "long"}).sites[table] == value
 
 
 def test_other_variables_are_left_alone() -> None:
@@ -149,7 +158,10 @@ def test_the_project_overrules_the_user_and_the_environment_both(
         1.0,
         True,
     )
-    assert (settings.grid_engine.queue, settings.grid_engine.memory) == ("project.q", "mem_free")
+    assert (settings.sites["grid_engine"].queue, settings.sites["grid_engine"].memory) == (
+        "project.q",
+        "mem_free",
+    )
     assert said["host"].by == "GRIDENGINE_HOST"
     assert said["grid_engine.queue"].by == f"{tmp_path}/gridengine.toml:4"
     assert said["grid_engine.memory"].by == f"{users}:6"
@@ -163,12 +175,10 @@ def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path, with_file: b
     script = (
         "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
     )
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", script],
         cwd=tmp_path,
         env={**os.environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout == f"{with_file}\n"

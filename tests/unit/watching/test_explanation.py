@@ -14,7 +14,9 @@ from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
+from gridengine.schedulers.grid_engine.options import GridEngineWords
 from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.schedulers.requests import explanation
 from gridengine.status.rows import FailureStatus, FileFault, Status
 from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
@@ -72,8 +74,9 @@ def test_an_unheld_request_is_told_with_the_command_that_starts_a_worker() -> No
 def test_a_job_in_the_queue_is_told_with_the_batch_systems_reason_and_what_to_do() -> None:
     play, handle = queued()
     play.now += 20
-    play.play(Explained(handle, DISABLED))
-    [one] = explain(told(play))
+    play.play(Explained(handle, explanation(GridEngineWords(), DISABLED)))
+    answer = told(play)
+    [one] = explain(replace(answer, identity=replace(WHO, scheduler="GridEngineScheduler")))
     assert (one.cause, one.place) == ("queued", "4711")
     assert one.text == (
         "5 calls that ask for Memory(200) wait: 1 worker is in the batch system's queue, the "
@@ -102,6 +105,9 @@ def test_a_worker_that_runs_and_has_not_connected_is_told() -> None:
     [one] = explain(told(play))
     assert one.cause == "starting"
     assert LOG in one.next_step
+    play.hello(log="/runs/x/2.log")
+    play.play(Launched([Handle("4712", "/runs/x/2.log")], Demand(Memory(200))))
+    assert "starting" not in causes(play), "others wait for the calls of the worker that is there"
 
 
 def test_a_worker_that_gets_no_answer_is_told_with_the_addresses() -> None:
@@ -166,7 +172,7 @@ def test_workers_that_are_suspended_are_told_apart_from_those_of_which_nothing_i
     waits, odd = [one for one in explain(told(play)) if one.cause == "silent"]
     assert "2 calls wait: 1 of 1 worker is suspended, the first on" in waits.text
     assert "1 of 1 worker is suspended, the first on" in odd.text
-    assert "scontrol resume" in waits.next_step
+    assert "`scontrol resume 41`" in waits.next_step
 
 
 def test_a_call_that_takes_much_longer_than_others_is_told() -> None:
@@ -323,6 +329,12 @@ def test_a_folder_that_is_full_is_told_and_one_with_room_or_none_is_not(
         monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
         [fault] = full_folder(str(tmp_path))
         assert (fault.path, fault.error) == (str(tmp_path), f"No space left on device, {words}")
+    for fields in (5, 6, 7), (2, 3, 4):  # one that counts no files, as Btrfs; or no room, as /proc
+        uncounted = os.statvfs_result(
+            [0 if number in fields else value for number, value in enumerate(found)]
+        )
+        monkeypatch.setattr(os, "statvfs", lambda path, it=uncounted: it)
+        assert list(full_folder(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(

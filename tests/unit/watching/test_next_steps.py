@@ -1,48 +1,115 @@
-"""What users can do, by what batch systems and errors say."""
+"""The steps that users can take, by what batch systems and errors say."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from gridengine.schedulers.registry import BATCH_SYSTEMS
 from gridengine.schedulers.requests import explanation
-from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.watching.next_steps import failure_step, next_step
+from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
+
+GRID_ENGINE, SLURM, HTCONDOR, OAR, PBS, LSF, FLUX = (one.class_name for one in BATCH_SYSTEMS)
+OTHERS = 'queue "a.q" is disabled; queue "b.q" not contained in its hard queue list'
+COMMANDS = {
+    GRID_ENGINE: "qstat -j|qmod|qrls|qconf",
+    SLURM: "scontrol|sinfo|squeue|sshare|sacctmgr",
+    HTCONDOR: "condor_",
+    OAR: "oar(stat|resume|nodes)",
+    PBS: "qstat -[fQB]|qrls|qsig|pbsnodes",
+    LSF: "b(jobs|resume|queues|hosts)",
+    FLUX: "flux ",
+}
+"""The commands of each system, as its texts name them."""
+
+
+def step_of(scheduler: str, reason: str) -> str:
+    """Return the next step for a job that waits for this reason, by its launcher's words."""
+    words = words_of(scheduler)
+    assert words is not None
+    told, step = reason_and_step(scheduler, explanation(words(), reason), "17.1")
+    assert told.startswith(reason)
+    assert step not in told or not reason
+    return step
 
 
 @pytest.mark.parametrize(
-    ("reason", "step"),
+    ("scheduler", "reason", "step"),
     [
-        ("exit_status of prolog = 1", "administrators'"),
-        ('queue instance "a.q@n" dropped because it is temporarily not available', "-explain aAE"),
-        ("JobHeldUser", "release it: `scontrol release JOB`"),
-        ("launch failed requeued held: it is held; release it: scontrol release JOB", "scontrol"),
-        ("job is in hold state", "release it: `qrls JOB`"),
-        ('cannot run in queue "all.q" because it is disabled', "qmod -e"),
-        ("queue instance all.q@node1 is suspended", "resumed"),
-        ('cannot run in PE "smp" because it only offers 0 slots', "qconf -spl"),
-        ('cannot run in queue "b.q" because it is not contained in its hard queue list', "queue="),
-        ('queue "a.q" is disabled; queue "b.q" dropped because it is full', "others' jobs"),
-        ("can't open output file: No space left on device", "make room on that disk"),
-        (explanation(SlurmCommands(), "AssocGrpCPUMinutesLimit"), "name another account="),
-        (explanation(SlurmCommands(), "ReqNodeNotAvail"), "ask for other nodes"),
-        ("AssocMaxJobsLimit: a limit of this user or account is reached", "other jobs to end"),
-        ("Resources", "ask for less: Memory"),
-        ("Priority", "squeue --start"),
-        ("PartitionTimeLimit", "sinfo -o"),
-        ("PartitionDown", "`sinfo` shows"),
-        ("QOSMaxJobsPerUserLimit", "your other jobs"),
-        ("", "ask again in a minute"),
-        ("LaunchFailed", "ask the batch system itself"),
+        (GRID_ENGINE, "exit_status of prolog = 1", "administrators'"),
+        (
+            GRID_ENGINE,
+            'queue instance "a.q@n" dropped because it is temporarily not available',
+            "aAE",
+        ),
+        (GRID_ENGINE, "job is in hold state", "`qrls 17.1` releases it"),
+        (GRID_ENGINE, 'cannot run in queue "all.q" because it is disabled', "qmod -e"),
+        (GRID_ENGINE, "queue instance all.q@node1 is suspended", "resumed"),
+        (GRID_ENGINE, 'cannot run in PE "smp" because it only offers 0 slots', "qconf -spl"),
+        (GRID_ENGINE, "because it is not contained in its hard queue list (-q)", "queue="),
+        (
+            GRID_ENGINE,
+            'queue "a.q" is disabled; queue "b.q" dropped because it is full',
+            "others' jobs",
+        ),
+        (GRID_ENGINE, "can't open output file: No space left on device", "make room on that disk"),
+        (GRID_ENGINE, "some new words", "`qstat -j 17.1`"),
+        (GRID_ENGINE, OTHERS, "qmod -e"),
+        (GRID_ENGINE, f"{OTHERS}; cannot run in PE smp", "qconf -spl"),
+        (SLURM, "JobHeldUser", "`scontrol release 17.1` releases it"),
+        (SLURM, "launch failed requeued held", "`scontrol release 17.1` releases it"),
+        (SLURM, "AssocGrpCPUMinutesLimit", "another account="),
+        (SLURM, "ReqNodeNotAvail, UnavailableNodes:n1", "ask for others"),
+        (SLURM, "AssocMaxJobsLimit", "other jobs to end"),
+        (SLURM, "Resources", "ask for less"),
+        (SLURM, "Priority", "squeue --start"),
+        (SLURM, "PartitionTimeLimit", "sinfo -o"),
+        (SLURM, "PartitionDown", "`sinfo` lists"),
+        (SLURM, "QOSMaxJobsPerUserLimit", "your other jobs"),
+        (SLURM, "None", "ask again in a minute"),
+        (SLURM, "LaunchFailed", "`scontrol show job 17.1`"),
+        (HTCONDOR, "it is held: via condor_hold (by user me)", "`condor_release 17.1` releases it"),
+        (HTCONDOR, "what it asks for is in use", "ask for less"),
+        (HTCONDOR, "no slot has TARGET.Arch now", "`condor_q -better-analyze 17.1`"),
+        (OAR, "held", "`oarresume 17.1` releases it"),
+        (OAR, "Karma = 0.5", "`oarstat -f -j 17.1`"),
+        (PBS, "it is held (u)", "`qrls 17.1` releases it"),
+        (
+            PBS,
+            "Not Running: Insufficient amount of resource: ncpus (R: 4 A: 0 T: 4)",
+            "ask for less",
+        ),
+        (PBS, "Not Running: Queue not started.", "another queue="),
+        (PBS, "Not Running: PBS Error: something", "`qstat -f 17.1`"),
+        (LSF, "The job was suspended by the user while pending", "`bresume 17.1` releases it"),
+        (LSF, "Job dependency condition not satisfied", "`bjobs -l 17.1`"),
+        (FLUX, "it is held (urgency 0)", "`flux job urgency 17.1 default` releases it"),
+        (FLUX, "it waits for other jobs: after-success=f1", "`flux job eventlog 17.1`"),
+        *((one, "", "ask again in a minute") for one in COMMANDS),
     ],
 )
-def test_a_batch_systems_reason_has_a_step(reason: str, step: str) -> None:
-    assert step in next_step(reason)
+def test_a_waiting_job_has_a_step_in_its_systems_words(
+    scheduler: str, reason: str, step: str
+) -> None:
+    found = step_of(scheduler, reason)
+    assert step in found
+    others = "|".join(words for name, words in COMMANDS.items() if name != scheduler)
+    assert not re.search(others, found) or re.search(COMMANDS[scheduler], found)
 
 
-def test_reasons_of_other_queues_count_only_alone() -> None:
-    others = 'queue "a.q" is disabled; queue "b.q" not contained in its hard queue list'
-    assert "qmod -e" in next_step(others)
-    assert "qconf -spl" in next_step(f"{others}; cannot run in PE smp")
+@pytest.mark.parametrize("scheduler", COMMANDS)
+def test_suspended_workers_are_resumed_by_the_command_of_their_system(scheduler: str) -> None:
+    step = resume_step(scheduler, "17.1")
+    assert re.search(rf"`({COMMANDS[scheduler]})[^`]* 17.1`", step)
+
+
+@pytest.mark.parametrize(("job", "words"), [("", "kill -CONT"), ("17", "batch system's own")])
+def test_workers_of_no_known_system_are_resumed_by_what_there_is(job: str, words: str) -> None:
+    assert words in resume_step("TheirScheduler", job)
+    assert reason_and_step("TheirScheduler", "held", "17") == (
+        *("held", "ask the batch system itself"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -162,3 +162,13 @@ def test_events_are_listed_the_last_first_below_how_many_are_left_out() -> None:
     assert rows[0].reason == "1,200 call done"
     assert rows_of(told, View("events", follow="n1")) == [events[1]]
     assert [followed_by(row) for row in rows] == ["", "n1", "f"]
+
+
+def test_what_failed_last_is_shown_first() -> None:
+    play = Play(max_workers=1)
+    one = play.running(2, retries=0)
+    play.crash(one, 0)
+    [other] = play.assigned()
+    play.crash(other, 1)
+    rows = rows_of(answer(play), View("failures"))
+    assert [row.call for row in rows] == ["call 1 of square", "call 0 of square"]

@@ -142,6 +142,28 @@ def test_a_full_disk_is_told_once_and_its_end_too_and_nothing_is_lost(
     assert "possible again" in told[1]
 
 
+def test_a_failure_for_one_peer_is_told_once_though_others_can_be_written_to(
+    exchange: Path, files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rename, refused = Path.rename, {"ab"}
+
+    def rename_some(path: Path, target: Path) -> Path:
+        if path.parent.name in refused:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_some)
+    (exchange / "ab").mkdir()
+    files.put("ab", MESSAGE, NOW)
+    for later in range(3):
+        files.put(WORKER, MESSAGE, NOW)
+        files.step(NOW + later * RETRY_SECONDS)
+    refused.clear()
+    files.step(NOW + 3 * RETRY_SECONDS)
+    told = [record.message.split(f" {exchange}")[0] for record in caplog.records]
+    assert told == ["cannot write to", "it was possible again to write to"]
+
+
 def test_a_folder_that_cannot_be_read_now_is_tried_again(
     exchange: Path, files: Files, worker: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,6 +184,15 @@ def test_a_folder_that_is_missing_three_times_is_gone(exchange: Path, worker: Fi
         assert not worker.is_gone
         worker.step(NOW + later * SLOW_SECONDS)
     assert worker.is_gone
+
+
+def test_a_folder_that_is_missing_now_and_then_is_not_gone(exchange: Path, worker: Files) -> None:
+    for later in range(0, 10, 2):
+        (exchange / WORKER).rename(exchange / "away")
+        worker.step(NOW + later * SLOW_SECONDS)
+        (exchange / "away").rename(exchange / WORKER)
+        worker.step(NOW + (later + 1) * SLOW_SECONDS)
+    assert not worker.is_gone
 
 
 def test_envelopes_for_a_missing_folder_are_dropped(exchange: Path, files: Files) -> None:

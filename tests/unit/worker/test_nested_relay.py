@@ -179,6 +179,16 @@ def test_a_runner_with_an_impossible_message_is_killed(played: Played, message: 
     assert played.server.signals == [(runner.id, 9)]
 
 
+def test_a_runner_that_has_made_calls_is_killed_when_their_dispatcher_is_gone(
+    played: Played,
+) -> None:
+    runner = played.start(1)
+    played.start(2)
+    played.say(runner, NestedHello(runner.id))
+    played.agent.end_nested_calls()
+    assert played.server.signals == [(runner.id, 9)]
+
+
 def test_only_a_runner_of_this_worker_gets_a_way_and_only_one(played: Played) -> None:
     runner = played.start(1)
     played.connect(runner)

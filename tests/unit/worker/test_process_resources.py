@@ -23,6 +23,7 @@ from gridengine.worker.process_resources import (
     default_threads,
     killed_for_memory,
     processors_for,
+    threads_of_call,
 )
 
 
@@ -265,3 +266,21 @@ def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
     assert limit.was_met(error) is unlimited
     limit.set(GIGABYTE)
     assert limit.was_met(error) is limited
+
+
+@pytest.mark.parametrize(
+    ("job", "variable", "granted"),
+    [
+        ("JOB_ID", "NSLOTS", 2),
+        ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", 1),
+        ("PBS_JOBID", "NCPUS", 3),
+        ("HOME", "NCPUS", 64),  # not of a job
+    ],
+)
+def test_calls_share_the_processors_of_their_batch_job(
+    monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    monkeypatch.setenv(job, "17")
+    monkeypatch.setenv(variable, "3" if job == "HOME" else str(granted))
+    assert threads_of_call(1) == granted

@@ -1,4 +1,6 @@
-"""How a runner's process is set up for calls, and how those end that user code forked from it."""
+"""How a runner's process is set up for calls, what they are told of their resources, what they may
+leave running, and how processes end that user code forked.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
     CANCELLED,
     NO_INPUT,
+    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -501,3 +502,33 @@ def test_values_that_others_need_are_pickled_each_on_its_own_and_with_their_clas
         (2, 0, 2, VALUES),
     ]
     assert driver.values() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"memory": 1 << 50, "once": True}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+        ({"memory": 1 << 50}, [(0, VALUES)]),  # a new process makes it again
+        ({"once": True}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+        ({}, [(0, VALUES), (1, OUT_OF_MEMORY)]),
+    ],
+    ids=["once under a limit", "under a limit", "once", "without a limit"],
+)
+def test_a_call_that_is_out_of_memory_behind_others_is_answered_unless_it_may_run_again(
+    driver: RunnerDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    found: list[tuple[int, int]],
+) -> None:
+    def call(x: int) -> int:
+        if x:
+            raise MemoryError
+        return x
+
+    def end(status: int) -> NoReturn:
+        raise EOFError(status)
+
+    monkeypatch.setattr("gridengine.worker.runner.exit_process", end)
+    driver.assign(call, [0, 1, 0], **options)
+    driver.play()
+    assert [(start, status) for _, start, _, status in spans(driver)] == found

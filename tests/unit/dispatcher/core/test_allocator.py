@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.tasks import CallsFinished, TasksCancelled
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
-from tests.support.core_play import CUBE, Play, calls
+from gridengine.wire.messages import (
+    TIMEOUT,
+    VALUES,
+    Assign,
+    Beat,
+    Recall,
+    Release,
+    Result,
+    Results,
+    Returned,
+    Stop,
+)
+from tests.support.core_play import CUBE, SQUARE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -377,3 +388,29 @@ def test_a_worker_is_asked_for_though_a_users_own_kind_raises_when_it_is_given()
     play = Shared(NODE & Ungiven(1))
     play.ask(Ungiven(1))
     assert [launch.count for launch in play.seen(Launch)] == [1]
+
+
+def test_calls_behind_one_that_went_to_its_input_are_asked_for_anew() -> None:
+    """The second may begin once only, and earlier calls took a minute; 40 s are left at `w`."""
+    play = Play(max_workers=2, walltime=100.0, resources=Cores(1) & Memory(4))
+    play.hello()
+    play.submit(1, function=CUBE, retries=0)
+    [slow] = play.assigned()
+    play.later(50.0, beats=[b"w"])
+    play.done(slow, seconds=60.0)
+    play.submit(1, demand=Demand(Memory(1)), retries=2)
+    [blocking] = play.assigned(b"w")
+    play.hello(b"v", pid=8)
+    made = Task(71, (b"calls",), kept=((0, 71),))
+    play.play(Submitted(SQUARE, [made]))
+    [making] = play.assigned(b"v")
+    play.submit(1, demand=Demand(Memory(1)), retries=2)
+    held = Result(making.run, 0, 1, VALUES, 1.0, 0, held=(71, 1 << 20))
+    play.say(Results([held]), worker=b"v")
+    assert len(play.assigned(b"v")) == 1
+    needing = Task(200, (b"calls",), after=(71,), retries=2)
+    play.play(Submitted(CUBE, [needing, Task(201, (b"calls",), retries=0)]))
+    play.done(blocking)
+    assert play.assigned() == []
+    play.hello(b"u", pid=9)
+    assert [one.task for one in play.assigned(b"u")] == [201]

@@ -25,8 +25,8 @@ from gridengine.errors import (
     VersionMismatch,
     WorkerNotStarted,
 )
-from gridengine.resources import Cores
-from gridengine.resources.demand import Demand
+from gridengine.resources import Cores, Memory
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.wire.messages import (
     Goodbye,
@@ -61,18 +61,19 @@ def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> Non
 
 
 @pytest.mark.parametrize(
-    ("report", "kind"),
+    ("report", "starts", "kind"),
     [
-        ({"error": SubmissionRefused("its own words")}, SubmissionRefused),
-        ({"deleted": True}, JobDeleted),
+        ({"error": SubmissionRefused("it can never start")}, 1, SubmissionRefused),
+        ({"error": WorkerNotStarted("its own words")}, 3, WorkerNotStarted),
+        ({"deleted": True}, 3, JobDeleted),
     ],
 )
 def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own(
-    report: dict[str, Any], kind: type[ClusterError]
+    report: dict[str, Any], starts: int, kind: type[ClusterError]
 ) -> None:
     play = Play()
     play.submit(1)
-    failing_starts(play, 3, **report)
+    failing_starts(play, starts, **report)
     error = play.seen(CallsFinished)[0].error
     assert type(error) is kind
     assert report.get("error") in (None, error)
@@ -446,3 +447,50 @@ def test_a_host_that_is_left_out_in_vain_is_an_error_after_three_starts() -> Non
         launch(play, number)
         fail_on(play, "n1", number)
     assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted
+
+
+BIG = Demand(Memory(200))
+
+
+def two_demands() -> Play:
+    """Return a core with a call of each of two demands. No worker of the first could be started on
+    n1, nor one of the second on n2.
+    """
+    play = Play(pooled=True, max_workers=2)
+    play.submit(1)
+    play.submit(1, demand=BIG)
+    play.later(100)
+    play.play(Launched([Handle("1")]))
+    play.play(Launched([Handle("2")], BIG))
+    fail_on(play, "n1", 1)
+    fail_on(play, "n2", 2)
+    return play
+
+
+def asked(play: Play) -> dict[Demand, tuple[str, ...]]:
+    """Return the hosts that the next request of each demand leaves out."""
+    before = play.seen(Launch)
+    play.later(100)
+    return {one.demand: one.left_out for one in [*before, *play.seen(Launch)]}
+
+
+def test_a_demand_that_gives_up_forgets_the_hosts_of_its_own_workers_alone() -> None:
+    play = two_demands()
+    play.later(100)
+    play.play(LaunchFailed(SubmissionRefused("no such queue"), demand=BIG))
+    assert play.seen(CallsFinished)
+    play.submit(1, demand=BIG)
+    assert asked(play)[BIG] == ("n1",)
+
+
+def test_hosts_that_one_demand_needs_stay_left_out_of_the_others_requests() -> None:
+    play = Play(pooled=True, max_workers=2)
+    play.submit(1)
+    launch(play, 1)
+    fail_on(play, "n1", 1)
+    play.submit(1, demand=BIG)
+    assert asked(play) == {BIG: ("n1",), ANY: ("n1",)}
+    play.play(LaunchFailed(SubmissionRefused("no suitable queues"), demand=BIG))
+    assert play.seen(CallsFinished) == []
+    play.play(LaunchFailed(SubmissionRefused("not now"), demand=ANY, for_now=True))
+    assert asked(play) == {BIG: (), ANY: ("n1",)}

@@ -1,4 +1,4 @@
-"""The process of a stand-alone dispatcher, to whoever started it."""
+"""The process of a stand-alone dispatcher, to whoever started it, and its supervisor."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,13 @@ def test_a_task_in_the_error_state_is_deleted_at_once_and_one_of_which_nothing_i
 
 
 def test_a_launcher_that_closes_deletes_its_tasks_though_others_use_its_session(
-    told: tuple[GridEngineLauncher, Any],
+    told: tuple[GridEngineLauncher, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher, said = told
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert said.deleted == [], "they are not a fork's to delete"
     launcher.close()
     assert said.deleted == [ONE.id]
 

@@ -495,3 +495,19 @@ def test_hosts_are_left_out_beside_the_users_condition_on_hosts(name: str) -> No
     own = OwnArguments({name: "n*", "h_rt": 60}, left_out=["n1"])
     request = request_for(GridEngineWords(), own, Demand(ZERO), GridEngineSite())
     assert request.native == "-l hostname=(n*)&!(n1|n1.*),h_rt=60"
+
+
+@pytest.mark.parametrize(
+    ("native", "words"),
+    [
+        ("-l h=n*", "-l hostname=(n*)&!(n1|n1.*)"),
+        ("-l h=n*,mem=2G -P x", "-l hostname=(n*)&!(n1|n1.*) -l mem=2G -P x"),
+        ("-soft -l h=n2 -hard -l mem=2G", "-l hostname=!(n1|n1.*) -soft -l h=n2 -hard -l mem=2G"),
+    ],
+)
+def test_a_condition_on_hosts_in_native_stands_in_the_one_that_leaves_hosts_out(
+    native: str, words: str
+) -> None:
+    own = OwnArguments(native=native, left_out=["n1"])
+    request = request_for(GridEngineWords(), own, Demand(ZERO), GridEngineSite())
+    assert request.native == words

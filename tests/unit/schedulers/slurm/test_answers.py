@@ -123,6 +123,17 @@ def test_a_limit_that_is_used_up_is_met_by_fewer_or_later(words: str) -> None:
     assert meaning.limit is None
 
 
+@pytest.mark.parametrize(
+    "reason", ["QOSMaxWallDurationPerJobLimit", "QOSMaxCpuPerUserLimit", "QOSGrpCpuLimit"]
+)
+def test_a_limit_that_a_job_exceeds_by_itself_is_a_refusal(reason: str) -> None:
+    """Such a QOS has DenyOnLimit, and other jobs do not count."""
+    policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    error = refusal(SLURM, f"{reason}; Batch job submission failed: {policy}", ["--time=99"], 100)
+    assert isinstance(error, SubmissionRefused)
+    assert "another account= or qos=" in str(error)
+
+
 def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
     meaning = refusal(
         SLURM, "Batch job submission failed: Invalid job array specification", [], 100
@@ -386,8 +397,8 @@ DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher 
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
         (DOWN, "down, drained or reserved"),
         ("PartitionDown", "its partition is down; use another partition="),
-        ("JobHeldAdmin", "it is held; release it"),
-        ("launch failed requeued held", "it is held; release it"),
+        ("JobHeldAdmin", "it is held; `scontrol release JOB`"),
+        ("launch failed requeued held", "it is held; `scontrol release JOB`"),
     ],
 )
 def test_passing_reasons_are_waited_for_and_told_with_a_remedy(reason: str, words: str) -> None:

@@ -230,6 +230,26 @@ def test_variables_of_the_job_that_we_are_in_are_not_handed_on() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        "17\n",
+        "17;cluster\n",
+        "Submitted batch job 17\n",
+        "Submitted batch job 17 on cluster two\n",
+        "Welcome to the cluster\nYou have 4000 hours left\n17\n",
+        "17;cluster\nremember the outage on 3 May\n",
+    ],
+)
+def test_the_number_of_a_job_is_found_beside_what_a_site_adds(output: str) -> None:
+    assert SLURM.ids(output, 2) == ["17_1", "17_2"]
+
+
+@pytest.mark.parametrize("output", ["", "thank you\n", "sbatch: error: 17\n", "17\n18\n"])
+def test_an_output_without_one_number_names_no_job(output: str) -> None:
+    assert SLURM.ids(output, 2) == []
+
+
 VERSION = "slurm-wlm 22.05.8"
 
 

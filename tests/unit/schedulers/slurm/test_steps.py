@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,3 +124,15 @@ def test_each_node_s_worker_holds_the_memory_of_its_cores(
 def test_there_is_none_outside_of_a_job_of_several_nodes() -> None:
     with pytest.raises(ConfigurationError, match="is not the script of a job with several nodes"):
         StepScheduler()
+
+
+def test_a_fork_of_the_process_ends_no_step_when_it_ends(
+    launcher: StepLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.launch(2)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: launcher.owner + 1)
+        launcher.close()
+    assert [step.is_running for step in launcher._steps.values()] == [True, True]
+    launcher.close()
+    assert [step.is_running for step in launcher._steps.values()] == [False, False]

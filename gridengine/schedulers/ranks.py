@@ -3,7 +3,8 @@ all of them.
 
 A worker of such a call is one process, on the first node of its cluster job; it runs one call at a
 time, and this call has the whole job. On a machine that calls share, all ranks are on that machine.
-The program that starts the ranks depends on where they are:
+The words of the job's batch system say which program starts the ranks (`BatchWords.rank_hosts`,
+`rank_starter`):
 
     Slurm                    srun, as a step of the job: it knows the nodes
     Grid Engine              mpirun, with the hosts and slots of $PE_HOSTFILE
@@ -15,11 +16,10 @@ The options of mpirun are those that Open MPI and MPICH share.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
-import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +27,12 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import cores_of_rank
 from gridengine.resources.kinds import Cores, Ranks
+from gridengine.schedulers.allocation import system_of_job
+from gridengine.schedulers.registry import BY_NAME
+from gridengine.settings.systems import SYSTEMS
 from gridengine.worker.call_context import GVAR
 
-JOBS = (
-    *("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "PE_HOSTFILE"),
-    *("PBS_JOBID", "PBS_NODEFILE", "LSB_JOBID", "LSB_MCPU_HOSTS"),
-)
+OF_MPIRUN = tuple(name for system in SYSTEMS for name in system.of_mpirun)
 """Variables of batch jobs in which mpirun looks for its hosts. It refuses other hosts then."""
 LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "aprun"})
 """The programs that start ranks."""
@@ -108,18 +108,17 @@ def _is_here(given: Resource) -> bool:
 
 def _allocation(given: Resource) -> RankAllocation:
     ranks, cores = given.get(Ranks).ranks, cores_of_rank(given)  # type: ignore[union-attr]
-    if not _is_here(given):
-        if "SLURM_JOB_ID" in os.environ:
-            hosts = tuple(_slurm_hosts())
-            words = [f"--ntasks={ranks}", f"--nodes={len(hosts)}", f"--cpus-per-task={cores}"]
-            return RankAllocation(hosts, ranks, ["srun", *words])
-        if "PE_HOSTFILE" in os.environ:
-            hosts = _grid_engine_hosts(Path(os.environ["PE_HOSTFILE"]), ranks, cores)
-            return RankAllocation(hosts, ranks, _mpirun(hosts))
+    system = None if _is_here(given) else system_of_job(os.environ)
+    if system is not None:
+        words = BY_NAME[system.name].system_class()._commands
+        hosts = tuple(starmap(RankHost, words.rank_hosts(os.environ, ranks, cores)))
+        starter = words.rank_starter.format(ranks=ranks, nodes=len(hosts), cores=cores)
+        if hosts:
+            return RankAllocation(hosts, ranks, starter.split() or _mpirun(hosts))
     hosts = (RankHost(socket.gethostname(), ranks),)
-    known = [word for name in JOBS if name in os.environ for word in ("-u", name)]
-    words = ["env", *known] if known else []
-    return RankAllocation(hosts, ranks, [*words, *_mpirun((RankHost("localhost", ranks),))])
+    known = [word for name in OF_MPIRUN if name in os.environ for word in ("-u", name)]
+    before = ["env", *known] if known else []
+    return RankAllocation(hosts, ranks, [*before, *_mpirun((RankHost("localhost", ranks),))])
 
 
 def _mpirun(hosts: Iterable[RankHost]) -> list[str]:
@@ -137,56 +136,3 @@ def _file_of(text: str, pid: int) -> str:
     file = os.memfd_create("gridengine-hosts")
     os.write(file, text.encode())
     return f"/proc/{pid}/fd/{file}"
-
-
-def _slurm_hosts() -> Iterator[RankHost]:
-    """Yield the nodes of this Slurm job, from "n[1-3]" and "2(x2),1" (sbatch(1))."""
-    names = expanded(os.environ["SLURM_JOB_NODELIST"])
-    counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ["SLURM_TASKS_PER_NODE"])
-    tasks = [int(count) for count, times in counts for _ in range(int(times or 1))]
-    for name, count in zip(names, tasks, strict=True):
-        yield RankHost(name, count)
-
-
-def expanded(nodes: str) -> list[str]:
-    """Return the names in Slurm's "a[1-2,07]b,c" (scontrol(1), show hostnames)."""
-    names: list[str] = []
-    for word in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
-        parts = re.split(r"\[([^\]]*)\]", word)
-        choices = [
-            [text] if place % 2 == 0 else list(_numbers(text)) for place, text in enumerate(parts)
-        ]
-        names += map("".join, itertools.product(*choices))
-    return names
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    """Yield the numbers of "1-3,07", as wide as they are written."""
-    for one in ranges.split(","):
-        first, _, last = one.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield str(number).zfill(len(first))
-
-
-def _grid_engine_hosts(file: Path, ranks: int, cores: int) -> tuple[RankHost, ...]:
-    """Return the hosts of a parallel environment, each with as many of the ranks as its slots have
-    cores for (sge_pe(5), $pe_hostfile).
-
-    Raises:
-        ConfigurationError: they have cores for fewer ranks.
-    """
-    lines = [line.split() for line in file.read_text().splitlines()]
-    left, hosts = ranks, list[RankHost]()
-    for name, slots, *_ in lines:
-        count = min(left, int(slots) // cores)
-        left -= count
-        if count:
-            hosts.append(RankHost(name, count))
-    if left:
-        shares = ", ".join(f"{slots} on {name}" for name, slots, *_ in lines)
-        raise ConfigurationError(
-            f"{ranks} ranks of {cores} cores each do not fit: Grid Engine gives {shares}",
-            hint="use a parallel environment whose allocation_rule is a multiple of the cores of "
-            "a rank, or $pe_slots",
-        )
-    return tuple(hosts)

@@ -9,21 +9,22 @@ import pytest
 from gridengine.api.program import Program
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, Memory, Nodes, Ranks, Resource
-from gridengine.worker import ranks
-from gridengine.worker.call_context import GVAR, CurrentJob
-from gridengine.worker.ranks import (
+from gridengine.schedulers import ranks
+from gridengine.schedulers.ranks import (
     RankAllocation,
     RankHost,
     allocation,
-    expanded,
     launcher_of,
     spans_nodes,
 )
+from gridengine.schedulers.slurm.allocation import expanded
+from gridengine.settings.systems import SYSTEMS
+from gridengine.worker.call_context import GVAR, CurrentJob
 
 
 @pytest.fixture(autouse=True)
 def _no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ranks.JOBS:
+    for name in [one for system in SYSTEMS for one in (*system.job, *system.of_mpirun)]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(ranks.socket, "gethostname", lambda: "here")
 
@@ -40,6 +41,7 @@ def hosts_in(launcher: list[str]) -> list[str]:
 
 def set_slurm(monkeypatch: pytest.MonkeyPatch, nodes: str, tasks: str) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
 
@@ -47,7 +49,8 @@ def set_slurm(monkeypatch: pytest.MonkeyPatch, nodes: str, tasks: str) -> None:
 def set_grid_engine(monkeypatch: pytest.MonkeyPatch, folder: Path, *lines: str) -> None:
     file = folder / "pe_hostfile"
     file.write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setenv("PE_HOSTFILE", str(file))
+    for name, value in {"JOB_ID": "5", "NSLOTS": "7", "PE_HOSTFILE": str(file)}.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("given", [Ranks(3), Ranks(3) & Memory(1) & Cores(6, range(6))], ids=repr)
