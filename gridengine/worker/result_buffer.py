@@ -65,6 +65,7 @@ class ResultBuffer:
         self.values: list[object] = []
         self.due = self.ended = 0.0
         self._due = 0.0
+        """When the backstop thread sends: sooner than `due`, when the loop does."""
         self.form: Form = pickling
         """The encoder of values and exceptions, until the next run begins."""
         self._channel = channel
@@ -88,6 +89,7 @@ class ResultBuffer:
         self._in_batch = self._looking = False
         self._wanted = threading.Event()
         self._stuck = False
+        """Whether values cannot be pickled: the loop, not the backstop thread, finds which."""
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:

@@ -58,13 +58,12 @@ class RunnerMessages:
     """Passes the runners' answers on to the dispatcher, and reports how runners end.
 
     Args:
-        pool: the pool of these runners.
+        pool: the pool of these runners, which calls when one of them can be read.
         send: sends a message with its buffers to the dispatcher.
         flush_log: called before a crash or a lack of memory is reported, so that the worker's log
             has the runner's output.
         result_blocks: stores large results that other calls need.
         definitions: holds such results if `holds_results`; else they are sent on at once.
-        sent_blocks: keeps descriptors of all other large results; None closes them.
         clock: the agent's.
     """
 
@@ -77,16 +76,15 @@ class RunnerMessages:
         definitions: DefinitionStore,
         *,
         holds_results: bool,
-        sent_blocks: ResultBlocks | None,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._pool = pool
+        pool.on_readable = self.handle_runner
         self._send = send
         self._flush_log = flush_log
         self._definitions = definitions
         self.holds_results = holds_results
-        self._note_sent = disown if sent_blocks is None else sent_blocks.keep
         self._failed_starts = 0
         self.kills = KillCounter()
         self._result_blocks = result_blocks
@@ -138,7 +136,7 @@ class RunnerMessages:
         if wanted:
             message, buffers = self._store_wanted(message, buffers, wanted)
         elif max(map(len, buffers), default=0) >= LARGE:
-            self._note_sent(buffers)
+            disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 

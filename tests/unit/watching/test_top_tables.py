@@ -164,7 +164,7 @@ def test_events_are_listed_the_last_first_below_how_many_are_left_out() -> None:
     assert [followed_by(row) for row in rows] == ["", "n1", "f"]
 
 
-def test_what_failed_last_is_shown_first() -> None:
+def test_the_last_failure_is_shown_first() -> None:
     play = Play(max_workers=1)
     one = play.running(2, retries=0)
     play.crash(one, 0)
