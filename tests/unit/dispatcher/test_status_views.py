@@ -143,7 +143,7 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
 def test_a_call_that_was_cancelled_before_it_began_has_an_age() -> None:
     play = Play()
     play.submit(1)
-    play.play(ClientCancel(0, [1], 15))
+    play.play(TasksCancelled([1], 15))
     play.now += 2
     [failure] = told(play).failures
     assert (failure.seconds_ago, failure.seconds, failure.attempts) == (2.0, None, 0)
