@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
@@ -31,21 +29,6 @@ ENDED_COLUMNS = (
 MOST_ENDED = 5
 WITH_SCRIPT = 100
 """How wide a terminal must be for the column with the path of the script."""
-
-
-class Ended(Struct, frozen=True):
-    """A run that has ended: its identity, when it ended (seconds since 1970), how long it took, and
-    how many of its calls were done, failed and were cancelled. Of a run whose process was
-    `killed`, only its identity and its beginning are known.
-    """
-
-    identity: Identity
-    ended: float
-    elapsed_seconds: float
-    done: int
-    failed: int
-    killed: bool = False
-    cancelled: int = 0
 
 
 @command("ls", short_help="List the dispatchers that run.")
@@ -72,9 +55,10 @@ def ls_command(as_json: bool) -> None:
         found, silent = [*found, *more], [*silent, *mute]
     others = other_runs({one.identity.run_id for one in found})
     elsewhere = [one for one in others if one.under_way]
-    ended = [_ended(one) for one in islice(ended_answers(), MOST_ENDED)]
+    ended = list(islice(ended_answers(), MOST_ENDED))
     if as_json:
-        print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": ended})
+        told = [_ended(one) for one in ended]
+        print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": told})
     else:
         _show(found, elsewhere, silent)
         if not (found or elsewhere or silent):
@@ -123,24 +107,27 @@ def _names(who: Identity) -> tuple[object, ...]:
     return who.name, short_id(who.run_id), who.pid, who.host
 
 
-def _ended(one: Answer) -> Ended:
+def _ended(one: Answer) -> dict[str, object]:
+    """Return what is told of a run that has ended: `ended` is in seconds since 1970. Of a run whose
+    process was killed, only its identity and its beginning are known.
+    """
+    status = one.status
+    return {
+        "identity": one.identity,
+        "ended": one.identity.since + status.elapsed_seconds,
+        "elapsed_seconds": status.elapsed_seconds,
+        "done": status.done,
+        "failed": status.failed,
+        "cancelled": status.cancelled,
+        "killed": one.killed,
+    }
+
+
+def _ended_row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    ended = who.since + status.elapsed_seconds
-    return Ended(
-        identity=who,
-        ended=ended,
-        elapsed_seconds=status.elapsed_seconds,
-        done=status.done,
-        failed=status.failed,
-        killed=one.killed,
-        cancelled=status.cancelled,
-    )
-
-
-def _ended_row(one: Ended) -> tuple[object, ...]:
-    who = one.identity
     if one.killed:
         return (*_names(who), "killed", "-", "-", "-", "", who.script)
-    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
-    took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (*_names(who), ended, took, done, failed, _cancelled(one.cancelled), who.script)
+    ended = time.localtime(who.since + status.elapsed_seconds)
+    words = time.strftime("%Y-%m-%d %H:%M", ended), seconds(status.elapsed_seconds)
+    counts = f"{status.done:,}", f"{status.failed:,}", _cancelled(status.cancelled)
+    return (*_names(who), *words, *counts, who.script)

@@ -25,7 +25,7 @@ from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of
 from gridengine.client.settlement import Settlement
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskBegan, TaskMessage
 from gridengine.errors import (
     ActorLost,
     Cancelled,
@@ -39,7 +39,7 @@ from gridengine.serialize.argument_snapshot import is_constant
 from gridengine.serialize.payload import FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import needs_of
-from gridengine.wire.messages import Attempt, TaskBegan
+from gridengine.wire.messages import Attempt
 from gridengine.worker.actors import (
     END,
     READY,

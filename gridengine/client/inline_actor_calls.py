@@ -36,7 +36,7 @@ class InlineActorCalls(ActorCalls):
 
     def _job(self) -> CurrentJob:
         asked = self.options.demand.request
-        return CurrentJob(self.task, 1, asked.holder()._alloc(asked), lambda: 0)
+        return CurrentJob(self.task, 1, asked.holder().allocate(asked), lambda: 0)
 
     def _tell(self, request: Payload, future: CallFuture) -> None:
         assert self._object is not None

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
@@ -28,7 +28,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload, PayloadAtWorker
-from gridengine.wire.messages import Attempt, TaskBegan
+from gridengine.wire.messages import Attempt
 
 log = logging.getLogger("gridengine")
 

@@ -22,6 +22,7 @@ from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
 from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
@@ -49,7 +50,6 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.messages import ClientCancel
 from gridengine.wire.processes import program
 from gridengine.worker.process_resources import resident_bytes
 from gridengine.worker.stream_writer import OutputExcerpt
@@ -264,14 +264,14 @@ class WatchAnswers:
         """
         if not request.words:
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
-            self._post(ClientCancel(0, [one.task.id for one in left], signal.SIGTERM))
+            self._post(TasksCancelled([one.task.id for one in left], signal.SIGTERM))
             return Answer(self._identity, count=sum(one.unsettled for one in left))
         calls = [
             (one.task.id, index, index + 1)
             for one, index in self._named(request.words)
             if not one.is_settled(index) and self._is_of(one, request.run)
         ]
-        self._post(ClientCancel(0, (), signal.SIGTERM, calls))
+        self._post(TasksCancelled((), signal.SIGTERM, calls))
         return Answer(self._identity, count=len(calls))
 
     def _is_of(self, one: OpenTask, run: str) -> bool:

@@ -23,17 +23,10 @@ from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Submitted, Task, Told
+from gridengine.dispatcher.core.tasks import CallsRecalled, Submitted, Task, TasksCancelled, Told
 from gridengine.resources.demand import ANY
 from gridengine.status.watch_events import WAITING
-from gridengine.wire.messages import (
-    NUMBER_BITS,
-    Cancel,
-    ClientCancel,
-    ClientRecall,
-    Deliver,
-    Recall,
-)
+from gridengine.wire.messages import NUMBER_BITS, Cancel, Deliver, Recall
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -54,7 +47,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
     if client.submitters:  # else there is no need to look at all tasks
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancel_requested(state, ClientCancel(0, tasks, signal.SIGTERM))
+        cancel_requested(state, TasksCancelled(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -196,7 +189,7 @@ MOST_SEARCHED = 200
 """At most this many runs are searched for workers that have more than they need."""
 
 
-def cancel_requested(state: CoreState, event: ClientCancel) -> None:
+def cancel_requested(state: CoreState, event: TasksCancelled) -> None:
     """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
@@ -206,7 +199,7 @@ def cancel_requested(state: CoreState, event: ClientCancel) -> None:
     state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: ClientRecall) -> None:
+def recall_requested(state: CoreState, event: CallsRecalled) -> None:
     """Settle the calls that wait, and have workers return the calls that have not begun. A runner
     can only give up its whole batch, so a worker returns all calls that have not begun.
     """

@@ -13,7 +13,7 @@ from gridengine.dispatcher.core import books, dependencies, nested, outcomes, wo
 from gridengine.dispatcher.core.events import Send, StateSaved
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TaskMessage
+from gridengine.dispatcher.core.tasks import TaskBegan, TaskMessage
 from gridengine.dispatcher.core.verdicts import Fault, judge
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
@@ -200,9 +200,7 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
     if run is not None:
         run.since = state.now
         task = run.span.open_task.task.id
-        state.effects.append(
-            messages.TaskBegan(0, task, message.pid, worker.hello.host, run.span.attempt)
-        )
+        state.effects.append(TaskBegan(task, message.pid, worker.hello.host, run.span.attempt))
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeAlias
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
     ResultData,
+    TaskBegan,
     TaskMessage,
 )
 from gridengine.errors import Cancelled
@@ -38,8 +39,8 @@ from gridengine.wire.messages import (
     Output,
     OutputTaken,
     Submit,
-    TaskBegan,
     TaskPushed,
+    TaskStarted,
 )
 
 Send = Callable[[bytes, Message, Payload], None]
@@ -201,7 +202,7 @@ class ServedClient:
 
     def began(self, event: TaskBegan) -> None:
         """Tell the client that a task has begun."""
-        self.send(replace(event, runner=self.runner))
+        self.send(TaskStarted(runner=self.runner, **asdict(event)))
 
     def abandoned(self) -> None:
         """Do nothing: the client knows by itself when its calls end."""

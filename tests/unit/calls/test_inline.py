@@ -17,13 +17,13 @@ from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import TaskBegan, input_name
+from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
 SECONDS = 30

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridengine.calls.translation import MOST_BYTES, MOST_TASKS, RequestEncoder, take_joinable
-from gridengine.dispatcher.core.tasks import Function, Submitted, Task
+from gridengine.dispatcher.core.tasks import Function, NamesForgotten, Submitted, Task
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import ClientForget, Submit
+from gridengine.wire.messages import Submit
 
 
 def submitted(*ids: int, digest: bytes = b"digest", size: int = 1) -> Submitted:
@@ -37,7 +37,7 @@ def test_joined_tasks_are_one_message_in_order() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [submitted(2, digest=b"other"), ClientForget(0, functions=[b"digest"]), object()],
+    [submitted(2, digest=b"other"), NamesForgotten([b"digest"]), object()],
     ids=["function", "no tasks", "no request"],
 )
 def test_other_requests_travel_alone_and_are_not_overtaken(other: Any) -> None:

@@ -36,8 +36,8 @@ from gridengine.wire.messages import (
     Resumed,
     Resumes,
     Supply,
-    TaskBegan,
     TaskPushed,
+    TaskStarted,
     Waits,
     Want,
     WantAnswer,
@@ -147,7 +147,7 @@ def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played)
     assert [bytes(one) for one in buffers] == [b"pickled", b"calls"]
     [task] = message.tasks
     assert (task.id, task.id >> 40, task.submitter >> 40) == (id, CLIENT, CLIENT)
-    played.say(TaskBegan(RUNNER, id, 4711, "here", 1))
+    played.say(TaskStarted(RUNNER, id, 4711, "here", 1))
     played.say(TaskPushed(RUNNER, id, 1), b"value")
     attempt = Attempt("here", "", 0.0, 1.0, "returned")
     item = FinishedItem(id, 0, 1, 1, output=True, attempts=[attempt], last=True, seconds=1.0)

@@ -12,7 +12,7 @@ import pytest
 from gridengine.client.actor_calls import MOST_SENT, MOST_SLOW, ActorCalls
 from gridengine.client.future import CallFuture
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.errors import (
     ActorLost,
     Cancelled,
@@ -22,7 +22,6 @@ from gridengine.errors import (
     WorkerLost,
 )
 from gridengine.serialize import pickling
-from gridengine.wire.messages import TaskBegan
 from gridengine.worker.actors import END, READY, Answer, decode_request, encode
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
@@ -44,7 +43,7 @@ class Far:
         return self.calls.call(method, args, {})
 
     def ready(self) -> None:
-        self.calls.began(TaskBegan(0, self.calls.task, 7, "node3", 1))
+        self.calls.began(TaskBegan(self.calls.task, 7, "node3", 1))
         self.note(Answer(READY))
 
     def note(self, answer: Answer, *payload: Any) -> None:
