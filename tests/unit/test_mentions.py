@@ -30,7 +30,7 @@ TEXTS = {
     if name.endswith((".py", ".md")) and (ROOT / name).is_file()
 }
 PAGES = "CONTRIBUTING.md", "docs/architecture.md", "docs/decisions.md"
-PACKAGE = [name for name in TEXTS if name.startswith("gridengine/") and name.endswith(".py")]
+PACKAGE = sorted(name for name in TEXTS if re.fullmatch(r"gridengine/.*\.py", name))
 FOREIGN = {
     "ABC": "CPython's",
     "dask": "dask's",
