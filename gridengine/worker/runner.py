@@ -49,7 +49,7 @@ from gridengine.wire.messages import (
     Started,
     portions,
 )
-from gridengine.worker import call_context, multiprocessing_state
+from gridengine.worker import multiprocessing_state
 from gridengine.worker.call_context import (
     GVAR,
     CallingProcess,
@@ -122,7 +122,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    call_context.prepare(runner.as_calling_process(descriptors.number))
+    GVAR.process = runner.as_calling_process(descriptors.number)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
