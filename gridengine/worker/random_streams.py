@@ -127,11 +127,7 @@ def with_numbers(form: int, calls: Iterable[Any], numbers: Iterable[Number]) -> 
     argument.
     """
     numbered = zip(calls, numbers, strict=False)
-    return numbered if form == SINGLE else itertools.starmap(_with_number, numbered)
-
-
-def _with_number(arguments: tuple[Any, ...], number: Number) -> tuple[Any, ...]:
-    return *arguments, number
+    return numbered if form == SINGLE else ((*call, number) for call, number in numbered)
 
 
 class Seeded:

@@ -598,19 +598,13 @@ class Runner:
     def _flush(self) -> None:
         """Send all results. Pickling them is not limited by the calls' memory limit."""
         self._exit_if_forked()
-        self._flush_output()
+        flush_output()
+        if self._assignment is not None and self._assignment.watched:
+            ctypes.CDLL(None).fflush(None)  # C's own buffers: the result comes with all output
         # Set this before the results arrive: their receiver may close this worker at once.
         self._words[BACKGROUND] = multiprocessing_state.is_left(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
-
-    def _flush_output(self) -> None:
-        """Write out what calls have printed, including C's own buffers for a watched run: with its
-        result, the agent takes all its output.
-        """
-        flush_output()
-        if self._assignment is not None and self._assignment.watched:
-            ctypes.CDLL(None).fflush(None)
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:
         """End this process if user code forked it and it returned from the call, as it would have
