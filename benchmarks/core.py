@@ -41,7 +41,13 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    NamesForgotten,
+    Submitted,
+    Task,
+)
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
 from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
@@ -49,16 +55,7 @@ from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.settings.values import Settings, settings
-from gridengine.wire.messages import (
-    VALUES,
-    VERSION,
-    Assign,
-    Beat,
-    ClientForget,
-    Hello,
-    Result,
-    Results,
-)
+from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Result, Results
 
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8
@@ -110,7 +107,7 @@ class RandomGraph:
             if len(tasks) == MOST_TASKS or number == self.calls - 1:
                 yield Submitted(FUNCTION, tasks)
                 tasks = []
-        yield ClientForget(0, references=range(first, first + self.calls))
+        yield NamesForgotten(references=range(first, first + self.calls))
 
 
 class Cluster:

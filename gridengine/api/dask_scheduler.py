@@ -78,9 +78,17 @@ def dask_get(
         own = dask_get.__kwdefaults__ or {}
         raise unexpected_keyword("dask_get", name, own, f"it takes {', '.join(own)}")
     graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
-    limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
+    options = CallOptions(
+        retries=retries,
+        timeout=timeout,
+        retry_on=retry_on,
+        escalate_memory=escalate_memory,
+        resources=resources,
+        priority=priority,
+        forward_logging=forward_logging,
+    )
     check_progress(progress)
-    submitter = Submitter(scheduler, None, initializer=None, options=CallOptions(*limits))
+    submitter = Submitter(scheduler, None, initializer=None, options=options)
     show_progress(submitter, progress, "dask")
     wanted = list(_flat(keys))
     try:

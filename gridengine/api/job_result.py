@@ -19,13 +19,20 @@ from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskBegan,
+    TaskMessage,
+)
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
-from gridengine.wire.messages import Attempt, TaskBegan
+from gridengine.wire.messages import Attempt
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """The return value of a job, and its exception."""

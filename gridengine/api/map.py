@@ -303,7 +303,16 @@ def _request(
 
     is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
-    return MapRequest(f, form, place, reraise, chunksize, options, run, first)
+    return MapRequest(
+        f=f,
+        form=form,
+        scheduler=place,
+        reraise=reraise,
+        chunksize=chunksize,
+        options=options,
+        named_run=run,
+        initializer=first,
+    )
 
 
 ELSEWHERE = {

@@ -210,9 +210,16 @@ class NamedRun:
         results: list[Any] = []
         only_failures = flag("failed_only", failed_only)
         for function, form, given, places in calls_to_make(self.name, self.path, only_failures):
-            named = RunOptions(self.name, self.path, places=tuple(places))
-            how = scheduler, reraise, chunksize, checked, named
-            results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
+            request = MapRequest(
+                f=function,
+                form=form,
+                scheduler=scheduler,
+                reraise=reraise,
+                chunksize=chunksize,
+                options=checked,
+                named_run=RunOptions(self.name, self.path, places=tuple(places)),
+            )
+            results += gather(request, iter(given), len(given), progress)
         return results
 
 

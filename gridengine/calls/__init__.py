@@ -7,7 +7,7 @@ requests reach whoever decides.
        v
     posting     a script's own I/O thread: the struct is the core's event
     requesting a dispatcher in another process: translation.RequestEncoder makes messages of
-       |        submissions and results; every other request is a message already
+       |        requests
        |-- nested   a runner's channel -> agent -> dispatcher
        `-- remote   TCP -> stand-alone dispatcher
     inline      no dispatcher: this thread runs the calls, and the struct acts at once

@@ -31,12 +31,15 @@ from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
+    NamesForgotten,
     Request,
     ResultData,
     Submitted,
     Supplied,
     Task,
+    TaskBegan,
     TaskMessage,
+    TasksCancelled,
 )
 from gridengine.dispatcher.io_loop import inform
 from gridengine.dispatcher.run_directory import python_version
@@ -59,8 +62,6 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Cancel,
-    ClientCancel,
-    ClientForget,
     Crashed,
     Message,
     Pushed,
@@ -68,7 +69,6 @@ from gridengine.wire.messages import (
     Results,
     Returned,
     Started,
-    TaskBegan,
     input_name,
 )
 from gridengine.worker.agent import make_hello
@@ -190,7 +190,7 @@ class InlineRun:
         }
         self._cancelled: dict[int, int] = {}
         """The runs to be ended, by number, each with the signal."""
-        self.requests: deque[ClientCancel] = deque()
+        self.requests: deque[TasksCancelled] = deque()
         """Cancellations that wait. Any thread may add one; they are handled between two calls."""
 
     @contextlib.contextmanager
@@ -301,7 +301,7 @@ class InlineRun:
                 self._calls, _ = pickling.load_items(task.payload)
                 self._namespaces.enter_again()
             asked = on_one_node(task.demand.request, "a call in its caller's process")
-            self._given = asked.holder()._alloc(asked)
+            self._given = asked.holder().allocate(asked)
             self._attempt = assignment.task, assignment.attempt
 
     def _settle(self, event: CallsFinished) -> None:
@@ -468,12 +468,12 @@ class InlineDispatcher(Dispatcher):
         """Carry out a request that concerns this process. A call cannot be interrupted: its
         cancellation is handled when the call that runs has ended.
         """
-        if isinstance(request, ClientCancel):
+        if isinstance(request, TasksCancelled):
             tasks = (*request.tasks, *(task for task, _, _ in request.calls))
             for run in {self._runs.get(task) for task in tasks}:
                 if run is not None:
                     run.requests.append(request)
-        elif isinstance(request, ClientForget):
+        elif isinstance(request, NamesForgotten):
             for reference in request.references:
                 if self.results.pop(reference, None) is not None:
                     unregister(input_name(reference))

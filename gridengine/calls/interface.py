@@ -12,26 +12,22 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gridengine.dispatcher.core.tasks import (
+    CallsRecalled,
     Function,
+    NamesForgotten,
     Request,
     ResultData,
+    ResultWanted,
     Supplied,
     Task,
+    TasksCancelled,
     Told,
 )
 from gridengine.dispatcher.unsettled import Listener, Wanted
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import Payload
 from gridengine.status.snapshot import Snapshot
-from gridengine.wire.messages import (
-    ClientCancel,
-    ClientForget,
-    ClientRecall,
-    Message,
-    Resumes,
-    Waits,
-    Want,
-)
+from gridengine.wire.messages import Message, Resumes, Waits
 
 if TYPE_CHECKING:
     from gridengine.status.rows import Status
@@ -55,8 +51,6 @@ class Dispatcher:
     """Raises an error if this many more calls may not be submitted; None if any number may."""
     new_id: Callable[[], int]
     """Returns an id for a task, unique for this dispatcher."""
-    _runner = 0
-    """The number of this process at its agent; 0 if it is no runner."""
     _wanted: dict[int, Wanted]
     """The results that were asked for by `want` and have no answer yet, by reference."""
 
@@ -100,13 +94,13 @@ class Dispatcher:
         last). Calls that have not begun never run; running calls get the signal. The listener still
         receives the outcome of each call.
         """
-        self._request(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
+        self._request(TasksCancelled(tuple(tasks), int(number), tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Recall these calls (a task, its first call, the one after the last): those that have not
         begun are settled as `recalled`.
         """
-        self._request(ClientRecall(self._runner, tuple(calls)))
+        self._request(CallsRecalled(tuple(calls)))
 
     def catch_up(self) -> None:
         """Wait until all requests of this thread are decided and, for workers on this machine,
@@ -118,7 +112,7 @@ class Dispatcher:
         """Note that no new task can refer to this shared object. Takes no lock, because the garbage
         collector calls it too.
         """
-        self._request(ClientForget(self._runner, (), (name,)))
+        self._request(NamesForgotten((name,)))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Let a reference stand for the result of a call that was submitted before. If the
@@ -126,7 +120,7 @@ class Dispatcher:
         answers; `missing` must see to it that `supply` is called, now or later. In either case
         `missing` is then dropped.
         """
-        want = Want(self._runner, task, index, reference)
+        want = ResultWanted(task, index, reference)
         self._wanted[reference] = want, missing
         self._request(want)
 
@@ -144,7 +138,7 @@ class Dispatcher:
         """Note that no new task can refer to these results. Takes no lock, because the garbage
         collector calls it too.
         """
-        self._request(ClientForget(self._runner, (), (), references))
+        self._request(NamesForgotten((), references))
 
     def detach(self, submitter: int) -> None:
         """Let tasks of this submitter go on when the call that submits them has ended. Without such

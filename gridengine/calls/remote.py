@@ -540,16 +540,16 @@ def _hello(weight: float, origin: str, python: str) -> ClientHello:
     pid = os.getpid()
     script = Path(program()).name
     return ClientHello(
-        VERSION,
-        __version__,
-        OLDEST,
-        python,
-        socket.gethostname(),
-        pid,
-        script,
-        this_machine(),
-        started(pid),
-        weight,
+        protocol=VERSION,
+        version=__version__,
+        oldest=OLDEST,
+        python=python,
+        host=socket.gethostname(),
+        pid=pid,
+        script=script,
+        machine=this_machine(),
+        started=started(pid),
+        weight=weight,
         keeps=True,
         keep=origin,
     )

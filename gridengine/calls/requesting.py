@@ -34,6 +34,7 @@ from gridengine.dispatcher.core.tasks import (
     ResultData,
     Submitted,
     Task,
+    TaskBegan,
     TaskMessage,
 )
 from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
@@ -51,9 +52,9 @@ from gridengine.wire.messages import (
     Finished,
     Message,
     Submit,
-    TaskBegan,
     TaskItem,
     TaskPushed,
+    TaskStarted,
     WantAnswer,
 )
 
@@ -362,8 +363,9 @@ class RequestingDispatcher(Dispatcher, ABC):
     def _settle_calls(self, event: CallsFinished) -> None:
         self._unsettled.settle(event)
 
-    def _started(self, message: TaskBegan, buffers: Payload) -> None:
-        self._unsettled.began(message)
+    def _started(self, message: TaskStarted, buffers: Payload) -> None:
+        began = TaskBegan(message.task, message.pid, message.host, message.attempt)
+        self._unsettled.began(began)
 
     def _message(self, message: TaskPushed, buffers: Payload) -> None:
         self._unsettled.noted(TaskMessage(message.task, buffers, message.log))
@@ -378,7 +380,7 @@ HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
     {
         ClientWelcome: RequestingDispatcher._welcome,
         Finished: RequestingDispatcher._finished,
-        TaskBegan: RequestingDispatcher._started,
+        TaskStarted: RequestingDispatcher._started,
         TaskPushed: RequestingDispatcher._message,
         WantAnswer: RequestingDispatcher._result,
         Checked: RequestingDispatcher._checked,

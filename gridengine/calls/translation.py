@@ -8,16 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
+    CallsRecalled,
     Function,
+    NamesForgotten,
     Request,
     ResultData,
+    ResultWanted,
     Submitted,
     Supplied,
     Task,
+    TasksCancelled,
     Told,
 )
 from gridengine.resources.demand import ANY, encode_demand
@@ -26,7 +30,9 @@ from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import (
     MOST_FAILURES,
+    ClientCancel,
     ClientForget,
+    ClientRecall,
     Finished,
     FinishedItem,
     FunctionItem,
@@ -36,10 +42,17 @@ from gridengine.wire.messages import (
     Supply,
     TaskItem,
     Tell,
+    Want,
 )
 
 Outgoing: TypeAlias = Request | Message
 """A request, or another message of a client."""
+WITHOUT_PAYLOAD: dict[type, Callable[..., Message]] = {
+    TasksCancelled: ClientCancel,
+    CallsRecalled: ClientRecall,
+    ResultWanted: Want,
+}
+"""The messages of requests whose fields they have, besides the sender's number."""
 MOST_TASKS = 1000
 """One message has at most this many tasks."""
 MOST_BYTES = 256 * 1024
@@ -67,9 +80,7 @@ class RequestEncoder:
         """
 
     def encode(self, request: Outgoing) -> list[tuple[Message, Payload]]:
-        """Return the messages of a request, each with its payload. A request that has no payload is
-        a message itself.
-        """
+        """Return the messages of a request, each with its payload."""
         if isinstance(request, Submitted):
             return self._encode_tasks(request)
         if isinstance(request, Supplied):
@@ -77,10 +88,14 @@ class RequestEncoder:
         if isinstance(request, Told):
             count = len(request.payload)
             return [(Tell(self._runner, request.task, count), request.payload)]
-        if isinstance(request, ClientForget) and request.shared:
+        if isinstance(request, NamesForgotten):
             shared = [name for name in request.shared if name in self._shared]
             self._shared.difference_update(shared)
-            return [(replace(request, shared=shared), ())] if shared else []
+            names = (), shared, request.references
+            return [(ClientForget(self._runner, *names), ())] if any(names) else []
+        if isinstance(request, TasksCancelled | CallsRecalled | ResultWanted):
+            message = WITHOUT_PAYLOAD[type(request)](runner=self._runner, **asdict(request))
+            return [(message, ())]
         return [(request, ())]
 
     def _encode_tasks(self, request: Submitted) -> list[tuple[Message, Payload]]:

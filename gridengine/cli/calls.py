@@ -14,7 +14,8 @@ from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.display import plural, printable
-from gridengine.status.rows import FailureStatus, RunStatus, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import RunStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
 from gridengine.watching.phrases import seconds, size
@@ -89,8 +90,8 @@ def calls_command(
     else:
         console().print(table(COLUMNS, map(_shown, rows)))
         echo(
-            f"{status.running:,} running, {status.waiting:,} waiting, {status.done:,} done, "
-            f"{status.failed:,} failed or cancelled; {len(rows):,} shown",
+            f"{status.running:,} running, {status.waiting:,} waiting, {status.ended_words}; "
+            f"{len(rows):,} shown",
             err=True,
         )
 
@@ -108,22 +109,35 @@ def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterato
 
 
 def _running(one: RunStatus) -> Call:
-    state = "waits" if one.waits else "late" if one.late else "runs"
-    why = one.history[-1] if one.history else ""
-    return _call(one, one.call, state, (one.attempt, one.memory, why))
+    return Call(
+        id=one.id,
+        call=one.call,
+        arguments=call_arguments(one.arguments, one.place, one.form),
+        state="waits" if one.waits else "late" if one.late else "runs",
+        seconds=one.seconds,
+        host=one.host,
+        job=one.job,
+        attempts=one.attempt,
+        memory=one.memory,
+        why=one.history[-1] if one.history else "",
+        log=one.log,
+    )
 
 
 def _failed(one: FailureStatus) -> Call:
-    call = one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more"
-    state = "cancelled" if one.cancelled else "failed"
-    return _call(one, call, state, (one.attempts, one.peak_memory, cause_of(one)))
-
-
-def _call(
-    one: RunStatus | FailureStatus, call: str, state: str, ended: tuple[int, int, str]
-) -> Call:
-    arguments = call_arguments(one.arguments, one.place, one.form)
-    return Call(one.id, call, arguments, state, one.seconds, one.host, one.job, *ended, one.log)
+    return Call(
+        id=one.id,
+        call=one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
+        arguments=call_arguments(one.arguments, one.place, one.form),
+        state="cancelled" if one.cancelled else "failed",
+        seconds=one.seconds,
+        host=one.host,
+        job=one.job,
+        attempts=one.attempts,
+        memory=one.peak_memory,
+        why=cause_of(one),
+        log=one.log,
+    )
 
 
 def _shown(one: Call) -> list[object]:

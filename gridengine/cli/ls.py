@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import islice
-
-from msgspec import Struct
+from collections.abc import Sequence
+from itertools import compress, islice
+from typing import TYPE_CHECKING
 
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
@@ -16,28 +16,19 @@ from gridengine.watching.names import short_id
 from gridengine.watching.phrases import seconds
 from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 COLUMNS = (
     *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
-    *(">workers", ">left", "script"),
+    *(">cancelled", ">workers", ">left", "script"),
 )
-ENDED_COLUMNS = ("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
+ENDED_COLUMNS = (
+    *("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", ">cancelled", "script"),
+)
 MOST_ENDED = 5
 WITH_SCRIPT = 100
 """How wide a terminal must be for the column with the path of the script."""
-
-
-class Ended(Struct, frozen=True):
-    """A run that has ended: its identity, when it ended (seconds since 1970), how long it took, and
-    how many of its calls were done and failed. Of a run whose process was `killed`, only its
-    identity and its beginning are known.
-    """
-
-    identity: Identity
-    ended: float
-    elapsed_seconds: float
-    done: int
-    failed: int
-    killed: bool = False
 
 
 @command("ls", short_help="List the dispatchers that run.")
@@ -64,9 +55,10 @@ def ls_command(as_json: bool) -> None:
         found, silent = [*found, *more], [*silent, *mute]
     others = other_runs({one.identity.run_id for one in found})
     elsewhere = [one for one in others if one.under_way]
-    ended = [_ended(one) for one in islice(ended_answers(), MOST_ENDED)]
+    ended = list(islice(ended_answers(), MOST_ENDED))
     if as_json:
-        print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": ended})
+        told = [_ended(one) for one in ended]
+        print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": told})
     else:
         _show(found, elsewhere, silent)
         if not (found or elsewhere or silent):
@@ -74,7 +66,7 @@ def ls_command(as_json: bool) -> None:
             echo(f"no dispatcher runs{last}")
         if ended:
             echo("\nthe last runs that have ended:")
-            console().print(table(ENDED_COLUMNS, map(_ended_row, ended)))
+            console().print(_table(ENDED_COLUMNS, [_ended_row(one) for one in ended]))
     sys.exit(0 if found or elsewhere or silent else 1)
 
 
@@ -82,7 +74,7 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
     out = console()
     if found:
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
-        out.print(table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
+        out.print(_table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
     for words in silent:
         echo(words, err=True)
     for one in elsewhere:
@@ -94,25 +86,48 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
 
 def _row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    counts = status.done, status.running, status.waiting, status.failed, status.worker_count
+    counts = status.done, status.running, status.waiting, status.failed
+    told = *(f"{count:,}" for count in counts), _cancelled(status.cancelled)
     times = seconds(status.elapsed_seconds), seconds(status.left_seconds)
-    return (*_names(who), times[0], *(f"{count:,}" for count in counts), times[1], who.script)
+    return (*_names(who), times[0], *told, f"{status.worker_count:,}", times[1], who.script)
+
+
+def _cancelled(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table, without the column of the cancelled calls where there are none."""
+    place = columns.index(">cancelled")
+    told = [place != other or any(row[place] for row in rows) for other in range(len(columns))]
+    return table(list(compress(columns, told)), [list(compress(row, told)) for row in rows])
 
 
 def _names(who: Identity) -> tuple[object, ...]:
     return who.name, short_id(who.run_id), who.pid, who.host
 
 
-def _ended(one: Answer) -> Ended:
+def _ended(one: Answer) -> dict[str, object]:
+    """Return what is told of a run that has ended: `ended` is in seconds since 1970. Of a run whose
+    process was killed, only its identity and its beginning are known.
+    """
+    status = one.status
+    return {
+        "identity": one.identity,
+        "ended": one.identity.since + status.elapsed_seconds,
+        "elapsed_seconds": status.elapsed_seconds,
+        "done": status.done,
+        "failed": status.failed,
+        "cancelled": status.cancelled,
+        "killed": one.killed,
+    }
+
+
+def _ended_row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    ended = who.since + status.elapsed_seconds
-    return Ended(who, ended, status.elapsed_seconds, status.done, status.failed, one.killed)
-
-
-def _ended_row(one: Ended) -> tuple[object, ...]:
-    who = one.identity
     if one.killed:
-        return (*_names(who), "killed", "-", "-", "-", who.script)
-    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
-    took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (*_names(who), ended, took, done, failed, who.script)
+        return (*_names(who), "killed", "-", "-", "-", "", who.script)
+    ended = time.localtime(who.since + status.elapsed_seconds)
+    words = time.strftime("%Y-%m-%d %H:%M", ended), seconds(status.elapsed_seconds)
+    counts = f"{status.done:,}", f"{status.failed:,}", _cancelled(status.cancelled)
+    return (*_names(who), *words, *counts, who.script)

@@ -18,8 +18,8 @@ from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, echo, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
+from gridengine.page.report import report
 from gridengine.watching.dispatcher_lookup import answer_of
-from gridengine.watching.html_report import page
 from gridengine.watching.runs_on_disk import heading
 from gridengine.wire.connection_file import is_private
 
@@ -133,5 +133,5 @@ def report_command(name: str, output: Path | None) -> None:
     if answer.killed:
         raise ConfigurationError("nothing is known of its calls, because its process was killed")
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
-    write_file(path, page(answer).encode())
+    write_file(path, report(answer, ended=not runs).encode())
     echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

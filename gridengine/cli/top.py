@@ -249,9 +249,8 @@ class _Screen:
         if self._fault is not None:
             if self._told is None:
                 raise self._fault
-            status = self._told.status
-            counts = f"{status.done:,} calls were done, {status.failed:,} failed"
-            words = f"{self._fault.message}; when it was last seen {counts}"
+            counts = self._told.status.ended_words
+            words = f"{self._fault.message}; when it was last seen, of its calls {counts}"
             echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:

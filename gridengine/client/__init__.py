@@ -71,6 +71,10 @@ Rejected:
 - A thread that delivers results. It would cost each single call a switch of threads. The I/O thread
   only marks futures as done, and whoever asks for a result unpickles it. Callbacks are user code,
   and have a thread of their own.
+- One table for all tasks of an executor. A map and a graph would look for their own tasks among all
+  others, or keep a second record of them.
+- The references of a function in its `TaskMaker`. Futures have that, and would keep results alive
+  that nobody needs any more.
 - The batcher's window for maps of executors. The core shares workers fairly and can recall, so one
   way of sending serves `map`, `imap`, `Executor.map` and `Pool`.
 - Counting calls that wait for other calls as load. A window full of them would keep their inputs

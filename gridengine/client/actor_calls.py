@@ -19,20 +19,13 @@ from typing import Any
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.future import (
-    MOST_CALLS,
-    RUNNING,
-    WAITING,
-    CallFuture,
-    CallTemplate,
-    Failed,
-    UndecodedResult,
-)
+from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
+from gridengine.client.future_outcomes import RUNNING, WAITING, Failed, UndecodedResult
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of
 from gridengine.client.settlement import Settlement
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskBegan, TaskMessage
 from gridengine.errors import (
     ActorLost,
     Cancelled,
@@ -46,7 +39,7 @@ from gridengine.serialize.argument_snapshot import is_constant
 from gridengine.serialize.payload import FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import needs_of
-from gridengine.wire.messages import Attempt, TaskBegan
+from gridengine.wire.messages import Attempt
 from gridengine.worker.actors import (
     END,
     READY,

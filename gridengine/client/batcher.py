@@ -20,15 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch, Window
-from gridengine.client.future import (
-    MOST_CALLS,
-    RUNNING,
-    WAITING,
-    CallFuture,
-    Done,
-    Failed,
-    UndecodedResult,
-)
+from gridengine.client.future import MOST_CALLS, CallFuture
+from gridengine.client.future_outcomes import RUNNING, WAITING, Done, Failed, UndecodedResult
 from gridengine.client.hand_in import HandedTasks
 from gridengine.client.initializer import Initializer
 from gridengine.client.settlement import Settlement, ended_by_close

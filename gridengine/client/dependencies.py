@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.future import CANCELLED, MOST_CALLS, CallFuture, Failed, UndecodedResult
+from gridengine.client.future import MOST_CALLS, CallFuture
+from gridengine.client.future_outcomes import CANCELLED, Failed, UndecodedResult
 from gridengine.client.outcomes import path_from
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError

@@ -16,14 +16,8 @@ import msgspec
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence
 from gridengine.client.dependencies import introduce, pickled
-from gridengine.client.future import (
-    MOST_CALLS,
-    RUNNING,
-    CallFuture,
-    CallTemplate,
-    Failed,
-    UndecodedResult,
-)
+from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
+from gridengine.client.future_outcomes import RUNNING, Failed, UndecodedResult
 from gridengine.client.graph import Node, WrittenCall, key_text, written
 from gridengine.client.hand_in import HandedTask, HandedTasks
 from gridengine.client.outcomes import Outcome

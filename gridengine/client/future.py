@@ -13,44 +13,34 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
-from concurrent.futures._base import RUNNING as FUTURE_RUNNING
-from enum import Enum
+from concurrent.futures._base import FINISHED, LOGGER
 from time import monotonic
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
-from msgspec import Struct, field
+from msgspec import field
 
 from gridengine.calls.interface import Dispatcher, Releasable, WithoutSlot
+from gridengine.client.future_outcomes import (
+    CANCELLED,
+    RUNNING,
+    WAITING,
+    Failed,
+    FutureOutcome,
+    Phase,
+    UndecodedResult,
+    is_failure,
+)
 from gridengine.client.hand_in import TaskMaker
-from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
+from gridengine.client.outcomes import cancelled_error
 from gridengine.client.waiters import RegisteredWaiters, Waiters, release
 from gridengine.dispatcher.core.calls import Pace
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
-from gridengine.serialize.argument_snapshot import given_words
-from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.payload import FULL, PayloadAtWorker
+from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
 """At most this many calls travel as one task."""
-
-
-class Phase(Enum):
-    """The phase of a call without a value or an error, with the standard library's word for it."""
-
-    WAITING = PENDING
-    RUNNING = FUTURE_RUNNING
-    CANCELLED = CANCELLED_AND_NOTIFIED
-
-
-WAITING: Final = Phase.WAITING
-"""The call has not been handed over to the dispatcher."""
-RUNNING: Final = Phase.RUNNING
-"""The call has been handed over."""
-CANCELLED: Final = Phase.CANCELLED
 
 
 class FutureBatcher(Protocol):
@@ -99,76 +89,6 @@ class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
 
     batcher: FutureBatcher
     pace: Pace = field(default_factory=Pace)
-
-
-class UndecodedResult:
-    """The outcome of calls that ended together, still pickled. The first future that is asked for
-    its result unpickles all values, and each future takes its own. `call` is the argument of a
-    single failed call: an error of the package, unlike an exception of the call, does not show it.
-    """
-
-    __slots__ = ("_call", "_lock", "_values", "event", "failed", "is_at_worker", "recalled")
-
-    def __init__(self, event: CallsFinished, call: Any = None) -> None:
-        self._call = call
-        self.failed = event.raised or event.payload is None
-        self.recalled = event.recalled
-        self.is_at_worker = type(event.payload) is PayloadAtWorker
-        self.event: CallsFinished | None = event
-        """None once it has been unpickled."""
-        self._lock = threading.Lock()
-        self._values: dict[int, Any] = {}
-
-    def decode(self, future: CallFuture) -> None:
-        """Put the result of a future's call, or its error, into the future."""
-        with self._lock:
-            if future.outcome is not self:
-                return
-            if self.event is not None:
-                template, event = future.template, self.event
-                error = event.error
-                # Without attempts, other calls share the error.
-                if error is not None and event.attempts:
-                    call, form = self._call, template.form
-                    if template.options.seed is not None and type(call) in (int, tuple):
-                        from gridengine.worker.random_streams import without_number  # few need it
-
-                        call, form = without_number(call, form), FULL
-                    note_on(error, list(filter(None, [given_words(call, form)])))
-                    self._call = None
-                for outcome in outcomes_of(event, template.function.name, ONE_CALL):
-                    self._values.update(
-                        zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
-                        if outcome.error is None
-                        else dict.fromkeys(
-                            range(outcome.start, outcome.stop), Failed(outcome.error, event)
-                        )
-                    )
-                self.event = None
-            future.outcome = self._values.pop(future.place % MOST_CALLS)
-
-
-class Failed(Struct, eq=False):
-    """An exception as an outcome, with the event that brought it, if one did."""
-
-    error: BaseException
-    event: CallsFinished | None = None
-    failed: ClassVar = True
-
-
-class Done:
-    """The outcome of calls whose results are stored elsewhere."""
-
-    __slots__ = ()
-    failed = False
-
-
-FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
-
-
-def is_failure(outcome: FutureOutcome) -> bool:
-    """Return whether an outcome is an error, or stands for one."""
-    return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 
 class CallFuture(Future[Any]):
@@ -237,10 +157,15 @@ class CallFuture(Future[Any]):
         outcome = self._decoded()
         return outcome.error if isinstance(outcome, Failed) else None
 
+    def _decode(self, outcome: UndecodedResult) -> None:
+        with outcome.lock:
+            if self.outcome is outcome:
+                self.outcome = outcome.take(self.place % MOST_CALLS, self.template)
+
     def _decoded(self) -> Any:
         outcome = self.outcome
         if type(outcome) is UndecodedResult:
-            outcome.decode(self)
+            self._decode(outcome)
             outcome = self.outcome
         return None if type(outcome) is Phase else outcome
 
@@ -338,7 +263,7 @@ class CallFuture(Future[Any]):
             self._await(timeout)
             outcome = self.outcome
         if type(outcome) is UndecodedResult:
-            outcome.decode(self)
+            self._decode(outcome)
             outcome = self.outcome
         if type(outcome) is Failed:
             try:

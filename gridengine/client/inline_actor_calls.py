@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from gridengine.calls.inline import PASSING
 from gridengine.client.actor_calls import ActorCalls
-from gridengine.client.future import CallFuture, Failed
+from gridengine.client.future import CallFuture
+from gridengine.client.future_outcomes import Failed
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -35,7 +36,7 @@ class InlineActorCalls(ActorCalls):
 
     def _job(self) -> CurrentJob:
         asked = self.options.demand.request
-        return CurrentJob(self.task, 1, asked.holder()._alloc(asked), lambda: 0)
+        return CurrentJob(self.task, 1, asked.holder().allocate(asked), lambda: 0)
 
     def _tell(self, request: Payload, future: CallFuture) -> None:
         assert self._object is not None

@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
+from gridengine.client.future import CallFuture, CallTemplate
+from gridengine.client.future_outcomes import UndecodedResult
 from gridengine.client.graph import Node, key_text
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.initializer import Initializer

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
@@ -24,12 +24,11 @@ from gridengine.errors import (
     call_words,
     safe_repr,
 )
-from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload, PayloadAtWorker
-from gridengine.wire.messages import Attempt, TaskBegan
+from gridengine.wire.messages import Attempt
 
 log = logging.getLogger("gridengine")
 
@@ -107,8 +106,14 @@ def outcomes_of(
     else:
         return _outcomes_of_values(event.payload, start, stop)
     if isinstance(error, GridEngineError) and error.log and error.log_tail is None:
-        add_log(error, error.log)
+        _add_log(error, error.log)
     return [Outcome(start, stop, (), error)]
+
+
+def _add_log(error: GridEngineError, path: str) -> None:
+    from gridengine.schedulers.logs import add_log  # here: few errors have a log
+
+    add_log(error, path)
 
 
 def name_arguments(error: GridEngineError, event: CallsFinished) -> None:
@@ -199,7 +204,7 @@ def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt
     if isinstance(error, OutOfMemory) and attempts:
         error.host, error.job = attempts[-1].host, attempts[-1].job or None
         error.attempts = tuple(map(str, attempts))
-        add_log(error, attempts[-1].log)
+        _add_log(error, attempts[-1].log)
         facts, history = facts[1:], []
     elif attempts:
         facts += [f"on {attempts[-1].host}"]

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 
 from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import CallSource, supply
-from gridengine.client.future import (
+from gridengine.client.future import CallFuture
+from gridengine.client.future_outcomes import (
     RUNNING,
-    CallFuture,
     Done,
     FutureOutcome,
     Phase,

@@ -322,7 +322,8 @@ class Submission(HandedTasks[MapTask]):
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
-        self._repeated.clear()
+        if self._repeated.stored or self._repeated.generators:  # saves most maps a function call
+            self._repeated.clear()
         self._needed_by_all = ()
         if self._run is not None:
             self._run.run_function.log_counts()

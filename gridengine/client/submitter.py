@@ -22,7 +22,8 @@ from gridengine.client.executor_submissions import (
     TrackedSubmission,
 )
 from gridengine.client.functions import FunctionCache, make_function
-from gridengine.client.future import CallFuture, CallTemplate, Failed
+from gridengine.client.future import CallFuture, CallTemplate
+from gridengine.client.future_outcomes import Failed
 from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.initializer import Initializer, Prepared, seeded
 from gridengine.client.keywords import check_function

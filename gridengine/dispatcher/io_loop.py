@@ -40,7 +40,9 @@ from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Effect,
     ResultData,
+    TaskBegan,
     TaskMessage,
+    WantAnswered,
 )
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
@@ -55,7 +57,7 @@ from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.messages import Allocate, Output, TaskBegan, WantAnswer
+from gridengine.wire.messages import Allocate, Output
 from gridengine.wire.processes import fork_hooks
 
 if TYPE_CHECKING:
@@ -200,7 +202,7 @@ class EffectPerformer:
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
-            WantAnswer: self._answer_want,
+            WantAnswered: self._answer_want,
             ResultStays: payloads.add,
             ResultFetched: payloads.fill,
             StateSaved: nested.record_state,
@@ -263,7 +265,7 @@ class EffectPerformer:
         self.recent.append((self._clock.monotonic(), effect.text, False))
         inform(effect)
 
-    def _answer_want(self, answer: WantAnswer) -> None:
+    def _answer_want(self, answer: WantAnswered) -> None:
         wanted = self._wanted.pop(answer.reference, None)
         if wanted is None:
             self._nested.answer_want(answer)

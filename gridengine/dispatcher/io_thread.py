@@ -31,6 +31,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
+from gridengine.dispatcher.core.tasks import NamesForgotten
 from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
@@ -51,7 +52,6 @@ from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.messages import ClientForget
 from gridengine.wire.processes import check_threads, keep_interrupt
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ class DispatcherThread:
 
     def _let_go(self, references: Sequence[int]) -> None:
         """Note that the caller has released these results."""
-        self._post(ClientForget(0, references=references))
+        self._post(NamesForgotten(references=references))
 
     def _in_thread(self, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, called in the I/O thread.
@@ -504,7 +504,8 @@ class DispatcherThread:
             )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
-            steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)
+            failed = broken or self._core.state.failed + self._core.state.cancelled > 0
+            steps.callback(self._link.close, failed=failed)
             steps.callback(self._launcher.close)
             if self.listener is not None:
                 steps.callback(self.listener.close)

@@ -107,7 +107,7 @@ class RemoteWorkers:
                 output.take(peer, message, bytes(buffers[0]))
                 continue
             if isinstance(message, Beat | Measured):
-                self._server.beat(peer)
+                self._server.beat(peer)  # by which a worker knows that its dispatcher lives
             if isinstance(message, Fetched | Saved):
                 yield peer, message, self._blocks.take_in(buffers, in_own_block)
                 continue

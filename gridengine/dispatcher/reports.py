@@ -28,7 +28,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def metrics(status: Status, run_id: str, name: str) -> str:
     """Return a status as OpenMetrics 1.0 text."""
     of = f'run="{_quoted(run_id)}",name="{_quoted(name)}"'
-    ended = {f'{of},outcome="done"': status.done, f'{of},outcome="failed"': status.failed}
+    ends = {"done": status.done, "failed": status.failed, "cancelled": status.cancelled}
+    ended = {f'{of},outcome="{how}"': count for how, count in ends.items()}
     left = {f'{of},state="waiting"': status.waiting, f'{of},state="running"': status.running}
     workers = {f'{of},state="{state}"': count for state, count in status.statuses.items()}
     waited = max((one.waited_seconds for one in status.launches), default=0.0)
@@ -73,7 +74,7 @@ def _seconds(status: Status, of: str) -> dict[str, float]:
     for one in status.functions:
         labels = f'{of},function="{_quoted(one.name)}"'
         if one.mean_seconds is not None:
-            count = one.done + one.failed
+            count = one.ended
             found[f"{labels}}}_count"] = count
             found[f"{labels}}}_sum"] = count * one.mean_seconds
     return found

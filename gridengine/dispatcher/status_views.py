@@ -9,18 +9,21 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from msgspec import convert
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.calls import OpenTask, shown_calls
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import UNNUMBERED, call_words
 from gridengine.schedulers import launcher
 from gridengine.status import rows
-from gridengine.status.figures import FunctionCounts
+from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import request_words
 
 T = TypeVar("T")
-N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
+N = TypeVar("N", rows.RunStatus, FailureStatus)
 
 MOST_QUEUES = 50
 """A status lists at most this many demands, and requests for workers."""
@@ -56,6 +59,8 @@ def status_of(
         running=snapshot.calls_running,
         done=state.done,
         failed=state.failed,
+        cancelled=state.cancelled,
+        awaited=len(state.awaited),
         retried=state.retried,
         tasks=len(state.open_tasks),
         submitters=len(state.submitters),
@@ -69,7 +74,9 @@ def status_of(
         connected_workers=state.log.connected_workers,
         lost_workers=state.log.lost_workers,
         statuses=dict(snapshot.statuses),
-        functions=[_function(one) for one in state.functions.values()],
+        functions=convert(
+            list(state.functions.values()), list[rows.FunctionStatus], from_attributes=True
+        ),
         queues=[_queue(state, one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
@@ -96,9 +103,10 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[rows.FailureStatus]:
+) -> list[FailureStatus]:
     """Return the last failures."""
-    found = list(_named((failure_status(one, now) for one in state.failures), names))
+    known = (replace(one, seconds_ago=now - at) for at, one in state.failures)
+    found = list(_named(known, names))
     return found[max(0, len(found) - most) :]
 
 
@@ -131,16 +139,6 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
     return mean * (waiting + 0.5 * running) / slots
 
 
-def _function(one: FunctionCounts) -> rows.FunctionStatus:
-    calls = one.done, one.failed, one.retried
-    times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
-    memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
-    left = one.unsettled - one.running, one.running
-    return rows.FunctionStatus(
-        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
-    )
-
-
 def _queue(state: CoreState, queue: TaskQueue) -> rows.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
     request, launches = queue.demand.request, queue.provisioner.demand.request
@@ -157,66 +155,67 @@ def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
     if first is not None and first.report is not None:
         reason = reason or first.report.reason
     return rows.LaunchStatus(
-        request_words(one.demand.request),
-        one.label,
-        one.workers,
-        len(one.idle),
-        one.requested,
-        queued,
-        len(states) - queued,
-        first.handle.id if first is not None else "",
-        first.state.value if first is not None else "",
-        now - first.launched_at if first is not None else 0.0,
-        first.handle.log if first is not None else "",
-        reason,
-        one.starts.unanswered,
-        one.starts.count,
-        max(0.0, one.ask_again_at - now),
-        0.0 if one.unserved_since is None else now - one.unserved_since,
-        [*one.starts.left_out],
+        request=request_words(one.demand.request),
+        label=one.label,
+        workers=one.workers,
+        idle=len(one.idle),
+        requested=one.requested,
+        queued=queued,
+        starting=len(states) - queued,
+        job=first.handle.id if first is not None else "",
+        job_state=first.state.value if first is not None else "",
+        job_seconds=now - first.launched_at if first is not None else 0.0,
+        log=first.handle.log if first is not None else "",
+        reason=reason,
+        unanswered=one.starts.unanswered,
+        failures=one.starts.count,
+        held_back_seconds=max(0.0, one.ask_again_at - now),
+        waited_seconds=0.0 if one.unserved_since is None else now - one.unserved_since,
+        left_out=[*one.starts.left_out],
     )
 
 
 def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.WorkerStatus:
     """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
-    phase, measured, memory = worker.phase.value, worker.measured, None
-    if measured is not None:
-        memory = measured.memory + sum(one.memory for one in measured.runners)
+    phase, launch = worker.phase.value, worker.launch
     if phase == "ready":
         phase = "busy" if worker.batches else "idle"
-    who = _short(worker), hello.host, hello.pid, worker.job, hello.log, phase
-    left = None if worker.leave_at == math.inf else worker.leave_at - now
-    queued = max(0, worker.calls - running - worker.waiting)
-    runners = len(measured.runners) if measured is not None else None
-    launch, suspended = worker.launch, launcher.WorkerStatus.SUSPENDED
-    return rows.WorkerStatus(
-        *(*who, now - worker.since, now - worker.heard_at, left, hello.slots, worker.taken),
-        *(running, queued, worker.waiting),
-        request_words(worker.held or worker.provisioner.demand.request),
-        *(measured.load if measured is not None else None, memory, runners),
-        _clock_ahead(worker, epoch),
-        launch is not None and launch.state is suspended,
-        *_processors(worker),
+    told = rows.WorkerStatus(
+        id=_short(worker),
+        host=hello.host,
+        pid=hello.pid,
+        job=worker.job,
+        log=hello.log,
+        phase=phase,
+        since_seconds=now - worker.since,
+        heard_seconds=now - worker.heard_at,
+        left_seconds=None if worker.leave_at == math.inf else worker.leave_at - now,
+        slots=hello.slots,
+        taken=worker.taken,
+        running=running,
+        queued=max(0, worker.calls - running - worker.waiting),
+        waiting=worker.waiting,
+        request=request_words(worker.held or worker.provisioner.demand.request),
+        suspended=launch is not None and launch.state is launcher.WorkerStatus.SUSPENDED,
     )
-
-
-def _processors(worker: Worker) -> tuple[float | None, float | None]:
-    """Return how many processors its runners and its agent use. An idle worker measures none."""
     measured = worker.measured
     if measured is None:
-        return None, None
-    now = 1.0 if worker.batches else 0.0
-    used = measured.processor, measured.agent_processor
-    runners, agent = (None if one is None else now * one for one in used)
-    return runners, agent
-
-
-def _clock_ahead(worker: Worker, epoch: float) -> float | None:
-    measured = worker.measured
-    if measured is None or not measured.clock or not epoch:
-        return None
-    return measured.clock - (worker.measured_at + epoch)
+        return told
+    processor, agent = measured.processor, measured.agent_processor
+    if not worker.batches:  # an idle worker measures nothing
+        processor, agent = processor and 0.0, agent and 0.0
+    return replace(
+        told,
+        load=measured.load,
+        memory=measured.memory + sum(one.memory for one in measured.runners),
+        runners=len(measured.runners),
+        clock_ahead=measured.clock - worker.measured_at - epoch
+        if measured.clock and epoch
+        else None,
+        processor=processor,
+        agent_processor=agent,
+    )
 
 
 def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
@@ -246,51 +245,25 @@ def run_status(run: Run, now: float) -> rows.RunStatus:
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
     return rows.RunStatus(
-        f"{task.id}.{index}",
-        call_words(name, task.first, index, task.name),
-        name,
-        span.stop - run.done,
-        now - began,
-        worker.hello.host,
-        worker.job,
-        worker.hello.log,
-        _short(worker),
-        span.attempt,
-        task.retries + 1,
-        run.limit,
-        run.late,
-        run.batch.waiting,
-        [str(one) for one in history],
-        shown_calls(span.open_task),
-        index,
-        task.form,
-        next((one.memory for one in figures if one.run == run.number), 0),
-    )
-
-
-def failure_status(one: Failure, now: float) -> rows.FailureStatus:
-    """Return the status of failed calls."""
-    last = one.attempts[-1] if one.attempts else None
-    return rows.FailureStatus(
-        f"{one.task}.{one.start}",
-        call_words(one.function, one.first, one.start, one.name),
-        one.function,
-        one.stop - one.start,
-        0.0 if last is None else now - last.ended,
-        one.error,
-        one.exception,
-        last.host if last is not None else "",
-        last.job if last is not None else "",
-        last.log if last is not None else "",
-        last.seconds if last is not None else None,
-        len(one.attempts),
-        max((attempt.peak_memory for attempt in one.attempts), default=0),
-        one.cancelled,
-        [str(attempt) for attempt in one.attempts],
-        one.calls,
-        one.start,
-        one.form,
-        one.hint,
+        id=f"{task.id}.{index}",
+        call=call_words(name, task.first, index, task.name),
+        function=name,
+        calls=span.stop - run.done,
+        seconds=now - began,
+        host=worker.hello.host,
+        job=worker.job,
+        log=worker.hello.log,
+        worker=_short(worker),
+        attempt=span.attempt,
+        attempts=task.retries + 1,
+        limit=run.limit,
+        late=run.late,
+        waits=run.batch.waiting,
+        history=[str(one) for one in history],
+        arguments=shown_calls(span.open_task),
+        place=index,
+        form=task.form,
+        memory=next((one.memory for one in figures if one.run == run.number), 0),
     )
 
 
@@ -320,17 +293,17 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows
     queue = state.queues.get(task.demand, state.common_queue)
     words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
     return rows.CallStatus(
-        f"{task.id}.{index}",
-        call_words(name, task.first, index, task.name),
-        name,
-        words,
-        now - one.since,
-        request_words(task.demand.request),
-        queue.calls,
-        one.missing,
-        task.retries + 1,
-        [str(attempt) for attempt in history],
-        shown_calls(one),
-        index,
-        task.form,
+        id=f"{task.id}.{index}",
+        call=call_words(name, task.first, index, task.name),
+        function=name,
+        state=words,
+        since_seconds=now - one.since,
+        request=request_words(task.demand.request),
+        waiting=queue.calls,
+        missing=one.missing,
+        attempts=task.retries + 1,
+        history=[str(attempt) for attempt in history],
+        arguments=shown_calls(one),
+        place=index,
+        form=task.form,
     )

@@ -14,11 +14,16 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    ResultWanted,
+    Task,
+    TaskBegan,
+    TaskMessage,
+)
 from gridengine.errors import GridEngineError
-from gridengine.wire.messages import TaskBegan, Want
 
-Wanted: TypeAlias = tuple[Want, Callable[[], object]]
+Wanted: TypeAlias = tuple[ResultWanted, Callable[[], object]]
 """A question whether the dispatcher will keep a result, and the function to call if it will not."""
 
 

@@ -22,6 +22,7 @@ from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
 from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
@@ -38,7 +39,6 @@ from gridengine.dispatcher.watch_messages import (
     STATUS,
     WINDOW,
     Answer,
-    Ended,
     Identity,
     Line,
     Request,
@@ -50,7 +50,6 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.messages import ClientCancel
 from gridengine.wire.processes import program
 from gridengine.worker.process_resources import resident_bytes
 from gridengine.worker.stream_writer import OutputExcerpt
@@ -176,11 +175,11 @@ class WatchAnswers:
             names=request.words[:MOST_NAMED],
         )
         return Answer(
-            self._identity,
-            replace(status, faults=list(self._faults()), allocation=self._allocation),
-            [Line(now - at, text, warning) for at, text, warning in self._recent],
-            used.ru_utime + used.ru_stime,
-            resident_bytes(),
+            identity=self._identity,
+            status=replace(status, faults=list(self._faults()), allocation=self._allocation),
+            lines=[Line(now - at, text, warning) for at, text, warning in self._recent],
+            cpu_seconds=used.ru_utime + used.ru_stime,
+            memory=resident_bytes(),
             received={one.__name__: count for one, count in self._received.items()},
             sent={one.__name__: count for one, count in self._sent.items()},
         )
@@ -204,22 +203,7 @@ class WatchAnswers:
 
     def report(self, request: Request, now: float) -> Answer:
         """Return everything that is known of a run, for a report that is stored."""
-        timeline = [
-            Ended(
-                one.function,
-                f"{one.host} {one.job or one.pid}",
-                now - one.ended,
-                one.seconds,
-                one.calls,
-                one.failed,
-                one.id,
-                one.call,
-                one.host,
-                one.job,
-                one.log,
-            )
-            for one in self._state.sample.calls
-        ]
+        timeline = [replace(one, seconds_ago=now - at) for at, one in self._state.sample.calls]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
         output = b"" if self._printed is None else self._printed.content()
         printed = output.decode(errors="replace")
@@ -235,7 +219,8 @@ class WatchAnswers:
         enough, or if a call failed.
         """
         now, state = self._clock.monotonic(), self._state
-        if not (state.failed or (state.done and now - self._began >= REPORT_SECONDS)):
+        ended_otherwise = state.failed or state.cancelled
+        if not (ended_otherwise or (state.done and now - self._began >= REPORT_SECONDS)):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)
         write_report(
@@ -279,14 +264,14 @@ class WatchAnswers:
         """
         if not request.words:
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
-            self._post(ClientCancel(0, [one.task.id for one in left], signal.SIGTERM))
+            self._post(TasksCancelled([one.task.id for one in left], signal.SIGTERM))
             return Answer(self._identity, count=sum(one.unsettled for one in left))
         calls = [
             (one.task.id, index, index + 1)
             for one, index in self._named(request.words)
             if not one.is_settled(index) and self._is_of(one, request.run)
         ]
-        self._post(ClientCancel(0, (), signal.SIGTERM, calls))
+        self._post(TasksCancelled((), signal.SIGTERM, calls))
         return Answer(self._identity, count=len(calls))
 
     def _is_of(self, one: OpenTask, run: str) -> bool:
@@ -324,17 +309,17 @@ def identity_here(
     """
     script = script or _script()
     return Identity(
-        name or (Path(script).name if script else "python"),
-        run_id,
-        os.getpid(),
-        socket.gethostname(),
-        script,
-        _directory(),
-        since,
-        scheduler,
-        __version__,
-        python_version(),
-        str(folder) if folder != Path() else "",
+        name=name or (Path(script).name if script else "python"),
+        run_id=run_id,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        script=script,
+        directory=_directory(),
+        since=since,
+        scheduler=scheduler,
+        version=__version__,
+        python=python_version(),
+        folder=str(folder) if folder != Path() else "",
     )
 
 

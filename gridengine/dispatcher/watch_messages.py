@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from gridengine.status.figures import EndedCall
 from gridengine.status.rows import CallStatus, GraphStatus, Status
 from gridengine.wire.messages.common import VERSION
 
@@ -80,25 +81,6 @@ class Line(Struct, frozen=True):
     warning: bool = False
 
 
-class Ended(Struct, frozen=True):
-    """Calls that have ended: their function and worker, how long ago they ended, how long they
-    took, how many they were, and whether the only one of them failed. id, call: of the first of
-    them, as in `RunStatus`. host, job, log: of the worker.
-    """
-
-    function: str
-    worker: str
-    seconds_ago: float
-    seconds: float
-    calls: int = 1
-    failed: bool = False
-    id: str = ""
-    call: str = ""
-    host: str = ""
-    job: str = ""
-    log: str = ""
-
-
 class Answer(Struct, frozen=True):
     """One line from a dispatcher.
 
@@ -123,7 +105,7 @@ class Answer(Struct, frozen=True):
     memory: int = 0
     calls: Sequence[CallStatus] = ()
     count: int = 0
-    timeline: Sequence[Ended] = ()
+    timeline: Sequence[EndedCall] = ()
     settings: Mapping[str, str] = {}
     received: Mapping[str, int] = {}
     sent: Mapping[str, int] = {}

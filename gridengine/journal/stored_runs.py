@@ -114,7 +114,16 @@ def summary(path: Path) -> RunSummary:
     except (ConfigurationError, OSError) as error:
         return RunSummary(name, str(path), size, error=str(error))
     return RunSummary(
-        name, str(path), size, when, script, host, counts[0], counts[1], counts[2], pid=pid
+        name=name,
+        path=str(path),
+        size=size,
+        when=when,
+        script=script,
+        host=host,
+        done=counts[0],
+        failed=counts[1],
+        left=counts[2],
+        pid=pid,
     )
 
 

@@ -94,7 +94,7 @@ class GraphMemory:
         for one in told:
             after = self._functions.setdefault(one.name, Counter())
             after |= Counter(one.after)
-        counts = {one.name: {DONE: one.done, FAILED: one.failed} for one in counted}
+        counts = {one.name: {DONE: one.done, FAILED: one.failed + one.cancelled} for one in counted}
         return [
             GraphFunction(name, {**states.get(name, {}), **counts.get(name, {})}, after)
             for name, after in self._functions.items()

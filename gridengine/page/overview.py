@@ -20,17 +20,20 @@ class Overview(Struct, frozen=True):
 
     gone: why the dispatcher does not answer, empty while it does; then the other fields are left
         out.
+    seen: when a report was made of a dispatcher that runs, else empty.
     ended: when the dispatcher has ended, empty while it runs.
     calls, workers: their numbers by state.
     facts: other facts, by name.
     cpu_seconds: processor time of the dispatcher's process.
     actions: whether calls may be ended.
+    graph: whether calls need the results of others.
     """
 
     name: str
     run: str
     where: str
     gone: str = ""
+    seen: str = ""
     ended: str = ""
     elapsed: str = ""
     left: str = ""
@@ -42,6 +45,7 @@ class Overview(Struct, frozen=True):
     cpu_seconds: float = 0.0
     elapsed_seconds: float = 0.0
     actions: bool = False
+    graph: bool = False
 
 
 def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overview:
@@ -56,17 +60,20 @@ def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overv
         ended=time.strftime("%H:%M on %Y-%m-%d", end) if is_report else "",
         elapsed=seconds(status.elapsed_seconds),
         left="" if status.left_seconds is None or is_report else seconds(status.left_seconds),
-        total=status.done + status.failed + status.running + status.waiting,
+        total=status.ended + status.running + status.waiting,
         calls={
             "done": status.done,
             "failed": status.failed,
+            "cancelled": status.cancelled,
             "running": status.running,
             "waiting": status.waiting,
         },
         workers={**status.statuses, "queued": queued},
         facts={
             "retried": f"{status.retried:,}",
-            "workers": status.worker_words,
+            "workers": f"{status.worker_count:,} of {status.max_workers:,}"
+            if status.max_workers
+            else status.worker_words,
             "slots": f"{status.worker_slots:,}",
             "lost workers": f"{status.lost_workers:,}",
             "memory": size(answer.memory),
@@ -75,6 +82,7 @@ def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overv
         cpu_seconds=answer.cpu_seconds,
         elapsed_seconds=status.elapsed_seconds,
         actions=actions and not is_report,
+        graph=status.awaited > 0,
     )
 
 

@@ -4,19 +4,22 @@ that have not ended, which may be a million.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from gridengine.dispatcher.watch_messages import CALLS, WINDOW
+from gridengine.dispatcher.watch_messages import CALLS, REPORT, STATUS, WINDOW, Answer
 from gridengine.page.source import Source
-from gridengine.status.rows import CallStatus, Status, WorkerStatus
+from gridengine.status.rows import CallStatus, FunctionStatus, Status, WorkerStatus
 from gridengine.watching.call_descriptions import call_arguments, causes
-from gridengine.watching.phrases import seconds
+from gridengine.watching.phrases import date, memory_to_ask_for, seconds, size
 from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of
 
-OPEN_CALLS, CAUSES = "open", "causes"
+OPEN_CALLS, CAUSES, DURATIONS, SETTINGS = "open", "causes", "durations", "settings"
 MOST_ROWS = 500
 
 
@@ -60,12 +63,57 @@ OPEN_COLUMNS = (
 )
 
 
-CAUSE_COLUMNS = (
-    Column("calls", 7, lambda one: one.count, "{:,}".format),
-    Column("cause", 0, lambda one: one.words),
-    Column("the last", 20, lambda one: one.last.call),
-    Column("host", 14, lambda one: one.last.host),
-)
+def _durations(one: FunctionStatus) -> str:
+    """Return how many calls took how long, by powers of ten."""
+    counts = Counter[float]()
+    for upto, count in one.histogram:
+        counts[10.0 ** math.ceil(math.log10(upto))] += count
+    return "; ".join(f"{count:,} up to {seconds(upto)}" for upto, count in sorted(counts.items()))
+
+
+def _settings(answer: Answer) -> list[tuple[str, object]]:
+    who, status = answer.identity, answer.status
+    return [
+        ("gridengine", who.version),
+        ("Python", who.python),
+        ("script", who.script),
+        ("folder", who.directory),
+        ("max_workers", status.room),
+        ("slots of a worker", status.slots),
+        ("resources of a worker", status.worker_resources),
+        *((f"setting {name}", value) for name, value in answer.settings.items() if value),
+    ]
+
+
+OWN_VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] = {
+    CAUSES: (
+        lambda answer: causes(answer.status.failures),
+        (
+            Column("calls", 7, lambda one: one.count, "{:,}".format),
+            Column("cause", 0, lambda one: one.words),
+            Column("the last", 20, lambda one: one.last.call),
+            Column("host", 14, lambda one: one.last.host),
+            Column("log", 30, lambda one: one.last.log),
+        ),
+    ),
+    DURATIONS: (
+        lambda answer: answer.status.functions,
+        (
+            Column("function", 22, lambda one: one.name),
+            Column("mean", 9, lambda one: one.mean_seconds, seconds),
+            Column("p95", 9, lambda one: one.p95_seconds, seconds),
+            Column("memory", 9, lambda one: one.peak_memory, size),
+            Column("asked for", 9, lambda one: one.asked_memory, size),
+            Column("suggestion", 14, lambda one: memory_to_ask_for(one.peak_memory)),
+            Column("durations", 0, _durations),
+        ),
+    ),
+    SETTINGS: (
+        _settings,
+        (Column("name", 30, lambda one: one[0]), Column("value", 0, lambda one: str(one[1]))),
+    ),
+}
+"""The tables of the page alone, as in `VIEWS`."""
 
 
 def window(source: Source, view: View, most: int) -> Window:
@@ -73,12 +121,24 @@ def window(source: Source, view: View, most: int) -> Window:
     most = max(0, min(most, MOST_ROWS))
     if view.name == OPEN_CALLS:
         return _open_calls(source, view, most)
-    answer = source.ask()
-    if view.name == CAUSES:
-        columns: Sequence[Column] = CAUSE_COLUMNS
-        found = arranged(causes(answer.status.failures), columns, view)
+    return table(source.ask(REPORT if view.name == SETTINGS else STATUS), view, most)
+
+
+def table(answer: Answer, view: View, most: int | None = None) -> Window:
+    """Return rows of a view, any of `TABLES` but the open calls; without `most` all rows, for a
+    report: with dates instead of how long ago something was.
+    """
+    if view.name in OWN_VIEWS:
+        listed, columns = OWN_VIEWS[view.name]
+        found = arranged(list(listed(answer)), columns, view)
     else:
         columns, found = view.columns, rows_of(answer, view)
+    if most is None:
+        most, at = len(found), partial(date, answer)
+        columns = [
+            one._replace(title="at", width=20, show=at) if one.title == "ago" else one
+            for one in columns
+        ]
     first = _first(view, most, len(found))
     rows = [_row(one, columns) for one in found[first : first + most]]
     note = _note(view.name, answer.status)
@@ -122,8 +182,9 @@ def _note(view: str, status: Status) -> str:
     """Return which rows a table leaves out; empty where it leaves out none."""
     if view == "workers" and len(status.workers) < status.worker_count:
         return f"an even sample of {len(status.workers):,} of {status.worker_count:,} workers"
-    if view == "failures" and len(status.failures) < status.failed:
-        return f"the last {len(status.failures):,} of {status.failed:,} calls that have failed"
+    failed = status.failed + status.cancelled
+    if view == "failures" and len(status.failures) < failed:
+        return f"the last {len(status.failures):,} of {failed:,} that failed or were cancelled"
     if view != "calls":
         return ""
     waits = f"{status.waiting:,} calls wait; calls that ended with a value are only counted"
@@ -132,4 +193,4 @@ def _note(view: str, status: Status) -> str:
     return f"{len(status.runs):,} of {status.running:,} calls that run, the oldest; {waits}"
 
 
-TABLES = (*VIEWS, OPEN_CALLS, CAUSES)
+TABLES = (*VIEWS, *OWN_VIEWS, OPEN_CALLS)

@@ -9,7 +9,6 @@ import asyncio
 import getpass
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,11 @@ from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.page.access import HEADERS, Access
 from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory
 from gridengine.page.overview import gone, overview
+from gridengine.page.report import static
 from gridengine.page.rows import TABLES, window
 from gridengine.page.source import Source
+from gridengine.page.timeline import timeline_of
 from gridengine.schedulers.logs import tail
-from gridengine.watching.html_report import timeline_of
 from gridengine.watching.top_tables import View
 from gridengine.watching.worker_logs import logs_in
 
@@ -208,7 +208,7 @@ def _number(words: str | None, default: int) -> int:
 
 
 def _file(name: str) -> Response:
-    found = resources.files("gridengine.page").joinpath("static", name)
+    found = static(name)
     kind = FILES.get(name.rpartition(".")[2])
     if kind is None or not found.is_file():
         raise HTTPException(404)

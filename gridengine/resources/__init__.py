@@ -20,11 +20,11 @@ Rejected:
 
 - A separate class for the holder of each kind. A user's own kind would then need two classes. One
   class has three roles: requested, held and given. Its arguments never change, and it is equal by
-  kind and `_repr`; a holder is a copy with an account of its own.
+  kind and `expression`; a holder is a copy with an account of its own.
 - Running a kind's code for calls that do not request it. The code may be a user's and raise. So a
-  holder's account is kept kind by kind, and requests are compared by the text that `_repr` returned
-  once. The price: the packer chooses the holder to drain by a load that counts only requested
-  kinds.
+  holder's account is kept kind by kind, and requests are compared by the text that `expression`
+  returned once. The price: the packer chooses the holder to drain by a load that counts only
+  requested kinds.
 - A question for each waiting task. Tasks with equal requests wait in one queue, and only its head
   is tried; each queue remembers which holders may have room. So an ended task costs one question
   for each distinct request. A holder that drains is closed to tasks that came later, never to

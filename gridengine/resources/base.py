@@ -7,17 +7,19 @@ all of them:
                 whatever order they were combined.
     held        It can be given. `resource.holder()` makes a holder, which keeps account of its
                 free part.
-    given       A holder's `_alloc` returned it and its `_dealloc` takes it back: `Cores(2)` becomes
+    given       A holder's `allocate` returned it and its `deallocate` takes it back: `Cores(2)`
+    becomes
                 `Cores(2, [4, 5])`.
 
-A resource's arguments are in its public attributes, which are set once, and in `_repr`. A holder's
-account is in attributes with an underscore. Nothing here does I/O or reads a clock: a holder gets
-the time by `_at`.
+A resource's arguments are in its public attributes, which are set once, and in `expression`. A
+holder's account is in attributes with an underscore. Nothing here does I/O or reads a clock: a
+holder gets the time by `set_time`.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -28,56 +30,83 @@ from gridengine.errors import ConfigurationError
 R = TypeVar("R", bound="Resource")
 
 
+FORMER_NAMES = {
+    "_request": "can_allocate",
+    "_alloc": "allocate",
+    "_dealloc": "deallocate",
+    "_repr": "expression",
+    "_stat": "usage",
+    "_at": "set_time",
+    "_native": "native_options",
+    "_optional": "granted_anyway",
+}
+"""What users' kinds may still call the members of `Resource`, with a warning."""
+
+
 class Resource(ABC):
     """The base of all kinds. A kind of your own defines the five abstract methods. They only get
     requests of their own kind.
 
-    `_repr` shows every argument: two resources of one kind are equal when their texts are. Public
-    attributes are set once.
+    `expression` shows every argument: two resources of one kind are equal when their texts are.
+    Public attributes are set once.
     """
 
-    _optional: ClassVar[bool] = False
+    granted_anyway: ClassVar[bool] = False
     """Whether a holder without this kind grants it anyway, as for walltime: where no end is set
     there is time enough.
     """
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let each class have its members by both names, for `super()` in users' classes too."""
+        super().__init_subclass__(**keywords)
+        own = vars(cls)
+        for former, name in FORMER_NAMES.items():
+            if name in own and former not in own:
+                setattr(cls, former, own[name])
+            elif former in own and name not in own:
+                setattr(cls, name, own[former])
+                text = f"{cls.__qualname__}.{former} has a public name now: call it {name}"
+                warnings.warn(text, DeprecationWarning, stacklevel=3)
+
     @abstractmethod
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         """Return whether this holder has the requested resources `res` now. The answer depends on
         the holder alone, and nothing changes.
         """
 
     @abstractmethod
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         """Take the requested resources `res`, and return the given resources. Called only after
-        `_request` returned true.
+        `can_allocate` returned true.
         """
 
     @abstractmethod
-    def _dealloc(self, res: Any) -> None:
-        """Take back resources that `_alloc` returned."""
+    def deallocate(self, res: Any) -> None:
+        """Take back resources that `allocate` returned."""
 
     @abstractmethod
-    def _repr(self) -> str:
+    def expression(self) -> str:
         """Return the Python expression that makes an equal resource."""
 
     @abstractmethod
-    def _stat(self) -> tuple[float, float]:
+    def usage(self) -> tuple[float, float]:
         """Return how much of this holder is in use, and how much it has; (0, 0) for a resource that
         is never used up.
         """
 
-    def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
+    def set_time(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
         """Set a holder's time, in monotonic seconds."""
 
-    def _native(self, system: str) -> Sequence[str]:
+    def native_options(self, system: str) -> Sequence[str]:
         """Return the options by which the batch system (`"gridengine"` or `"slurm"`) is asked for
         this resource. The default has none; a kind of your own may have some.
         """
         return ()
 
+    _optional, _at, _native = granted_anyway, set_time, native_options
+
     def _must_have(self, res: Any) -> None:
-        if not self._request(res):
+        if not self.can_allocate(res):
             raise ValueError(f"{self!r} has not {res!r} free")
 
     def _held(self) -> Self:
@@ -108,7 +137,7 @@ class Resource(ABC):
         return hash(key_of(self))
 
     def __repr__(self) -> str:
-        return self._repr()
+        return self.expression()
 
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_") and name in self.__dict__:
@@ -123,19 +152,19 @@ resource lives.
 
 
 def key_of(resource: Resource) -> ResourceKey:
-    """Return the key by which a resource compares equal: its kinds, and the `_repr` of each.
+    """Return the key by which a resource compares equal: its kinds, and the `expression` of each.
 
     Raises:
-        TypeError: a `_repr` returns no text. Exceptions of `_repr` itself pass through.
+        TypeError: an `expression` returns no text. Exceptions of `expression` itself pass through.
     """
     return frozenset((id(type(part)), _text(part)) for part in resource)
 
 
 def _text(part: Resource) -> str:
-    text = part._repr()
+    text = part.expression()
     if type(text) is not str:
         raise TypeError(
-            f"_repr of a {type(part).__qualname__} must return a str, not a "
+            f"expression of a {type(part).__qualname__} must return a str, not a "
             f"{type(text).__qualname__}"
         )
     return text
@@ -173,17 +202,19 @@ class Combined(Resource):
             raise AttributeError(f"{self!r} does not change: make a new one")
         super().__setattr__(name, value)
 
-    def _request(self, res: Resource) -> bool:
+    def can_allocate(self, res: Resource) -> bool:
         return all(
-            part._optional if (held := self.get(type(part))) is None else held._request(part)
+            part.granted_anyway
+            if (held := self.get(type(part))) is None
+            else held.can_allocate(part)
             for part in res
         )
 
-    def _alloc(self, res: Resource) -> Resource:
+    def allocate(self, res: Resource) -> Resource:
         """Give all parts or none.
 
         Raises:
-            ValueError: a part is not free. Exceptions of a part's own `_alloc` pass through.
+            ValueError: a part is not free. Exceptions of a part's own `allocate` pass through.
         """
         self._must_have(res)
         given: list[Resource] = []
@@ -192,40 +223,41 @@ class Combined(Resource):
                 if (held := self.get(type(part))) is None:
                     given.append(part)
                     continue
-                given.append(held._alloc(part))
+                given.append(held.allocate(part))
                 if type(given[-1]) is not type(part):
                     raise TypeError(
-                        f"_alloc of {held!r} must return a {type(part).__name__}, not {given[-1]!r}"
+                        f"allocate of {held!r} must return a {type(part).__name__}, not "
+                        f"{given[-1]!r}"
                     )
-                undo.callback(held._dealloc, given[-1])
+                undo.callback(held.deallocate, given[-1])
             undo.pop_all()
         return _combined(tuple(given))
 
-    def _dealloc(self, res: Resource) -> None:
+    def deallocate(self, res: Resource) -> None:
         with ExitStack() as stack:  # gives each part back even if another raises
             for part in res:
                 stack.callback(self._take_back, part)
 
     def _take_back(self, part: Resource) -> None:
         if (held := self.get(type(part))) is not None:
-            held._dealloc(part)
-        elif not part._optional:
+            held.deallocate(part)
+        elif not part.granted_anyway:
             raise not_given(self, part)
 
-    def _repr(self) -> str:
-        return " & ".join(part._repr() for part in self) or "ZERO"
+    def expression(self) -> str:
+        return " & ".join(part.expression() for part in self) or "ZERO"
 
-    def _stat(self) -> tuple[float, float]:
+    def usage(self) -> tuple[float, float]:
         """Return the numbers of the part that is used up most."""
         return max(
-            (part._stat() for part in self),
+            (part.usage() for part in self),
             key=lambda stat: stat[0] / stat[1] if stat[1] else -1.0,
             default=(0, 0),
         )
 
-    def _at(self, now: float) -> None:
+    def set_time(self, now: float) -> None:
         for part in self:
-            part._at(now)
+            part.set_time(now)
 
 
 def _combined(parts: tuple[Resource, ...]) -> Resource:
@@ -273,7 +305,7 @@ class FreeResources:
         parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
         if now is not None:
             for part in parts:
-                part._at(now)
+                part.set_time(now)
         return Combined(tuple(parts))
 
     def _part(self, kind: type[Resource]) -> Resource | None:
@@ -283,6 +315,6 @@ class FreeResources:
                 return None
             part = held._held()
             if self._since is not None:
-                part._at(self._since)
+                part.set_time(self._since)
             self._parts[kind] = part
         return self._parts[kind]

@@ -124,7 +124,7 @@ class Demand:
     With a `function`, the calls are of a function of this name, which only workers that announce it
     have; then nothing else is requested.
 
-    Demands compare by `key`, the `_repr` of their resources from when they were made: later
+    Demands compare by `key`, the `expression` of their resources from when they were made: later
     comparisons run no user's code.
     """
 

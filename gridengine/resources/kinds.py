@@ -42,10 +42,10 @@ class _Numbered(Resource):
             )
         self._used: set[Any] = set()
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return type(res) is type(self) and len(res._numbers) <= len(self._numbers) - len(self._used)
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         self._must_have(res)
         numbers = list(
             islice(
@@ -55,16 +55,16 @@ class _Numbered(Resource):
         self._used.update(numbers)
         return type(self)(len(numbers), numbers)
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         if type(res) is not type(self) or not self._used.issuperset(res._numbers):
             raise not_given(self, res)
         self._used.difference_update(res._numbers)
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         listed = f", {list(self._numbers)}" if self._listed else ""
         return f"{type(self).__name__}({len(self._numbers)}{listed})"
 
-    def _stat(self) -> tuple[int, int]:
+    def usage(self) -> tuple[int, int]:
         return len(self._used), len(self._numbers)
 
     @property
@@ -114,20 +114,20 @@ class _Amount(Resource):
     _units: int
     _used: int
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return type(res) is type(self) and res._units <= self._units - self._used
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         self._must_have(res)
         self._used += res._units
         return res  # type: ignore[no-any-return]
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         if type(res) is not type(self) or res._units > self._used:
             raise not_given(self, res)
         self._used -= res._units
 
-    def _stat(self) -> tuple[float, float]:
+    def usage(self) -> tuple[float, float]:
         return self._used, self._units
 
 
@@ -138,10 +138,10 @@ class Memory(_Amount):
         self.M = parse_gigabytes("M", M)
         self._units, self._used = to_bytes(self.M), 0
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         return f"{type(self).__name__}({self.M!r})"
 
-    def _stat(self) -> tuple[float, float]:
+    def usage(self) -> tuple[float, float]:
         return to_gigabytes(self._used), self.M
 
 
@@ -154,21 +154,21 @@ class Capacity(_Amount):
         self.count = whole("count", count, hint=NONE_OF_A_KIND)
         self._units, self._used = self.count, 0
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         return f"{type(self).__name__}({self.count})"
 
 
 class _Shared(Resource):
     """A property that a holder has or lacks, and that it can give to any number of tasks."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         self._must_have(res)
         return res  # type: ignore[no-any-return]
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         pass
 
-    def _stat(self) -> tuple[float, float]:
+    def usage(self) -> tuple[float, float]:
         return 0, 0
 
 
@@ -185,10 +185,10 @@ class Token(_Shared):
         """The former name of `name`."""
         raise AttributeError(f"{self!r} has no attribute 'token'; it is name")
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return type(res) is type(self) and bool(res.name == self.name)
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
@@ -202,10 +202,10 @@ class WTime(_Shared):
         group: a name for calls that take about equally long: the limits are estimated from the
             first of them (`docs/resources.md`).
         countdown: whether the time runs out, as a worker's walltime does. Then `left` is the time
-            that is left at the latest `_at`, counted from the first `_at`.
+            that is left at the latest `set_time`, counted from the first `set_time`.
     """
 
-    _optional = True
+    granted_anyway = True
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class WTime(_Shared):
         """The seconds that are left."""
         return math.inf if self.T is None else max(0.0, self.T - self._elapsed)
 
-    def _at(self, now: float) -> None:
+    def set_time(self, now: float) -> None:
         if self.countdown:
             self._began = now if self._began is None else self._began
             self._elapsed = now - self._began
@@ -237,10 +237,10 @@ class WTime(_Shared):
     def _held(self) -> Self:
         return type(self)(self.T, softT=self.softT, group=self.group, countdown=True)
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return type(res) is type(self) and bool(res.softT is None or res.softT <= self.left)
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         arguments = [] if self.T is None else [_time_repr(self.T)]
         if self.softT is not None and self.softT != self.T:
             arguments.append(f"softT={_time_repr(self.softT)}")
@@ -261,7 +261,7 @@ class Ranks(_Shared):
         nodes: on how many nodes (default: on as few or many as the batch system finds).
     """
 
-    _optional = True
+    granted_anyway = True
 
     def __init__(self, ranks: int, nodes: int | None = None) -> None:
         self.ranks = whole("ranks", ranks, hint=NONE_OF_A_KIND)
@@ -271,10 +271,10 @@ class Ranks(_Shared):
                 f"{self!r}: fewer ranks than nodes", hint="ask for a rank on each node at least"
             )
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return type(res) is type(self) and bool(res.ranks <= self.ranks)
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         nodes = "" if self.nodes is None else f", nodes={self.nodes}"
         return f"{type(self).__name__}({self.ranks}{nodes})"
 

@@ -77,14 +77,14 @@ class _Holder(Struct, eq=False):
     drains_for: _Queue | None = None
 
     def could_hold(self, request: Resource, now: float) -> bool:
-        return self.empty.of(request, now)._request(request)
+        return self.empty.of(request, now).can_allocate(request)
 
     def has_room(self, request: Resource, now: float) -> bool:
-        return self.free.of(request, now)._request(request)
+        return self.free.of(request, now).can_allocate(request)
 
     def load(self, request: Resource) -> float:
         """Return the load of the most used kind among those in a request."""
-        used, all_of_it = self.free.of(request)._stat()
+        used, all_of_it = self.free.of(request).usage()
         return used / all_of_it if all_of_it else 0.0
 
 
@@ -158,11 +158,11 @@ class Packer(Generic[TaskT, HolderT]):
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
         holder = _Holder(
-            key,
-            self._last_holder,
-            resources,
-            FreeResources(resources, now),
-            FreeResources(resources, now),
+            key=key,
+            number=self._last_holder,
+            resources=resources,
+            free=FreeResources(resources, now),
+            empty=FreeResources(resources, now),
         )
         self._holders[key] = self._by_number[holder.number] = holder
         self._freed(holder)
@@ -251,7 +251,7 @@ class Packer(Generic[TaskT, HolderT]):
             holder, given = self._given.pop(task)
             holder.tasks.discard(task)
             try:
-                holder.free.of(given)._dealloc(given)
+                holder.free.of(given).deallocate(given)
             finally:  # the kinds that did not raise have their parts back
                 self._freed(holder)
 
@@ -274,7 +274,7 @@ class Packer(Generic[TaskT, HolderT]):
         holder = self._holders[key]
         if not holder.has_room(request, now):
             return None
-        given = holder.free.of(request)._alloc(request)
+        given = holder.free.of(request).allocate(request)
         self._given[task] = holder, given
         holder.tasks.add(task)
         return Placed(task, key, given, 0)
@@ -347,7 +347,7 @@ class Packer(Generic[TaskT, HolderT]):
         if self._offers is None:
             return
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
-        if not any(FreeResources(shape).of(request)._request(request) for shape in shapes):
+        if not any(FreeResources(shape).of(request).can_allocate(request) for shape in shapes):
             held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
             raise ConfigurationError(
                 f"no worker can ever hold {safe_repr(asked)}: they hold {held}",
@@ -388,7 +388,7 @@ class Packer(Generic[TaskT, HolderT]):
         return first is None or head.order <= first.order
 
     def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
-        given = holder.free.of(queue.request)._alloc(queue.request)
+        given = holder.free.of(queue.request).allocate(queue.request)
         heapq.heappop(queue.tasks)
         del self._entries[head.task]
         self._given[head.task] = holder, given

@@ -40,33 +40,27 @@ from typing import TYPE_CHECKING, Any
 from gridengine.schedulers.registry import BY_CLASS
 
 if TYPE_CHECKING:
-    from gridengine.schedulers.base import Scheduler
-    from gridengine.schedulers.default import best_available, current_scheduler
-    from gridengine.schedulers.flux import FluxScheduler
-    from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
-    from gridengine.schedulers.htcondor import HTCondorScheduler
-    from gridengine.schedulers.local import ProcessScheduler
-    from gridengine.schedulers.lsf import LSFScheduler
-    from gridengine.schedulers.oar import OARScheduler
-    from gridengine.schedulers.pbs import PBSScheduler
-    from gridengine.schedulers.slurm.scheduler import SlurmScheduler
-    from gridengine.schedulers.workerless import InlineScheduler
+    from gridengine.schedulers.base import Scheduler as Scheduler
+    from gridengine.schedulers.default import (
+        best_available as best_available,
+    )
+    from gridengine.schedulers.default import (
+        current_scheduler as current_scheduler,
+    )
+    from gridengine.schedulers.flux import FluxScheduler as FluxScheduler
+    from gridengine.schedulers.grid_engine.scheduler import (
+        GridEngineScheduler as GridEngineScheduler,
+    )
+    from gridengine.schedulers.htcondor import HTCondorScheduler as HTCondorScheduler
+    from gridengine.schedulers.local import ProcessScheduler as ProcessScheduler
+    from gridengine.schedulers.lsf import LSFScheduler as LSFScheduler
+    from gridengine.schedulers.oar import OARScheduler as OARScheduler
+    from gridengine.schedulers.pbs import PBSScheduler as PBSScheduler
+    from gridengine.schedulers.slurm.scheduler import SlurmScheduler as SlurmScheduler
+    from gridengine.schedulers.workerless import InlineScheduler as InlineScheduler
 
-__all__ = [
-    "FluxScheduler",
-    "GridEngineScheduler",
-    "HTCondorScheduler",
-    "InlineScheduler",
-    "LSFScheduler",
-    "OARScheduler",
-    "PBSScheduler",
-    "ProcessScheduler",
-    "Scheduler",
-    "SlurmScheduler",
-    "best_available",
-    "current_scheduler",
-]
 _MODULES = {"Scheduler": "base", "best_available": "default", "current_scheduler": "default"}
+__all__ = sorted([*_MODULES, *BY_CLASS])
 
 
 def __getattr__(name: str) -> Any:

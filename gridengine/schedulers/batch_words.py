@@ -159,7 +159,7 @@ class BatchWords(ABC):
 
     @property
     def native_name(self) -> str:
-        """The name with which `Resource._native` is called."""
+        """The name with which `Resource.native_options` is called."""
         return self.key
 
     def site_option(self, name: str, value: object) -> list[str]:

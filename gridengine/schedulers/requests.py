@@ -136,7 +136,7 @@ def host_names(name: str, value: object) -> tuple[str, ...]:
 
 
 def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) -> list[str]:
-    """Return the options that request a resource. A user's subclass has its own `_native`."""
+    """Return the options that request a resource. A user's kind has its own `native_options`."""
     if type(part) is Cores:
         return system.cores(part.N)
     if type(part) is Ranks:
@@ -221,21 +221,21 @@ def native_options(part: Resource, system: str) -> list[str]:
     """Return the options of a user's own kind of resource.
 
     Raises:
-        TypeError, ConfigurationError: its `_native` returns no options.
+        TypeError, ConfigurationError: its `native_options` returns no options.
     """
-    words: Any = part._native(system)
+    words: Any = part.native_options(system)
     if (
         isinstance(words, str)
         or not isinstance(words, Sequence)
         or not all(isinstance(word, str) for word in words)
     ):
         raise TypeError(
-            f"_native({system!r}) of {part!r} must return a list of texts, not {words!r}"
+            f"native_options({system!r}) of {part!r} must return a list of texts, not {words!r}"
         )
     if any(re.search(r"[\s'\"\0]", word) or not word for word in words):
         raise ConfigurationError(
-            f"_native({system!r}) of {part!r} returns {words!r}, in which a word is empty or holds "
-            "a blank or a quote"
+            f"native_options({system!r}) of {part!r} returns {words!r}, in which a word is empty "
+            "or holds a blank or a quote"
         )
     return list(words)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -35,6 +35,7 @@ class FunctionCounts:
     name: str = ""
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     retried: int = 0
     unsettled: int = 0
     running: int = 0
@@ -55,8 +56,24 @@ class FunctionCounts:
         if peak_memory > self.peak_memory:
             self.peak_memory = peak_memory
 
+    @property
+    def waiting(self) -> int:
+        """How many calls no worker has."""
+        return self.unsettled - self.running
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """How long a call took on average; None while none has ended."""
+        return self.seconds / self.calls if self.calls else None
+
+    @property
+    def p95_seconds(self) -> float | None:
+        """The duration that 95 % of the calls did not exceed."""
+        return self.quantile(0.95)
+
+    @property
     def histogram(self) -> list[tuple[float, int]]:
-        """Return (upper bound in seconds, calls) for calls that were not quick."""
+        """(upper bound in seconds, calls) for calls that were not quick."""
         found = zip(_BOUNDS, self.lasting or (), strict=False)
         return [(bound, count) for bound, count in found if count]
 
@@ -76,31 +93,65 @@ class FunctionCounts:
         return longest
 
 
-MOST_SAMPLED = 2000
+class FailureStatus(Struct, frozen=True):
+    """Calls that ended without a value.
 
-
-class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended: the id and name of the first (as in `RunStatus`), where they
-    ran, when they ended, and how long they took together. `failed`: there was one call, and its
-    attempt failed.
+    error, hint: the kind of error with its words, and the remedy, if the dispatcher knows them.
+        Otherwise `exception` is the beginning of the pickled exception.
+    seconds_ago: how long ago the calls ended, set when a watcher asks. seconds: how long their last
+        attempt took.
+    cancelled: whether somebody ended them.
     """
 
     id: str
     call: str
     function: str
-    host: str
-    job: str
-    pid: int
-    log: str
-    ended: float
-    seconds: float
     calls: int
-    failed: bool
+    seconds_ago: float
+    error: str = ""
+    exception: bytes = b""
+    host: str = ""
+    job: str = ""
+    log: str = ""
+    seconds: float | None = None
+    attempts: int = 0
+    peak_memory: int = 0
+    cancelled: bool = False
+    history: Sequence[str] = ()
+    arguments: bytes = b""
+    place: int = 0
+    form: int = 0
+    hint: str = ""
+
+
+MOST_SAMPLED = 2000
+
+
+class EndedCall(Struct, frozen=True, gc=False):
+    """Calls of a run that have ended: their function and worker, how long ago they ended, how long
+    they took together, how many they were, and whether the only one of them failed. id, call: of
+    the first of them, as in `RunStatus`. host, job, log: of the worker. The core keeps the time
+    beside the record; `seconds_ago` is set when a watcher asks. died: how the process of the call
+    ended in the call, and another took its place; empty if it did not.
+    """
+
+    function: str
+    worker: str
+    seconds_ago: float
+    seconds: float
+    calls: int = 1
+    failed: bool = False
+    id: str = ""
+    call: str = ""
+    host: str = ""
+    job: str = ""
+    log: str = ""
+    died: str = ""
 
 
 class CallSample:
-    """An even sample of ended calls that were not quick: every `every`-th call. When there are too
-    many, half of them are dropped and `every` doubles.
+    """An even sample of ended calls that were not quick, each with the time when it ended: every
+    `every`-th call. When there are too many, half of them are dropped and `every` doubles.
     """
 
     __slots__ = ("calls", "every", "left_out")
@@ -108,12 +159,12 @@ class CallSample:
     def __init__(self) -> None:
         self.every = 1
         self.left_out = 0
-        self.calls: list[EndedCall] = []
+        self.calls: list[tuple[float, EndedCall]] = []
 
-    def add(self, one: EndedCall) -> None:
-        """Add a call."""
+    def add(self, one: EndedCall, now: float) -> None:
+        """Add a call that has just ended."""
         self.left_out = 0
-        self.calls.append(one)
+        self.calls.append((now, one))
         if len(self.calls) >= MOST_SAMPLED:
             del self.calls[::2]
             self.every *= 2

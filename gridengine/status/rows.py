@@ -18,14 +18,14 @@ from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
 from gridengine.resources.units import format_seconds
+from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
 
 class FunctionStatus(Struct, frozen=True):
     """The calls of functions of one name, since the dispatcher began.
 
-    done, failed: calls that ended with a value, or otherwise. retried: attempts that another
-        followed.
+    done, failed, cancelled: as in `Snapshot`. retried: attempts that another followed.
     waiting: calls that no worker has yet, including those that lack results. running: calls that a
         worker has.
     mean_seconds: how long one took on average; None while none has ended.
@@ -51,6 +51,12 @@ class FunctionStatus(Struct, frozen=True):
     running: int = 0
     numbered: int = 0
     """The numbers of its calls in maps are below this; 0 when none has a number."""
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        """How many calls have ended."""
+        return self.done + self.failed + self.cancelled
 
 
 class QueueStatus(Struct, frozen=True):
@@ -192,36 +198,6 @@ class RunStatus(Struct, frozen=True):
     memory: int = 0
 
 
-class FailureStatus(Struct, frozen=True):
-    """Calls that ended without a value.
-
-    error, hint: the kind of error with its words, and the remedy, if the dispatcher knows them.
-        Otherwise `exception` is the beginning of the pickled exception.
-    seconds_ago: how long ago the calls ended. seconds: how long their last attempt took.
-    cancelled: whether somebody ended them.
-    """
-
-    id: str
-    call: str
-    function: str
-    calls: int
-    seconds_ago: float
-    error: str = ""
-    exception: bytes = b""
-    host: str = ""
-    job: str = ""
-    log: str = ""
-    seconds: float | None = None
-    attempts: int = 0
-    peak_memory: int = 0
-    cancelled: bool = False
-    history: Sequence[str] = ()
-    arguments: bytes = b""
-    place: int = 0
-    form: int = 0
-    hint: str = ""
-
-
 class CallStatus(Struct, frozen=True):
     """One unsettled call, or a settled call of a task that has unsettled ones.
 
@@ -262,7 +238,8 @@ class Status(Struct, frozen=True):
 
     elapsed_seconds: since the dispatcher began.
     left_seconds: an estimate of when all calls will have ended; None while nothing is known.
-    waiting, running, done, failed, retried: numbers of calls, as in `Snapshot`.
+    waiting, running, done, failed, cancelled, retried: numbers of calls, as in `Snapshot`.
+    awaited: how many results others need, or may need.
     blocked: whether all open calls need results that no call of this dispatcher makes.
     statuses: numbers of workers by their state, as in `Snapshot`.
     submitters: how many submitters have open tasks.
@@ -312,6 +289,13 @@ class Status(Struct, frozen=True):
     allocation: str = ""
     events: Sequence[WatchEvent] = ()
     left_out: Mapping[str, int] = {}
+    cancelled: int = 0
+    awaited: int = 0
+
+    @property
+    def ended(self) -> int:
+        """How many calls have ended."""
+        return self.done + self.failed + self.cancelled
 
     @property
     def room(self) -> int:
@@ -319,6 +303,12 @@ class Status(Struct, frozen=True):
         of calls that run at a time.
         """
         return self.max_workers * self.slots if self.local else self.max_workers
+
+    @property
+    def ended_words(self) -> str:
+        """How many calls have ended, by how."""
+        cancelled = f", {self.cancelled:,} cancelled" if self.cancelled else ""
+        return f"{self.done:,} done, {self.failed:,} failed{cancelled}"
 
     @property
     def worker_words(self) -> str:
@@ -330,7 +320,7 @@ class Status(Struct, frozen=True):
 
     def facts(self) -> list[tuple[str, object]]:
         """Return the most important figures as (label, words)."""
-        ended = [f"{self.done:,} done", f"{self.failed:,} failed"]
+        ended = [self.ended_words]
         ended += [f"{self.retried:,} retried"] * bool(self.retried)
         workers = [self.worker_words]
         workers += [f"{count:,} {what}" for what, count in self.statuses.items() if count]

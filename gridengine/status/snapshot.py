@@ -20,13 +20,16 @@ class DemandCounts(Struct, frozen=True):
 
 
 class ClientCounts(Struct, frozen=True):
-    """A client's weight and its calls: waiting (also for results), at workers, done, and failed."""
+    """A client's weight and its calls: waiting (also for results), at workers, done, failed, and
+    cancelled.
+    """
 
     weight: float
     waiting: int
     running: int
     done: int
     failed: int
+    cancelled: int = 0
 
 
 class Snapshot(Struct, frozen=True):
@@ -37,8 +40,8 @@ class Snapshot(Struct, frozen=True):
     batches: the batches of each submitter.
     workers: how many are connected.
     calls_running: calls that workers have.
-    done, failed: calls that ended with a value, or otherwise. retried: attempts that another
-        followed.
+    done, failed, cancelled: calls that ended with a value, without one, or since somebody ended
+        them. retried: attempts that another followed.
     statuses: how many workers are `requested`, `launched` and not connected yet, and, of the
         connected ones, `idle`, `busy`, `silent` and `stopping`.
     demands: the calls of each demand.
@@ -52,6 +55,7 @@ class Snapshot(Struct, frozen=True):
     calls_running: int = 0
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     retried: int = 0
     statuses: Mapping[str, int] = MappingProxyType({})
     demands: Mapping[Demand, DemandCounts] = MappingProxyType({})

@@ -5,7 +5,7 @@
          connections (a Unix socket), remote_connections (TCP)
                                                          | Answer (JSON)
                                                          v
-         explanation: why calls wait; top_tables: `top`; html_report: a page of HTML
+         explanation: why calls wait; top_tables: `top`
 
 Read `connections` first; the messages are `dispatcher/watch_messages`.
 
@@ -14,7 +14,7 @@ Read `connections` first; the messages are `dispatcher/watch_messages`.
 - Which words? `explanation` says why calls wait and what is unusual, `call_explanation` describes
   one call or worker, `next_steps` says which step may help. `call_descriptions` describes arguments
   and failures; `phrases` formats times, sizes and places. `top_tables` has the tables of `top` and
-  of the page, `worker_logs` finds logs, `html_report` makes the page of a run and its timeline.
+  of the page, `worker_logs` finds logs.
 
 Everything that makes words is pure: it takes a status, and can be tested on played cores.
 

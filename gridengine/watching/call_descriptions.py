@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.serialize.payload import FULL, STAR
-from gridengine.status.rows import FailureStatus
+from gridengine.status.figures import FailureStatus
 
 MOST_SHOWN = 60
 """How many characters the arguments may take."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gridengine.dispatcher.watch_messages import Answer, Ended
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.display import plural
+from gridengine.status.figures import EndedCall
 from gridengine.status.rows import CallStatus, Status
 from gridengine.watching.call_descriptions import cause_of
 from gridengine.watching.next_steps import failure_step
@@ -70,14 +71,14 @@ def explain_waiting(one: CallStatus) -> Explanation:
     return Explanation("waiting", text)
 
 
-def ended_calls(answer: Answer, which: str) -> list[Ended]:
+def ended_calls(answer: Answer, which: str) -> list[EndedCall]:
     """Return the recorded ends of a call with this id, number, name or label: each attempt that
     returned or raised, the last one last. Only an even sample of a run's calls is recorded.
     """
-    return [one for one in answer.timeline if _has(one, which)]
+    return [one for one in answer.timeline if _has(one, which) and not one.died]
 
 
-def _has(one: Ended, which: str) -> bool:
+def _has(one: EndedCall, which: str) -> bool:
     """Return whether `which` names these calls of one task, or one of them."""
     number = names_of(one.call)[-1]
     if which in (one.id, one.call, number):
@@ -105,7 +106,7 @@ def explain_ended(answer: Answer, which: str) -> list[Explanation]:
     return [Explanation("ended", f"call {number} {state}; {SAMPLED}")]
 
 
-def _explained(answer: Answer, one: Ended, which: str) -> Explanation:
+def _explained(answer: Answer, one: EndedCall, which: str) -> Explanation:
     call = one.call if one.calls == 1 else f"call {which} of {one.function}"
     many = "" if one.calls == 1 else f", with {one.calls - 1:,} others"
     state = "has failed" if one.failed else "is done"

@@ -65,8 +65,7 @@ def explain(answer: Answer) -> list[Explanation]:
         name = shlex.quote(who.name)
         steps = (NAME.sub(lambda match: match[1] + name, one.next_step) for one in found)
         return [replace(one, next_step=step) for one, step in zip(found, steps, strict=True)]
-    done = f"{plural(status.done, 'call')} done, {status.failed:,} failed or cancelled"
-    return [Explanation("nothing", f"Nothing waits, and nothing runs: {done}")]
+    return [Explanation("nothing", f"Nothing waits, and nothing runs; calls: {status.ended_words}")]
 
 
 def _killed(who: Identity) -> Explanation:
@@ -259,12 +258,11 @@ def _failing(status: Status) -> Iterator[Explanation]:
     told = [_of_cause(one) for one in found[:MOST_CAUSES]]
     if not told:
         return
-    cancelled = sum(one.calls for one in status.failures if one.cancelled)
-    rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
+    rest = status.failed - sum(one.count for one in found[:MOST_CAUSES])
     others = f"; {plural(rest, 'other call')} failed too" if rest else ""
-    if cancelled:
-        were = "was" if cancelled == 1 else "were"
-        others += f"; {plural(cancelled, 'call')} {were} cancelled"
+    if status.cancelled:
+        were = "was" if status.cancelled == 1 else "were"
+        others += f"; {plural(status.cancelled, 'call')} {were} cancelled"
     logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
     where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
         one.log for one in status.failures
@@ -399,7 +397,7 @@ def _of_function(status: Status, one: FunctionStatus) -> Iterator[Explanation]:
             "Executor(max_tasks_per_child=) or Pool(maxtasksperchild=)",
             one.name,
         )
-    ended, mean = one.done + one.failed, one.mean_seconds
+    ended, mean = one.ended, one.mean_seconds
     small = ended >= MANY_CALLS and mean is not None and mean < SMALL_SECONDS
     if small and (status.running or status.waiting):
         yield Explanation(

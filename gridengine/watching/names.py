@@ -90,23 +90,23 @@ def of_answer(answer: Answer, thing: T) -> Known[T]:
     jobs += [one.job for one in status.failures]
     script = os.path.realpath(Path(who.directory, who.script)) if who.script else ""
     return Known(
-        who.name,
-        thing,
-        ", ".join(
+        title=who.name,
+        thing=thing,
+        about=", ".join(
             [
                 f"process {who.pid} on {who.host}",
                 *([who.script] if os.sep in who.script else []),
                 *(f"run {name!r}" for name in who.runs),
             ]
         ),
-        (short_id(who.run_id), str(who.pid), who.run_id),
-        {Path(who.name).stem, Path(who.script).name, who.script, script, *jobs} - {""},
-        {
+        own=(short_id(who.run_id), str(who.pid), who.run_id),
+        other={Path(who.name).stem, Path(who.script).name, who.script, script, *jobs} - {""},
+        calls={
             **{word: "" for client in who.clients for word in client_words(*client)},
             **{name: os.path.realpath(file) for name, file in who.runs.items()},
         },
-        who.run_id,
-        tuple(os.path.realpath(folder) for folder in (who.home, who.folder) if folder),
+        id=who.run_id,
+        paths=tuple(os.path.realpath(folder) for folder in (who.home, who.folder) if folder),
     )
 
 

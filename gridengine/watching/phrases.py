@@ -45,14 +45,17 @@ def ago(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
 
 
-def clock(answer: Answer, seconds_ago: float) -> str:
-    """Return the time at which something happened, from how many seconds before an answer it was:
-    the time of day, with the date unless it is today.
+def date(answer: Answer, seconds_ago: float) -> str:
+    """Return the date and time at which something happened, from how many seconds before an answer
+    it was.
     """
     told_at = answer.identity.since + answer.status.elapsed_seconds
-    then = time.localtime(told_at - seconds_ago)
-    today = time.localtime()[:3] == then[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told_at - seconds_ago))
+
+
+def clock(answer: Answer, seconds_ago: float) -> str:
+    """Return the date and time, without the date if it is today."""
+    return date(answer, seconds_ago).removeprefix(time.strftime("%Y-%m-%d "))
 
 
 def names_of(call: str) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] 
             Column("memory", 9, lambda one: one.peak_memory, size),
             Column("p95", 9, lambda one: one.p95_seconds, seconds),
             Column("retried", 8, lambda one: one.retried, _count),
+            Column("cancelled", 9, lambda one: one.cancelled, _count),
         ),
     ),
     "calls": (
@@ -196,7 +197,7 @@ def frame(
 
 def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[str]:
     who, status = answer.identity, answer.status
-    ended = status.done + status.failed
+    ended = status.ended
     total = ended + status.running + status.waiting
     full = int(BAR_CELLS * ended / total) if total else 0
     left = "" if status.left_seconds is None else f", about {seconds(status.left_seconds)} left"
@@ -209,7 +210,7 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
         f"{who.name}: process {who.pid} on {who.host}, {who.scheduler}, for "
         f"{seconds(status.elapsed_seconds)}{left}",
         f"[{'#' * full}{'.' * (BAR_CELLS - full)}] {ended:,} of {total:,} calls ended",
-        f"calls: {status.done:,} done, {status.failed:,} failed, {status.retried:,} retried, "
+        f"calls: {status.ended_words}, {status.retried:,} retried, "
         f"{status.running:,} running, {status.waiting:,} waiting",
         f"workers: {status.worker_words}"
         f"{f' ({states})' if states else ''}, {status.worker_slots:,} slots, "

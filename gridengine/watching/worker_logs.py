@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
-from gridengine.dispatcher.watch_messages import REPORT, Answer, Ended
-from gridengine.status.rows import FailureStatus, RunStatus
+from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.status.figures import EndedCall, FailureStatus
+from gridengine.status.rows import RunStatus
 from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
 from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of
@@ -84,7 +85,7 @@ def _logs_of(answer: Answer, which: str) -> list[str]:
     logs = [one.log for one in calls if which in (one.id, *names_of(one.call))]
     logs += [one.log for one in ended_calls(answer, which)]
     there = [one for one in status.workers if which in (one.id, str(one.pid), one.job, one.host)]
-    left: list[FailureStatus | Ended] = [*status.failures, *answer.timeline]
+    left: list[FailureStatus | EndedCall] = [*status.failures, *answer.timeline]
     logs += [one.log for one in there]
     return logs + [one.log for one in left if which in (one.job, one.host)]
 

@@ -220,7 +220,7 @@ class LocalClients:
             return
         name = _digest(b"name", peer)
         found = [sock for sock, first in self._waiting.items() if first[:_DIGEST] == name]
-        for sock in found[:-1]:
+        for sock in found[:-1]:  # of greetings that never arrived
             self._drop(sock)
         for sock in found[-1:]:
             nonce = self._waiting.pop(sock)[_DIGEST:]

@@ -80,6 +80,7 @@ class Server(SessionServer):
         self._authenticator: ThreadAuthenticator | None = None
         self._ports = ports
         try:
+            # Who connects again takes the place of the old connection, which may seem alive.
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
             if greeting is ClientHello:  # after the port: an earlier process had both

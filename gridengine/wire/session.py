@@ -18,7 +18,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.errors import MessageTooLong, ProtocolError, memory_limits
 from gridengine.serialize.payload import Buffer, size_of
 
 _ENVELOPE = struct.Struct("<BQQI")
@@ -122,7 +122,8 @@ class Session:
 
         Raises:
             ProtocolError: the first frame is not an envelope, or a piece is not one frame.
-            MessageTooLong: the pieces of a message are longer than the message may be.
+            MessageTooLong: the pieces of a message are longer than the message may be, or than this
+                process has memory for.
         """
         try:
             kind, number, acknowledged, asked = _ENVELOPE.unpack(frames[0])
@@ -137,6 +138,7 @@ class Session:
         if kind == _RESEND:
             return None, self._resend(asked)
         if number > self.received + (kind != _UNNUMBERED):
+            # Something is missing. What may be lost may come out of order too.
             return (frames[1:] if kind == _UNNUMBERED else None), self._request(kind, asked)
         if kind == _UNNUMBERED:
             return frames[1:], []
@@ -149,7 +151,15 @@ class Session:
             self.told = number
         if kind == _NUMBERED and not (self._pieces or self._frames):
             return frames[1:], []
-        return self._join(kind, frames[1:]), []
+        try:
+            return self._join(kind, frames[1:]), []
+        except MemoryError as error:
+            self._reset()
+            limits = memory_limits()
+            raise MessageTooLong(
+                f"there is no memory for a message in this process{limits}",
+                hint="raise that limit" if limits else None,
+            ) from error
 
     def _join(self, kind: int, content: Sequence[Buffer]) -> Sequence[Buffer] | None:
         self._check_room(size_of(content))

@@ -77,7 +77,6 @@ class Agent:
         answer: answers the requests of runners.
         result_blocks: stores large results that other calls need, in memory or in files.
         holds_results: large results that were made here stay here until they are fetched.
-        sent_blocks: keeps descriptors of large results that no other call needs; None closes them.
         clock: the clock of the loop that calls `tick`.
     """
 
@@ -95,7 +94,6 @@ class Agent:
         answer: Callable[[bytes], agent_requests.Answer] = agent_requests.answer_on_any_machine,
         result_blocks: ResultBlocks | None = None,
         holds_results: bool = False,
-        sent_blocks: ResultBlocks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -117,7 +115,6 @@ class Agent:
             self._poller,
             self._definitions,
             self._readers,
-            lambda runner: self._runner_messages.handle_runner(runner),
             slots=slots,
             spare=slots if spare is None else spare,
             grace_seconds=grace_seconds,
@@ -132,7 +129,6 @@ class Agent:
             self._result_blocks,
             self._definitions,
             holds_results=holds_results,
-            sent_blocks=sent_blocks,
             clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
@@ -359,15 +355,15 @@ def make_hello(
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Hello(
-        VERSION,
-        __version__,
-        python,
-        run_id,
-        socket.gethostname(),
-        pid,
-        slots,
-        log,
-        max(0.0, elapsed),
+        protocol=VERSION,
+        version=__version__,
+        python=python,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=pid,
+        slots=slots,
+        log=log,
+        elapsed=max(0.0, elapsed),
         **other,
     )
 

@@ -300,7 +300,17 @@ class _ForkServerProcess:
             self._send(REFUSED, runner, error.errno or 0)
         else:
             if pid == 0:
-                self._be_runner(parent, RunnerDescriptors(*(*fds, self._requests, runner, threads)))
+                channel, stdout, stderr, words = fds
+                descriptors = RunnerDescriptors(
+                    channel=channel,
+                    stdout=stdout,
+                    stderr=stderr,
+                    words=words,
+                    requests=self._requests,
+                    number=runner,
+                    threads=threads,
+                )
+                self._be_runner(parent, descriptors)
             self._pids[runner] = pid
             self._send(FORKED, runner, pid)
         finally:

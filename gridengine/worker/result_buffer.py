@@ -65,6 +65,7 @@ class ResultBuffer:
         self.values: list[object] = []
         self.due = self.ended = 0.0
         self._due = 0.0
+        """When the backstop thread sends: sooner than `due`, when the loop does."""
         self.form: Form = pickling
         """The encoder of values and exceptions, until the next run begins."""
         self._channel = channel
@@ -88,6 +89,7 @@ class ResultBuffer:
         self._in_batch = self._looking = False
         self._wanted = threading.Event()
         self._stuck = False
+        """Whether values cannot be pickled: the loop, not the backstop thread, finds which."""
         os.register_at_fork(after_in_child=partial(setattr, self, "due", float("-inf")))
 
     def is_forked(self) -> bool:
@@ -282,7 +284,15 @@ class ResultBuffer:
             self.passed_on[self._run] = [payload[0], *map(bytearray, payload[1:])]
         start, stop, seconds = self._first, self._first + calls, max(0.0, ended - self._began)
         self._results.append(
-            Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory)
+            Result(
+                run=self._run,
+                start=start,
+                stop=stop,
+                status=status,
+                seconds=seconds,
+                buffers=len(payload),
+                peak_memory=peak_memory,
+            )
         )
         self._buffers.append(payload)
         self._first, self._began = stop, ended

@@ -179,8 +179,15 @@ class Runner:
 
     def as_calling_process(self, number: int) -> CallingProcess:
         """Return this process as its calls see it; `number` is the agent's number for it."""
-        ways = self.reallocate, self.states, self.hear, self.push
-        return CallingProcess(number, os.getpid(), self._words, *ways)
+        return CallingProcess(
+            number=number,
+            pid=os.getpid(),
+            words=self._words,
+            allocate=self.reallocate,
+            states=self.states,
+            hear=self.hear,
+            push=self.push,
+        )
 
     def _note_step(self, step: int) -> None:
         with contextlib.suppress(ValueError):  # released, in a process that user code has forked
@@ -259,7 +266,10 @@ class Runner:
             if assignment.run not in runs
         )
         for run in dropped:
-            self._result_buffer.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
+            self._result_buffer.deliver(
+                Crashed(run=run, index=-1, exitcode=-message.signal, reason=CANCELLED, pid=0),
+                [b"", b""],
+            )
 
     def _run_queue(self) -> None:
         """Make the calls of all queued runs."""

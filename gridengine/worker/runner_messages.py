@@ -58,13 +58,12 @@ class RunnerMessages:
     """Passes the runners' answers on to the dispatcher, and reports how runners end.
 
     Args:
-        pool: the pool of these runners.
+        pool: the pool of these runners, which calls when one of them can be read.
         send: sends a message with its buffers to the dispatcher.
         flush_log: called before a crash or a lack of memory is reported, so that the worker's log
             has the runner's output.
         result_blocks: stores large results that other calls need.
         definitions: holds such results if `holds_results`; else they are sent on at once.
-        sent_blocks: keeps descriptors of all other large results; None closes them.
         clock: the agent's.
     """
 
@@ -77,16 +76,15 @@ class RunnerMessages:
         definitions: DefinitionStore,
         *,
         holds_results: bool,
-        sent_blocks: ResultBlocks | None,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._pool = pool
+        pool.on_readable = self.handle_runner
         self._send = send
         self._flush_log = flush_log
         self._definitions = definitions
         self.holds_results = holds_results
-        self._note_sent = disown if sent_blocks is None else sent_blocks.keep
         self._failed_starts = 0
         self.kills = KillCounter()
         self._result_blocks = result_blocks
@@ -139,7 +137,7 @@ class RunnerMessages:
         if wanted:
             message, buffers = self._store_wanted(message, buffers, wanted)
         elif max(map(len, buffers), default=0) >= LARGE:
-            self._note_sent(buffers)
+            disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 
@@ -297,9 +295,16 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
-        step = runner.status.step if runner.status.run == run else 0
-        self._send(Crashed(run, *facts, step), output)
+        crashed = Crashed(
+            run=run,
+            index=index,
+            exitcode=event.exitcode,
+            reason=reason,
+            pid=runner.pid,
+            peak_memory=event.peak_memory,
+            step=runner.status.step if runner.status.run == run else 0,
+        )
+        self._send(crashed, output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
@@ -319,7 +324,9 @@ class RunnerMessages:
 
     def send_cancelled(self, run: int, number: int) -> None:
         """Report that a run was cancelled by this signal before it began."""
-        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+        self._send(
+            Crashed(run=run, index=-1, exitcode=-number, reason=CANCELLED, pid=0), [b"", b""]
+        )
 
 
 def _with_output(

@@ -53,6 +53,8 @@ _TICK_SECONDS = 0.5
 `tick` comes more than twice as late, this process was suspended.
 """
 _LOOK_SECONDS = 0.05
+_LONGEST_SECONDS = 3600.0
+"""Between two calls of `tick`, at most. Of time limits further away no suspension is noticed."""
 _SURPLUS_SECONDS = 1.0
 """How long surplus runners stay that took the place of waiting calls: another call may
 wait soon.
@@ -77,10 +79,9 @@ class RunnerPool:
 
     Args:
         fork_server: forks the runners.
-        poller: calls `on_readable`.
+        poller: calls when a runner's channel can be read.
         definitions: the definitions that runners are sent before they need them.
         readers: read the runners' output.
-        on_readable: called with a runner when its channel can be read.
         spare: how many idle runners stay.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes, relay, clock: as those of the `Agent`.
@@ -92,7 +93,6 @@ class RunnerPool:
         poller: Poller,
         definitions: DefinitionStore,
         readers: OutputReaders,
-        on_readable: Callable[[RunnerHandle], None],
         *,
         slots: int,
         spare: int,
@@ -106,7 +106,6 @@ class RunnerPool:
         self._poller = poller
         self._definitions = definitions
         self._readers = readers
-        self._on_readable = on_readable
         self._slots = slots
         self._spare = spare
         self.grace_seconds = grace_seconds
@@ -126,6 +125,8 @@ class RunnerPool:
         self._more = 0
         """How many runners are allowed beyond `slots`: as many as have waited at a time lately."""
         self._less_at = 0.0
+        self.on_readable: Callable[[RunnerHandle], None] = lambda runner: None
+        """Called with a runner whose channel can be read."""
         self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
         """Called with each runner that has ended."""
         self._leaves = (0, False)
@@ -209,6 +210,7 @@ class RunnerPool:
                     self._give_ahead(allocation.runner, allocation.queue)
                 else:
                     lacking += not self._begin(allocation, allocation.queue)
+        # Without allocations `_begin` says whether there is a slot: counting them takes longer.
         while self._queue and (not self._allocations or self._has_plain_slot()):
             if not self._begin(None, self._queue):
                 lacking += 1
@@ -321,7 +323,7 @@ class RunnerPool:
         stop_by, now = self._leaves
         runner.status.leave_by(stop_by, now=now)
         self.runners[runner.id] = runner
-        self._poller.register(runner.channel.fileno(), partial(self._on_readable, runner))
+        self._poller.register(runner.channel.fileno(), partial(self.on_readable, runner))
         for output in runner.outputs:
             self._readers.add(output)
         for name in self._definitions.shared():
@@ -504,7 +506,7 @@ class RunnerPool:
                 runner.extend_time_limit(lost)
         grace = self.grace_seconds
         waits = [runner.enforce_deadlines(now, grace) for runner in self.runners.values()]
-        timed = min(waits, default=math.inf) < 3600.0
+        timed = min(waits, default=math.inf) < _LONGEST_SECONDS
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)
@@ -517,4 +519,4 @@ class RunnerPool:
         if self._ahead and (self.idle or self._may_grow()) and self._holders_of_spare_batches():
             self.assign_queued()
             waits.append(_LOOK_SECONDS)
-        return min([3600.0, *waits])
+        return min([_LONGEST_SECONDS, *waits])

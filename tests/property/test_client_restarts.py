@@ -26,7 +26,7 @@ from gridengine.calls.requesting import Question
 from gridengine.dispatcher.core.events import Continue, Event, Lost, Rebalance, Received, Send, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, WantAnswered
 from gridengine.dispatcher.serving import client_record
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import ClientListener
@@ -49,7 +49,6 @@ from gridengine.wire.messages import (
     Message,
     Rejoin,
     Results,
-    WantAnswer,
 )
 from tests.support.core_play import SQUARE
 from tests.support.hypothesis_profiles import examples
@@ -253,7 +252,7 @@ class World:
                 self.recorded.forget(effect.worker)
             elif isinstance(effect, CallsFinished):
                 self.unsettled.settle(effect)
-            elif isinstance(effect, WantAnswer):
+            elif isinstance(effect, WantAnswered):
                 self.clients.answer_want(effect)
         self.clients.flush()
         if self.core.state.deferred:

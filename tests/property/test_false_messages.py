@@ -23,7 +23,13 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    CallsRecalled,
+    Submitted,
+    Task,
+    TasksCancelled,
+)
 from gridengine.errors import ProtocolError
 from gridengine.resources import Cores, Memory, Token, WTime
 from gridengine.resources.demand import ANY, Demand
@@ -38,8 +44,6 @@ from gridengine.wire.messages import (
     VERSION,
     Assign,
     Beat,
-    ClientCancel,
-    ClientRecall,
     Crashed,
     Goodbye,
     Hello,
@@ -184,10 +188,10 @@ class Core:
     def cancels(self, back: int, start: int) -> None:
         task = len(self.left) - back
         whole = [task] * (start == 0)
-        self.play(ClientCancel(0, whole, 15, [(task, start, start + 2)]))
+        self.play(TasksCancelled(whole, 15, [(task, start, start + 2)]))
 
     def recalls(self, back: int, start: int) -> None:
-        self.play(ClientRecall(0, [(len(self.left) - back, start, start + 2)]))
+        self.play(CallsRecalled([(len(self.left) - back, start, start + 2)]))
 
     def polls(self, number: int, status: WorkerStatus) -> None:
         self.play(Polled({Handle(str(number), "/a/b.log" if number == 1 else ""): Report(status)}))

@@ -25,11 +25,11 @@ class Moody(Capacity):
         super().__init__(count)
         self._fails = False
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         self._fails = not self._fails
         if self._fails:
             raise RuntimeError("not now")
-        return super()._alloc(res)
+        return super().allocate(res)
 
 
 def combinations(*, most: int) -> st.SearchStrategy[Resource]:
@@ -130,35 +130,35 @@ class Books(RuleBasedStateMachine):
 
     @rule(request=combinations(most=4))
     def ask(self, request: Resource) -> None:
-        before = [part._stat() for part in self.holder]
-        fits = self.holder._request(request)
+        before = [part.usage() for part in self.holder]
+        fits = self.holder.can_allocate(request)
         given_now, error = self._outcome(request)
         assert isinstance(error, ValueError) == (not fits)
         if error is None:
             assert covers(given_now, request)
             self.given.append(given_now)
         else:
-            assert [part._stat() for part in self.holder] == before
+            assert [part.usage() for part in self.holder] == before
         event("given" if error is None else "failed in one part" if fits else "refused")
 
     def _outcome(self, request: Resource) -> tuple[Resource, Exception | None]:
         try:
-            return self.holder._alloc(request), None
+            return self.holder.allocate(request), None
         except (ValueError, RuntimeError) as error:
             return ZERO, error
 
     @precondition(lambda self: self.given)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        self.holder._dealloc(self.given.pop(data.draw(st.integers(0, len(self.given) - 1))))
+        self.holder.deallocate(self.given.pop(data.draw(st.integers(0, len(self.given) - 1))))
 
     @precondition(lambda self: self.given)
     @rule()
     def what_is_whole_again_can_be_given_whole(self) -> None:
         while self.given:
-            self.holder._dealloc(self.given.pop())
-        assert all(part._stat()[0] == 0 for part in self.holder)
-        assert self.holder._request(self.held)
+            self.holder.deallocate(self.given.pop())
+        assert all(part.usage()[0] == 0 for part in self.holder)
+        assert self.holder.can_allocate(self.held)
 
     @invariant()
     def never_more_is_given_than_held(self) -> None:
@@ -219,9 +219,9 @@ class Naive:
         placed = []
         for task, request in list(self.waiting.items()):
             for number, holder in self.holders.items():
-                holder._at(now)
-                if holder._request(request):
-                    self.given[task] = number, holder._alloc(self.waiting.pop(task))
+                holder.set_time(now)
+                if holder.can_allocate(request):
+                    self.given[task] = number, holder.allocate(self.waiting.pop(task))
                     placed.append((task, number))
                     break
         return placed
@@ -230,7 +230,7 @@ class Naive:
         self.waiting.pop(task, None)
         if task in self.given:
             number, given_then = self.given.pop(task)
-            self.holders[number]._dealloc(given_then)
+            self.holders[number].deallocate(given_then)
 
     def shut(self, number: int) -> None:
         del self.holders[number]
@@ -261,7 +261,7 @@ class Packing(RuleBasedStateMachine):
         self.opened_at[self.last] = self.now
         self.packer.open(self.last, shape, self.now)
         self.naive.holders[self.last] = shape.holder()
-        self.naive.holders[self.last]._at(self.now)
+        self.naive.holders[self.last].set_time(self.now)
 
     @precondition(lambda self: self.shapes)
     @rule(data=st.data())
@@ -317,9 +317,9 @@ class Packing(RuleBasedStateMachine):
 
     def _could_hold(self, number: int, request: Resource) -> bool:
         empty = self.shapes[number].holder()
-        empty._at(self.opened_at[number])
-        empty._at(self.now)
-        return empty._request(request)
+        empty.set_time(self.opened_at[number])
+        empty.set_time(self.now)
+        return empty.can_allocate(request)
 
     @invariant()
     def never_more_is_given_than_held(self) -> None:
@@ -421,10 +421,10 @@ def test_a_thousand_holders_and_requests_cost_no_more_than_what_changes() -> Non
     count, asked = 1000, 0
 
     class Counting(Capacity):
-        def _request(self, res: Any) -> bool:
+        def can_allocate(self, res: Any) -> bool:
             nonlocal asked
             asked += 1
-            return super()._request(res)
+            return super().can_allocate(res)
 
     packer: Packer[int, int] = Packer()
     for number in range(count):

@@ -51,11 +51,16 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
+    CallsRecalled,
     Function,
+    NamesForgotten,
     ResultData,
+    ResultWanted,
     Submitted,
     Supplied,
     Task,
+    TasksCancelled,
+    WantAnswered,
 )
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
@@ -79,9 +84,6 @@ from gridengine.wire.messages import (
     Assignment,
     Beat,
     Cancel,
-    ClientCancel,
-    ClientForget,
-    ClientRecall,
     Crashed,
     Define,
     Fetch,
@@ -105,8 +107,6 @@ from gridengine.wire.messages import (
     Started,
     Stop,
     Waits,
-    Want,
-    WantAnswer,
     Welcome,
     input_name,
     large_inputs,
@@ -327,7 +327,7 @@ class Peer:
         assert not self.shared or sum(takes for _, takes in self.allocations.values()) <= self.slots
         books = (HELD(self.slots) if self.shared else grant.given).holder()
         for given, _ in self.allocations.values():
-            books._alloc(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
+            books.allocate(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
         cores = [
             core
             for given, _ in self.allocations.values()
@@ -679,7 +679,7 @@ class Play(RuleBasedStateMachine):
         for effect in self.core.handle(event, self.now):
             if isinstance(effect, CallsFinished):
                 self.settle(effect)
-            elif isinstance(effect, WantAnswer) and effect.missing:
+            elif isinstance(effect, WantAnswered) and effect.missing:
                 self.unmade.add(effect.reference)
             elif isinstance(effect, ResultStays):
                 self.told.add(effect.payload.reference)
@@ -864,7 +864,7 @@ class Play(RuleBasedStateMachine):
             )
         )
         for name in sorted(names & self.released):
-            self.play(ClientForget(0, shared=[name]))
+            self.play(NamesForgotten(shared=[name]))
 
     @rule(number=st.integers(1, 2), weight=st.sampled_from([0.5, 1.0, 2.0, 10.0]))
     def join(self, number: int, weight: float) -> None:
@@ -939,7 +939,7 @@ class Play(RuleBasedStateMachine):
 
     def drop(self, references: list[int]) -> None:
         self.held -= set(references)
-        self.play(ClientForget(0, references=references))
+        self.play(NamesForgotten(references=references))
 
     @precondition(lambda self: self.held)
     @rule(place=st.integers(0, 9))
@@ -1010,7 +1010,7 @@ class Play(RuleBasedStateMachine):
     def let_go(self, references: list[int]) -> None:
         self.told -= set(references)
         self.asking -= set(references)
-        self.play(ClientForget(0, references=references))
+        self.play(NamesForgotten(references=references))
 
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
@@ -1019,7 +1019,7 @@ class Play(RuleBasedStateMachine):
             reference, ended = self.new_reference(), index not in self.left[task]
             if not ended:
                 self.keep(task, index, reference)
-            self.play(Want(0, task, index, reference))
+            self.play(ResultWanted(task, index, reference))
             assert ended == (reference in self.unmade)
 
     @precondition(lambda self: self.unmade)
@@ -1045,11 +1045,11 @@ class Play(RuleBasedStateMachine):
     @rule(which=st.sampled_from(SHARED))
     def release(self, which: SharedObject) -> None:
         self.released.add(which.name)
-        self.play(ClientForget(0, shared=[which.name]))
+        self.play(NamesForgotten(shared=[which.name]))
 
     @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
     def cancel(self, which: int, number: int) -> None:
-        self.play(ClientCancel(0, [self.last_task - which, self.last_task - which - 1], number))
+        self.play(TasksCancelled([self.last_task - which, self.last_task - which - 1], number))
 
     def some_calls(self, which: int, start: int, count: int, both: bool) -> list[Calls]:
         calls = []
@@ -1089,7 +1089,7 @@ class Play(RuleBasedStateMachine):
         for task, first, stop in calls:
             self.recalled.setdefault(task, set()).update(range(first, stop))
         waiting = self.waiting(1)
-        self.play(ClientRecall(0, calls))
+        self.play(CallsRecalled(calls))
         self.check_settled(calls, waiting)
 
     @rule(
@@ -1102,7 +1102,7 @@ class Play(RuleBasedStateMachine):
     def cancel_calls(self, which: int, start: int, count: int, both: bool, number: int) -> None:
         calls = self.some_calls(which, start, count, both)
         waiting = self.waiting(math.inf)
-        self.play(ClientCancel(0, [], number, calls))
+        self.play(TasksCancelled([], number, calls))
         self.check_settled(calls, waiting)
 
     @rule()
@@ -1324,7 +1324,7 @@ class Play(RuleBasedStateMachine):
             state = self.core.state
             check_calls(state, self.left)
             self.check_results(state)
-            assert (state.done, state.failed) == (self.done, self.failed)
+            assert (state.done, state.failed + state.cancelled) == (self.done, self.failed)
             for worker in state.workers.values() if state.shared is not None else ():
                 allocated = sum(group.slots for group in worker.slot_groups)
                 assert allocated <= worker.hello.slots, "more is allocated than there is"
@@ -1385,7 +1385,7 @@ class Play(RuleBasedStateMachine):
         self.books_agree()
         assert not self.core.state.unmatched
         for one in SHARED:
-            self.play(ClientForget(0, shared=[one.name]))
+            self.play(NamesForgotten(shared=[one.name]))
         while self.unmade:  # what was taken back only now
             self.make(0, "value")
         self.drop(sorted(self.held))

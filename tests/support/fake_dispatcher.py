@@ -12,14 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskBegan,
+    TaskMessage,
+)
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.status.snapshot import Snapshot
-from gridengine.wire.messages import TaskBegan
 from gridengine.worker.call_context import process_name
 
 
@@ -139,7 +145,7 @@ class FakeDispatcher:
             load = functools.partial(pickling.load_result, data.payload, data.item)
             shared_objects.register_result(reference.to_bytes(8, "big"), load)
         if task.watched:
-            entry.listener.began(TaskBegan(0, task.id, 4711, "here", 1))
+            entry.listener.began(TaskBegan(task.id, 4711, "here", 1))
         for index, call in enumerate(pickling.load(task.payload)):
             if index not in self.given_back.get(task.id, ()):
                 self.settle(entry, self._outcome(entry, index, call))

@@ -1,7 +1,9 @@
-"""Executors on dispatchers of the tests, and named runs in this process."""
+"""Executors on dispatchers of the tests, named runs in this process, and pipes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,3 +47,13 @@ def played() -> Played:
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
     """The calls that a named run has made."""
     return Notes(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe to read and to write; a test may close them."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with contextlib.suppress(OSError):
+            os.close(end)

@@ -25,7 +25,7 @@ def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_what_a_tests_workers_leave_is_told(
+def test_leftovers_of_a_tests_workers_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
     monkeypatch.setattr(pytest_plugin, "LEAVE_SECONDS", 0)

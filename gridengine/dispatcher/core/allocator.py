@@ -53,7 +53,7 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
     else:
         try:
             if asked.get(Ranks) is None:
-                given = asked.holder()._alloc(asked)
+                given = asked.holder().allocate(asked)
             else:  # their cores have no numbers: they may be on several nodes
                 given = replaced(asked, Cores, lambda part: Cores(part.N))
         except BaseException as error:  # a user's own kind

@@ -6,15 +6,15 @@ counts everything again and compares.
 
 | of | counts |
 |---|---|
-| a client | `load`, `share`, `unsettled`, `running`, `done`, `failed`, `submitters` |
+| a client | `load`, `share`, `unsettled`, `running`, `done`, `failed`, `cancelled`, `submitters` |
 | a submitter | `open` tasks, `batches`, `load` |
-| functions of a name | `unsettled`, `running`, `done`, `failed`, `retried` |
+| functions of a name | `unsettled`, `running`, `done`, `failed`, `cancelled`, `retried` |
 | a function | `open` tasks |
 | a slot group | `batches` |
 | a worker | `batches`, `calls`, `waiting` |
 | a queue | `running` (its `calls` and `slots` it counts itself) |
 | a provisioner | `workers`, `idle`, `by_hand`, `suspended` |
-| the core | `active_clients`, `done`, `failed`, `retried`, `phases`, `slots_by_phase` |
+| the core | `active_clients`, `phases`, `slots_by_phase`; `done` to `retried` as for functions |
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
     client.submitters += 1
 
 
-def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
-    """Count calls that have an outcome: a value, or a failure, or None when they were recalled.
-    Forget a task with its last call; and its submitter, and a client that has left, with their last
-    task.
+def count_outcomes(
+    state: CoreState, one: OpenTask, calls: int, done: bool | None, *, cancelled: bool = False
+) -> None:
+    """Count calls that have an outcome: a value, or a failure, also a cancellation, or None when
+    they were recalled. Forget a task with its last call; and its submitter, and a client that has
+    left, with their last task.
     """
     submitter, function = one.submitter, one.function
     client, counts = submitter.client, function.counts
@@ -72,6 +74,10 @@ def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | Non
             state.done += calls
             client.done += calls
             counts.done += calls
+        elif cancelled:
+            state.cancelled += calls
+            client.cancelled += calls
+            counts.cancelled += calls
         else:
             state.failed += calls
             client.failed += calls

@@ -112,6 +112,7 @@ class Client:
     running: int = 0
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     left: bool = False
 
 
@@ -351,26 +352,6 @@ def shown_calls(one: OpenTask) -> bytes:
         and len(payload[0]) <= SHOWN_BYTES
     )
     return bytes(payload[0]) if short else b""
-
-
-class Failure(Struct, frozen=True):
-    """The record of calls that ended without a value: the `error` in words with its `hint`, or the
-    beginning of the pickled `exception`. The other fields are those of `CallsFinished` and `Task`.
-    """
-
-    task: int
-    start: int
-    stop: int
-    function: str
-    name: str
-    first: int
-    error: str
-    exception: bytes
-    cancelled: bool
-    attempts: Sequence[Attempt]
-    calls: bytes
-    form: int
-    hint: str
 
 
 CallState: TypeAlias = Literal["waiting", "missing", "assigned", "settled"]

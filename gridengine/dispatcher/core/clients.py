@@ -5,7 +5,7 @@ recall. And the calls that the core itself recalls, for the sake of other calls.
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from gridengine.dispatcher.core import allocator, books, dependencies, events, objects, outcomes
@@ -23,17 +23,10 @@ from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Submitted, Task, Told
+from gridengine.dispatcher.core.tasks import CallsRecalled, Submitted, Task, TasksCancelled, Told
 from gridengine.resources.demand import ANY
 from gridengine.status.watch_events import WAITING
-from gridengine.wire.messages import (
-    NUMBER_BITS,
-    Cancel,
-    ClientCancel,
-    ClientRecall,
-    Deliver,
-    Recall,
-)
+from gridengine.wire.messages import NUMBER_BITS, Cancel, Deliver, Recall
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -54,7 +47,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
     if client.submitters:  # else there is no need to look at all tasks
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancel_requested(state, ClientCancel(0, tasks, signal.SIGTERM))
+        cancel_requested(state, TasksCancelled(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -124,7 +117,9 @@ def _open(
     books.open_task(submitter, function, task.count, task.first)
     state.last_order += 1
     order, calls = state.last_order, task.count
-    one = OpenTask(function, submitter, submitter.pace, task, calls, order, state.now)
+    one = OpenTask(
+        function, submitter, submitter.pace, task, unsettled=calls, order=order, since=state.now
+    )
     if needs:
         one.needs = needs
     state.open_tasks[task.id] = one
@@ -194,7 +189,7 @@ MOST_SEARCHED = 200
 """At most this many runs are searched for workers that have more than they need."""
 
 
-def cancel_requested(state: CoreState, event: ClientCancel) -> None:
+def cancel_requested(state: CoreState, event: TasksCancelled) -> None:
     """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
@@ -204,14 +199,14 @@ def cancel_requested(state: CoreState, event: ClientCancel) -> None:
     state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: ClientRecall) -> None:
+def recall_requested(state: CoreState, event: CallsRecalled) -> None:
     """Settle the calls that wait, and have workers return the calls that have not begun. A runner
     can only give up its whole batch, so a worker returns all calls that have not begun.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
-            recall(state, worker, worker.spare())
+            recall(state, worker)
     state.agenda.scale = True
 
 
@@ -289,7 +284,7 @@ def recall_for_new_submitter(state: CoreState) -> None:
     if state.rebalance_due and state.now - state.recalled_for_new_at >= seconds:
         state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
-            recall(state, worker, worker.spare())
+            recall(state, worker)
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
@@ -315,7 +310,7 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
                 run.late = True
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
-        recall(state, worker, spare)
+        recall(state, worker)
 
 
 def told(state: CoreState, event: Told) -> None:
@@ -342,9 +337,9 @@ def _last_sign(run: Run, now: float) -> float:
     return max(run.batch.answered_at, run.touched)
 
 
-def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
-    """Have a worker return the unbegun calls of these runs."""
-    if worker.phase is Phase.READY and runs:
+def recall(state: CoreState, worker: Worker) -> None:
+    """Have a worker return its unbegun calls."""
+    if worker.phase is Phase.READY and (runs := worker.spare()):
         for run in runs:
             run.touched, run.recalled = state.now, True
         state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

@@ -11,21 +11,19 @@ from gridengine.dispatcher.core import events, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
 from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Supplied
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    NamesForgotten,
+    ResultData,
+    ResultWanted,
+    Supplied,
+    WantAnswered,
+)
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.serialize.references import can_go_on
-from gridengine.wire.messages import (
-    ClientForget,
-    Fetched,
-    Forget,
-    Keep,
-    Result,
-    Want,
-    WantAnswer,
-    input_name,
-)
+from gridengine.wire.messages import Fetched, Forget, Keep, Result, input_name
 
 MOST_NAMED = 6
 """A failure names at most this many of the calls through which it came: the first and the last."""
@@ -90,12 +88,12 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
     return awaited
 
 
-def wanted(state: CoreState, event: Want) -> None:
+def wanted(state: CoreState, event: ResultWanted) -> None:
     """Keep the result of an unsettled call; ask the client for the result of a settled one."""
     index, reference = event.index, event.reference
     one = state.open_tasks.get(event.task)
     if one is None or one.is_settled(index):
-        state.effects.append(WantAnswer(0, reference, missing=True))
+        state.effects.append(WantAnswered(reference, missing=True))
         return
     _keep(one, index, _to_be_made(state, reference))
     if one.runs:
@@ -105,7 +103,7 @@ def wanted(state: CoreState, event: Want) -> None:
                 keep = Keep(run.number, index, reference)
                 state.effects.append(events.Send(run.worker.id, keep))
     else:
-        state.effects.append(WantAnswer(0, reference, missing=False))
+        state.effects.append(WantAnswered(reference, missing=False))
 
 
 def supplied(state: CoreState, event: Supplied) -> None:
@@ -116,7 +114,7 @@ def supplied(state: CoreState, event: Supplied) -> None:
         state.released_early.discard(event.reference)
 
 
-def forgotten(state: CoreState, event: ClientForget) -> None:
+def forgotten(state: CoreState, event: NamesForgotten) -> None:
     """Forget shared objects and results to which no new call can refer, once no call needs them."""
     for name in event.shared:
         objects.released(state, name)
@@ -181,9 +179,9 @@ def _settle_kept(
             and type(payload) is not PayloadAtWorker
             and not can_go_on(payload, values)
         ):
-            state.effects.append(WantAnswer(0, awaited.reference, missing=True))
+            state.effects.append(WantAnswered(awaited.reference, missing=True))
             return
-        state.effects.append(WantAnswer(0, awaited.reference, missing=False))
+        state.effects.append(WantAnswered(awaited.reference, missing=False))
     if finished.recalled and not finished.path:
         return
     if type(payload) is PayloadAtWorker:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import (
-    EffectBase,
+    Effect,
     Request,
     ResultData,
     Submitted,
@@ -176,7 +176,7 @@ class Draining(EventBase, frozen=True):
     """No call may begin, except calls that running calls need. `Drained` says when none runs."""
 
 
-class Send(EffectBase, frozen=True, gc=False):
+class Send(Effect, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes
@@ -184,7 +184,7 @@ class Send(EffectBase, frozen=True, gc=False):
     buffers: Payload = ()
 
 
-class Grant(EffectBase, frozen=True):
+class Grant(Effect, frozen=True):
     """Tell a worker the resources of an allocation. `takes`: how many of its cores are booked."""
 
     worker: bytes
@@ -193,7 +193,7 @@ class Grant(EffectBase, frozen=True):
     takes: int
 
 
-class Launch(EffectBase, frozen=True):
+class Launch(Effect, frozen=True):
     """Ask the scheduler for workers. `label`: the name of the calls that they are for; `left_out`:
     the hosts that they may not run on.
     """
@@ -204,19 +204,19 @@ class Launch(EffectBase, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-class Withdraw(EffectBase, frozen=True):
+class Withdraw(Effect, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-class Lost(EffectBase, frozen=True):
+class Lost(Effect, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-class ResultStays(EffectBase, frozen=True):
+class ResultStays(Effect, frozen=True):
     """A result stays at its worker, and the caller is about to be told. This counts as one more
     reference, which a `ClientForget` must release too.
     """
@@ -224,14 +224,14 @@ class ResultStays(EffectBase, frozen=True):
     payload: PayloadAtWorker
 
 
-class ResultFetched(EffectBase, frozen=True):
+class ResultFetched(Effect, frozen=True):
     """A result that stayed at a worker is here, or is lost for good."""
 
     reference: int
     data: ResultData
 
 
-class StateSaved(EffectBase, frozen=True):
+class StateSaved(Effect, frozen=True):
     """A call in progress has saved its state. None in the place of the payload: nobody needs the
     state any more.
     """
@@ -241,7 +241,7 @@ class StateSaved(EffectBase, frozen=True):
     payload: Payload | None
 
 
-class Explain(EffectBase, frozen=True):
+class Explain(Effect, frozen=True):
     """Tell the user why these queued workers wait or, with `running`, why the first one has not
     connected.
     """
@@ -251,17 +251,17 @@ class Explain(EffectBase, frozen=True):
     running: bool = False
 
 
-class Drained(EffectBase, frozen=True):
+class Drained(Effect, frozen=True):
     """No call runs any more, and none begins, as `Draining` asked."""
 
 
-class Warn(EffectBase, frozen=True):
+class Warn(Effect, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str
 
 
-class Inform(EffectBase, frozen=True):
+class Inform(Effect, frozen=True):
     """Write a line about the run to the log."""
 
     text: str

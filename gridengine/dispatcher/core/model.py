@@ -150,10 +150,9 @@ class Worker:
     than this.
 
     When and why it leaves: leave_at: a little before its walltime is over; told_leave_at: as its
-    calls were told last. fruitless: how often in
-    a row it gave all calls back. exit_reason: its own words, until the batch system says how it
-    ended. blamed_runs: the runs that may be to blame for its end; knows_begun: whether it said
-    which runs had begun.
+    calls were told last. fruitless: how often in a row it gave all calls back. exit_reason: its own
+    words, until the batch system says how it ended. blamed_runs: the runs that may be to blame for
+    its end; knows_begun: whether it said which runs had begun.
     """
 
     id: bytes

@@ -17,11 +17,12 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.display import plural
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import ClientCancel, Resumed, Resumes, Waits
+from gridengine.wire.messages import Resumed, Resumes, Waits
 
 
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
@@ -72,7 +73,7 @@ def work_off(state: CoreState) -> None:
             _resume(state, worker)
     orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
-        clients.cancel_requested(state, ClientCancel(0, orphans, signal.SIGTERM))
+        clients.cancel_requested(state, TasksCancelled(orphans, signal.SIGTERM))
 
 
 def _resume(state: CoreState, worker: Worker) -> None:
@@ -103,7 +104,7 @@ def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
         worker.unlist()
-    clients.recall(state, worker, worker.spare())
+    clients.recall(state, worker)
 
 
 def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:

@@ -60,7 +60,9 @@ def use_shared(state: CoreState, function: Function, task: Task) -> tuple[Remote
 def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
     known = state.objects.get(needed.name)
     if known is None:
-        function = Function(needed.name, needed.payload, (), b"", "a shared object")
+        function = Function(
+            needed.name, payload=needed.payload, path=(), directory=b"", name="a shared object"
+        )
         known = RemoteObject(function, size_of(function.payload), shared=True, held=True)
         state.objects[needed.name] = known
     return known
@@ -110,7 +112,9 @@ def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worke
 
 def result_function(name: bytes, payload: Payload) -> Function:
     """Return a result in the form of a function, by its name."""
-    return Function(name, payload, (), b"", "the result of a call")
+    return Function(
+        digest=name, payload=payload, path=(), directory=b"", name="the result of a call"
+    )
 
 
 def give_inputs(
@@ -320,7 +324,9 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         books.add_submitter(state, submitter)
     books.open_task(submitter, function, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
-    one = OpenTask(function, submitter, maker.pace, task, 1, maker.order, maker.since)
+    one = OpenTask(
+        function, submitter, maker.pace, task, unsettled=1, order=maker.order, since=maker.since
+    )
     one.needs = needs
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
     state.open_tasks[task.id] = one

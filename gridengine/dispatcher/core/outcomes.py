@@ -17,7 +17,6 @@ from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
     AwaitedResult,
     CallState,
-    Failure,
     OpenTask,
     Span,
     shown_calls,
@@ -45,6 +44,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.serialize.payload import Payload, PayloadAtWorker
+from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import DONE, FAILED, RETRIED, WatchEvent
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Attempt, Crashed
 
@@ -242,8 +242,16 @@ def record_attempt(
 ) -> None:
     """Add an attempt to the history of a call: how it ended, and its process's peak memory."""
     worker, one = run.worker, run.span.open_task
-    ended = state.now, how, worker.hello.log, exitcode, peak
-    attempt = Attempt(worker.hello.host, worker.job, run.since, *ended)
+    attempt = Attempt(
+        host=worker.hello.host,
+        job=worker.job,
+        started=run.since,
+        ended=state.now,
+        outcome=how,
+        log=worker.hello.log,
+        exitcode=exitcode,
+        peak_memory=peak,
+    )
     if one.attempts is None:
         one.attempts = {}
     one.attempts.setdefault(index, []).append(attempt)
@@ -322,7 +330,11 @@ def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **m
     events = state.log.events
     if events is not None and events.takes(kind, span.calls):
         function, name = span.open_task.function.function.name, name_of(span, span.start)
-        events.add(WatchEvent(kind, span.calls, 0.0, function, name, host, job, **more))
+        events.add(
+            WatchEvent(
+                kind, count=span.calls, function=function, call=name, host=host, job=job, **more
+            )
+        )
 
 
 def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> None:
@@ -437,7 +449,8 @@ def settle(
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls, done = stop - start, payload is not None and not raised
-    books.count_outcomes(state, one, calls, done if done or not recalled else None)
+    told, cancelled = done if done or not recalled else None, type(error) is Cancelled
+    books.count_outcomes(state, one, calls, told, cancelled=cancelled)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
     if state.saved:
@@ -450,20 +463,20 @@ def settle(
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(
-        one.task.id,
-        start,
-        stop,
-        payload,
-        raised,
-        error,
-        exitcode,
-        stdout,
-        stderr,
-        attempts,
-        last,
-        recalled,
-        seconds,
-        path,
+        task=one.task.id,
+        start=start,
+        stop=stop,
+        payload=payload,
+        raised=raised,
+        error=error,
+        exitcode=exitcode,
+        stdout=stdout,
+        stderr=stderr,
+        attempts=attempts,
+        last=last,
+        recalled=recalled,
+        seconds=seconds,
+        path=path,
     )
     if one.kept or one.inputs:
         state.agenda.linked.append((one, finished))
@@ -474,7 +487,7 @@ def settle(
     if state.log.events is not None and not recalled:
         _note_ended(state, DONE if done else FAILED, span, finished)
     if not done and not recalled:
-        state.failures.append(_failure(finished, one))
+        state.failures.append((state.now, _failure(finished, one)))
     if not last:
         one.add_settled(start, stop)
     elif one.needs or one.parent or not one.function.open:
@@ -503,16 +516,33 @@ def _words(error: GridEngineError) -> str:
     return f"{type(error).__name__}: {error.message}"
 
 
-def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
+def _failure(finished: CallsFinished, one: OpenTask) -> FailureStatus:
     """Return the record of failed calls: nothing large."""
-    task, payload, error = one.task, finished.payload, finished.error
-    pickled = payload and one.function.function.codec == "pickle"
-    cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
-    calls = task.id, finished.start, finished.stop, one.function.function.name
-    words, hint = ("", "") if error is None else (_words(error), error.hint or "")
-    ended = words, bytes(cause), type(error) is Cancelled, finished.attempts
-    shown = shown_calls(one), task.form, hint
-    return Failure(*calls, task.name, task.first, *ended, *shown)
+    task, function, payload = one.task, one.function.function, finished.payload
+    start, error, attempts = finished.start, finished.error, finished.attempts
+    pickled = payload and function.codec == "pickle"
+    last = attempts[-1] if attempts else None
+    return FailureStatus(
+        id=f"{task.id}.{start}",
+        call=call_words(function.name, task.first, start, task.name),
+        function=function.name,
+        calls=finished.stop - start,
+        seconds_ago=0.0,
+        error="" if error is None else _words(error),
+        exception=bytes(memoryview(payload[0])[:EXCEPTION_BYTES]) if payload and pickled else b"",
+        host="" if last is None else last.host,
+        job="" if last is None else last.job,
+        log="" if last is None else last.log,
+        seconds=None if last is None else last.seconds,
+        attempts=len(attempts),
+        peak_memory=max((attempt.peak_memory for attempt in attempts), default=0),
+        cancelled=type(error) is Cancelled,
+        history=[str(attempt) for attempt in attempts],
+        arguments=shown_calls(one),
+        place=start,
+        form=task.form,
+        hint="" if error is None else error.hint or "",
+    )
 
 
 def unwritable(payload: Payload) -> Payload:

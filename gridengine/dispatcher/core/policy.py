@@ -126,9 +126,9 @@ def fitting(policy: Policy, request: Resource) -> int:
     try:
         free = FreeResources(offered(policy, policy.resources)).of(request)
         for count in range(MOST_FITTING):
-            if not free._request(request):
+            if not free.can_allocate(request):
                 return count
-            free._alloc(request)
+            free.allocate(request)
     except BaseException:  # the same exception comes again when the request is made
         return 0
     return MOST_FITTING
@@ -137,7 +137,7 @@ def fitting(policy: Policy, request: Resource) -> int:
 def holds(held: Resource, request: Resource) -> bool:
     """Return whether an idle worker with these resources can be given a request."""
     request = booked(request)
-    return FreeResources(held).of(request)._request(request)
+    return FreeResources(held).of(request).can_allocate(request)
 
 
 def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:

@@ -141,7 +141,7 @@ def make_room(state: CoreState) -> None:
     if busy is not None:
         state.yielding = busy.id
         worker_lifecycle.drain_worker(state, busy)
-        clients.recall(state, busy, busy.spare())
+        clients.recall(state, busy)
 
 
 def _lacks_room(state: CoreState) -> bool:
@@ -165,7 +165,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
     worker_lifecycle.drain_worker(state, worker)
     if worker.phase is not Phase.STOPPING:
         state.retiring[worker.id] = worker
-        clients.recall(state, worker, worker.spare())
+        clients.recall(state, worker)
 
 
 def _retain(state: CoreState, worker: Worker) -> None:

@@ -21,7 +21,7 @@ from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
-from gridengine.status.figures import CallSample, FunctionCounts
+from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
 from gridengine.status.run_log import RunLog
 from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
@@ -184,9 +184,9 @@ class CoreState:
         self.times = GroupTimes()
 
     def _add_figures(self) -> None:
-        self.done = self.failed = self.retried = 0
+        self.done = self.failed = self.cancelled = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
-        self.failures: deque[calls.Failure] = deque(maxlen=MOST_FAILURES)
+        self.failures: deque[tuple[float, FailureStatus]] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
 
@@ -225,8 +225,8 @@ class CoreState:
 
     @property
     def figures(self) -> tuple[int, int, int]:
-        """How many calls are done, have failed, and were run again."""
-        return self.done, self.failed, self.retried
+        """How many calls are done, have failed or were cancelled, and were run again."""
+        return self.done, self.failed + self.cancelled, self.retried
 
     @property
     def idle_workers(self) -> int:
@@ -339,13 +339,19 @@ class CoreState:
             batches={number: one.batches for number, one in self.submitters.items()},
             clients={
                 number: ClientCounts(
-                    one.weight, one.unsettled - one.running, one.running, one.done, one.failed
+                    weight=one.weight,
+                    waiting=one.unsettled - one.running,
+                    running=one.running,
+                    done=one.done,
+                    failed=one.failed,
+                    cancelled=one.cancelled,
                 )
                 for number, one in self.clients.items()
             },
             calls_running=sum(queue.running for queue in queues),
             done=self.done,
             failed=self.failed,
+            cancelled=self.cancelled,
             retried=self.retried,
             statuses={
                 "requested": sum(one.requested for one in provisioners),

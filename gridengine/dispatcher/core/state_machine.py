@@ -29,9 +29,19 @@ from gridengine.dispatcher.core.events import Event, Warn
 from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied, Task, Told
+from gridengine.dispatcher.core.tasks import (
+    CallsRecalled,
+    Effect,
+    NamesForgotten,
+    ResultWanted,
+    Submitted,
+    Supplied,
+    Task,
+    TasksCancelled,
+    Told,
+)
 from gridengine.display import plural
-from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
+from gridengine.wire.messages import Hello
 
 LONG_WAIT_SECONDS = 10.0
 MOST_NAMED = 5
@@ -258,12 +268,12 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientJoined: clients.joined,
     events.ClientLeft: clients.left,
     Submitted: clients.submitted,
-    ClientCancel: clients.cancel_requested,
-    ClientRecall: clients.recall_requested,
-    Want: dependencies.wanted,
+    TasksCancelled: clients.cancel_requested,
+    CallsRecalled: clients.recall_requested,
+    ResultWanted: dependencies.wanted,
     Supplied: dependencies.supplied,
     Told: clients.told,
-    ClientForget: dependencies.forgotten,
+    NamesForgotten: dependencies.forgotten,
     events.ResultAsked: dependencies.asked,
     events.Restored: _restored,
     events.DrainHosts: worker_lifecycle.drain,

@@ -13,16 +13,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import (
-    Attempt,
-    CallerState,
-    ClientCancel,
-    ClientForget,
-    ClientRecall,
-    TaskBegan,
-    Want,
-    WantAnswer,
-)
+from gridengine.wire.messages import Attempt, CallerState
 
 MOST_PRIORITY = 1 << 31
 """The highest priority; its negative is the lowest."""
@@ -128,17 +119,52 @@ class Told(Struct, frozen=True):
     payload: Payload
 
 
-Request: TypeAlias = Submitted | Supplied | Told | ClientCancel | ClientRecall | ClientForget | Want
+class TasksCancelled(Struct, frozen=True):
+    """Cancel these tasks, and these calls of others, by this signal. A range of calls is the number
+    of a task, the first call, and the one after the last.
+    """
+
+    tasks: Sequence[int]
+    signal: int
+    calls: Sequence[tuple[int, int, int]] = ()
+
+
+class CallsRecalled(Struct, frozen=True):
+    """Take back the calls in these ranges that have not begun."""
+
+    calls: Sequence[tuple[int, int, int]]
+
+
+class NamesForgotten(Struct, frozen=True):
+    """No new task refers to these shared objects and results."""
+
+    shared: Sequence[bytes] = ()
+    references: Sequence[int] = ()
+
+
+class ResultWanted(Struct, frozen=True):
+    """Let a reference stand for the result of a call that was submitted before. Answered by
+    `WantAnswered`.
+    """
+
+    task: int
+    index: int
+    reference: int
+
+
+Request: TypeAlias = (
+    Submitted | Supplied | Told | TasksCancelled | CallsRecalled | NamesForgotten | ResultWanted
+)
 """A request of a client. In the dispatcher's own process it is the event; to another process it
-travels as a message, beside its payload.
+travels as a message (`calls/translation`).
 """
 
 
-class EffectBase(Struct, frozen=True):
-    """An effect that is not a message to a client; most are in `events`."""
+class Effect(Struct, frozen=True):
+    """An action that comes out of the core, which the dispatcher performs; most are in `events`."""
 
 
-class CallsFinished(EffectBase, frozen=True, gc=False):
+class CallsFinished(Effect, frozen=True, gc=False):
     """The outcome of calls of a task, `start` to before `stop`. Each call is settled exactly once.
 
     payload: the pickled list of values or, with `raised`, the pickled exception of the one call. If
@@ -168,7 +194,7 @@ class CallsFinished(EffectBase, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class TaskMessage(EffectBase, frozen=True):
+class TaskMessage(Effect, frozen=True):
     """A watched task has pushed a value, or, with `log`, calls have logged something."""
 
     task: int
@@ -176,5 +202,19 @@ class TaskMessage(EffectBase, frozen=True):
     log: bool = False
 
 
-Effect: TypeAlias = EffectBase | TaskBegan | WantAnswer
-"""An action that comes out of the core, which the dispatcher performs."""
+class TaskBegan(Effect, frozen=True):
+    """A watched task has begun to run."""
+
+    task: int
+    pid: int
+    host: str
+    attempt: int
+
+
+class WantAnswered(Effect, frozen=True):
+    """The dispatcher keeps the result of the call for the reference when it arrives; or it is
+    `missing`, and the client must supply it.
+    """
+
+    reference: int
+    missing: bool

@@ -180,7 +180,7 @@ def leaving(state: CoreState, worker: Worker, message: Leaving, buffers: Payload
     """Assign nothing more to a worker that waits for its calls to save their states."""
     if worker.phase in (READY, Phase.SILENT) and not worker.draining:
         drain_worker(state, worker)
-        clients.recall(state, worker, worker.spare())
+        clients.recall(state, worker)
         state.agenda.scale = True
 
 

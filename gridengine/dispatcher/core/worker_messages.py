@@ -13,7 +13,7 @@ from gridengine.dispatcher.core import books, dependencies, nested, outcomes, wo
 from gridengine.dispatcher.core.events import Send, StateSaved
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TaskMessage
+from gridengine.dispatcher.core.tasks import TaskBegan, TaskMessage
 from gridengine.dispatcher.core.verdicts import Fault, judge
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
@@ -91,22 +91,23 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
     outcomes.settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
-def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
+def _sample(state: CoreState, run: Run, result: messages.Result, died: str = "") -> None:
     one, start, worker = run.span.open_task, result.start, run.worker
     ended = EndedCall(
-        f"{one.task.id}.{start}",
-        outcomes.name_of(run.span, start),
-        one.function.function.name,
-        worker.hello.host,
-        worker.job,
-        worker.hello.pid,
-        worker.hello.log,
-        state.now,
-        result.seconds,
-        result.stop - start,
-        result.status != messages.VALUES,
+        function=one.function.function.name,
+        worker=f"{worker.hello.host} {worker.job or worker.hello.pid}",
+        seconds_ago=0.0,
+        seconds=result.seconds,
+        calls=result.stop - start,
+        failed=result.status != messages.VALUES,
+        id=f"{one.task.id}.{start}",
+        call=outcomes.name_of(run.span, start),
+        host=worker.hello.host,
+        job=worker.job,
+        log=worker.hello.log,
+        died=died,
     )
-    state.sample.add(ended)
+    state.sample.add(ended, state.now)
 
 
 def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:
@@ -130,6 +131,9 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
     if index != -1:
         outcome = outcomes.OUTCOMES[message.reason](message.exitcode)
         outcomes.record_attempt(state, run, index, outcome, message.exitcode, message.peak_memory)
+        seconds = state.now - max(run.touched, run.since)
+        end = messages.Result(run.number, index, index + 1, messages.RAISED, seconds=seconds)
+        _sample(state, run, end, died=outcome)
         outcomes.requeue(state, replace(run.span, start=index + 1))
         _ended_in(state, run, message, buffers)
     else:
@@ -196,9 +200,7 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
     if run is not None:
         run.since = state.now
         task = run.span.open_task.task.id
-        state.effects.append(
-            messages.TaskBegan(0, task, message.pid, worker.hello.host, run.span.attempt)
-        )
+        state.effects.append(TaskBegan(task, message.pid, worker.hello.host, run.span.attempt))
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:

@@ -40,7 +40,16 @@ from gridengine.resources.demand import decode_demand
 from gridengine.serialize.payload import Payload
 from gridengine.wire import messages
 
-UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
+UNKNOWN = messages.Hello(
+    protocol=messages.VERSION,
+    version="",
+    python="",
+    run_id="",
+    host="the dispatcher's machine",
+    pid=0,
+    slots=1,
+    log="",
+)
 """Stands for the `Hello` of a worker that ended together with its dispatcher."""
 TOLD_SECONDS = 1.0
 """A worker's calls are told of its end again when it has changed by more."""
@@ -131,7 +140,15 @@ def is_by_hand(state: CoreState, worker: Worker) -> bool:
 
 def _add(state: CoreState, id: bytes, hello: messages.Hello, provisioner: Provisioner) -> Worker:
     now, generation = state.now, state.generation
-    worker = Worker(id, hello, now, now, provisioner, since=now, generation=generation)
+    worker = Worker(
+        id=id,
+        hello=hello,
+        heard_at=now,
+        idle_since=now,
+        provisioner=provisioner,
+        since=now,
+        generation=generation,
+    )
     books.add_worker(state, worker)
     return worker
 

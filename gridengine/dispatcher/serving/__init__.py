@@ -11,8 +11,8 @@ submit nested calls, whose messages their worker passes on.
               RemoteClient.finish -> client_record.finish -> message to the program
               NestedClient.finish ---------------------------> message to the runner
 
-Most requests are events of the core already; `clients` only takes out the tasks and calls that are
-not the client's own. `task_decoder` makes tasks of a submission.
+`clients` makes events of the messages, without the tasks and calls that are not the client's own.
+`task_decoder` makes tasks of a submission.
 
 Read `clients` first (the table of requests), then `client_process` (one client), `client_listener`
 (who is connected) and `client_record` (one client's part of the journal). Nothing that a client

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeAlias
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
     ResultData,
+    TaskBegan,
     TaskMessage,
 )
 from gridengine.errors import Cancelled
@@ -38,8 +39,8 @@ from gridengine.wire.messages import (
     Output,
     OutputTaken,
     Submit,
-    TaskBegan,
     TaskPushed,
+    TaskStarted,
 )
 
 Send = Callable[[bytes, Message, Payload], None]
@@ -145,21 +146,21 @@ class ServedClient:
         if output:
             buffers += event.stdout, event.stderr
         return FinishedItem(
-            event.task,
-            event.start,
-            event.stop,
-            len(payload),
-            event.raised,
-            error is not None,
-            event.exitcode,
-            output,
-            event.attempts,
-            event.last,
-            event.recalled,
-            event.seconds,
-            event.path,
-            self._failures.number_of(event) if error is not None or event.raised else 0,
-            isinstance(error, Cancelled),
+            task=event.task,
+            start=event.start,
+            stop=event.stop,
+            buffers=len(payload),
+            raised=event.raised,
+            failed=error is not None,
+            exitcode=event.exitcode,
+            output=output,
+            attempts=event.attempts,
+            last=event.last,
+            recalled=event.recalled,
+            seconds=event.seconds,
+            path=event.path,
+            failure=self._failures.number_of(event) if error is not None or event.raised else 0,
+            ended=isinstance(error, Cancelled),
         )
 
     def owns(self, number: int) -> bool:
@@ -201,7 +202,7 @@ class ServedClient:
 
     def began(self, event: TaskBegan) -> None:
         """Tell the client that a task has begun."""
-        self.send(replace(event, runner=self.runner))
+        self.send(TaskStarted(runner=self.runner, **asdict(event)))
 
     def abandoned(self) -> None:
         """Do nothing: the client knows by itself when its calls end."""

@@ -327,7 +327,13 @@ class ClientRequests:
                 raised, cancelled = one.raised or one.failed, one.recalled or one.ended
                 its = payload[: one.buffers or one.failed]
                 supply = Supply(
-                    0, reference, index - one.start, raised, cancelled, one.path, len(its)
+                    runner=0,
+                    reference=reference,
+                    item=index - one.start,
+                    raised=raised,
+                    cancelled=cancelled,
+                    path=one.path,
+                    buffers=len(its),
                 )
                 self._insert_supply(supply, its)
             if one.last:

@@ -14,17 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
+    CallsRecalled,
+    NamesForgotten,
     ResultData,
+    ResultWanted,
     Submitted,
     Supplied,
+    TasksCancelled,
     Told,
+    WantAnswered,
 )
 from gridengine.dispatcher.serving.client_process import (
     ClientsOutput,
@@ -166,13 +169,13 @@ class Clients:
         if self.journal is not None:
             self.journal.record_state(effect.task, effect.index, effect.payload)
 
-    def answer_want(self, answer: WantAnswer) -> None:
+    def answer_want(self, answer: WantAnswered) -> None:
         """Pass the core's answer to the client that wanted a result."""
         client = self._wanted.pop(answer.reference, None)
         if client is not None:
             if not answer.missing:
                 client.references.add(answer.reference)
-            client.send(replace(answer, runner=client.runner))
+            client.send(WantAnswer(client.runner, answer.reference, answer.missing))
 
     def forget(self, peer: bytes) -> None:
         """Forget the runners of a worker that is lost."""
@@ -215,7 +218,7 @@ class Clients:
             del self._claimed[reference]
         yield ClientLeft(client.number)
         if client.shared or client.references:
-            yield ClientForget(0, (), tuple(client.shared), tuple(client.references))
+            yield NamesForgotten(tuple(client.shared), tuple(client.references))
 
     def _submit(self, client: ServedClient, message: Submit, buffers: Payload) -> Iterator[Event]:
         """Return the events of a submission; refuse its tasks if it is not valid."""
@@ -265,12 +268,12 @@ class Clients:
         self, client: ServedClient, message: ClientCancel, buffers: Payload
     ) -> Iterator[Event]:
         tasks = tuple(filter(client.owns, message.tasks))
-        yield replace(message, tasks=tasks, calls=_own_calls(client, message.calls))
+        yield TasksCancelled(tasks, message.signal, _own_calls(client, message.calls))
 
     def _recall(
         self, client: ServedClient, message: ClientRecall, buffers: Payload
     ) -> Iterator[Event]:
-        yield replace(message, calls=_own_calls(client, message.calls))
+        yield CallsRecalled(_own_calls(client, message.calls))
 
     def _forget(
         self, client: ServedClient, message: ClientForget, buffers: Payload
@@ -287,14 +290,14 @@ class Clients:
         for reference in its:
             del self._claimed[reference]
         if shared or its:
-            yield ClientForget(0, (), shared, tuple(its))
+            yield NamesForgotten(shared, tuple(its))
 
     def _want(self, client: ServedClient, message: Want, buffers: Payload) -> Iterator[Event]:
         if client.owns(message.task) and message.reference not in self._wanted:
             if not self._claim(client, (message.reference,)):
                 return
             self._wanted[message.reference] = client
-            yield message
+            yield ResultWanted(message.task, message.index, message.reference)
 
     def _supply(self, client: ServedClient, message: Supply, buffers: Payload) -> Iterator[Event]:
         """Let a reference of the client stand for a result."""

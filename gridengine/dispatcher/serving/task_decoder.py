@@ -120,10 +120,10 @@ class TaskDecoder:
             if not self._claim(client, numbers):
                 raise ProtocolError("a task refers to a result of another client's")
         return Task(
-            id=item.id,
-            payload=payload,
-            count=item.count,
-            form=item.form,
+            item.id,
+            payload,
+            item.count,
+            item.form,
             retries=item.retries,
             timeout=item.timeout,
             watched=item.watched,
@@ -157,12 +157,7 @@ def named_function(item: FunctionItem) -> Function:
     for part in (item.codec.encode(), name, directory, *item.path):
         known.update(len(part).to_bytes(8, "big") + part)
     return Function(
-        digest=known.digest(),
-        payload=[name],
-        path=tuple(item.path),
-        directory=directory,
-        name=item.name,
-        codec=item.codec,
+        known.digest(), [name], tuple(item.path), directory, name=item.name, codec=item.codec
     )
 
 

@@ -229,6 +229,7 @@ def _description(dispatcher: DispatcherThread, listener: ClientListener) -> dict
         "running": seen.calls_running,
         "done": seen.done,
         "failed": seen.failed,
+        "cancelled": seen.cancelled,
         "clients": [{**one, **counts.get(one["number"], {})} for one in listener.seen()],
         "left_runs": listener.left(),
     }

@@ -1,20 +1,27 @@
 // The head of the page, its views, and what comes from the server each second.
 
-import { counted, element, fetched, tried } from "./dom.js";
-import { CallsView, FailuresView, LogsView, OverviewView, WorkersView, keep } from "./views.js";
+import { answers, counted, element, ended, fetched, tried } from "./dom.js";
+import {
+  CallsView, FailuresView, LogsView, OverviewView, SettingsView, WorkersView, keep,
+} from "./views.js";
 import { GraphView } from "./graph.js";
 import { TimelineView } from "./timeline.js";
 
 const VIEWS = {
   overview: OverviewView, workers: WorkersView, calls: CallsView, graph: GraphView,
-  timeline: TimelineView, failures: FailuresView, logs: LogsView,
+  timeline: TimelineView, failures: FailuresView, logs: LogsView, settings: SettingsView,
 };
+/** The answers without which a view of a report has nothing to show. */
+const NEEDS = { workers: "/rows/workers", calls: "/rows/calls", graph: "/graph" };
 const AGAIN_SECONDS = 3;
-const STATES = ["done", "failed", "running", "waiting"];
+const STATES = ["done", "failed", "cancelled", "running", "waiting"];
+const SHOWN = STATES.filter((state) => state !== "cancelled");
 
 const byId = (id) => document.getElementById(id);
+const tabs = () => [...document.querySelectorAll("#tabs li:not([hidden]) a")];
 let shown = null;
 let last = null;
+let hasGraph = false;
 
 /** Do what is asked for once the user has said yes, and say what came of it. */
 async function act(question, path, body) {
@@ -32,7 +39,7 @@ async function act(question, path, body) {
 
 function go() {
   const wanted = location.hash.slice(1);
-  const name = wanted in VIEWS ? wanted : "overview";
+  const name = tabs().some(({ hash }) => hash === `#${wanted}`) ? wanted : "overview";
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -58,7 +65,7 @@ function drawHead(told) {
     piece.style.flexGrow = calls[state];
     return piece;
   }));
-  byId("bar").setAttribute("aria-label", numbered(calls, STATES));
+  byId("bar").setAttribute("aria-label", numbered(calls, SHOWN));
   byId("progress").textContent = progressOf(told);
   document.title = `${told.ended ? "ended:" : `${percentage(told)} %`} ${told.name}`;
 }
@@ -67,36 +74,41 @@ function progressOf(told) {
   const { calls, total } = told;
   if (told.ended) {
     // Calls that the end of the script has kept from an outcome are told as they were.
-    const known = STATES.filter((state, place) => place < 2 || calls[state]);
-    return `Ended at ${told.ended}, ${numbered(calls, known)}. It took ${told.elapsed}.`;
+    return `Ended at ${told.ended}, ${numbered(calls)}. It took ${told.elapsed}.`;
   }
   const left = told.left ? `, about ${told.left} left` : "";
+  const seen = told.seen ? `At ${told.seen}: ` : "";
   return (
-    `${counted(calls.done + calls.failed)} of ${counted(total)} calls ended `
-    + `(${percentage(told)} %): ${numbered(calls, STATES)}. For ${told.elapsed}${left}.`
+    `${seen}${counted(ended(calls))} of ${counted(total)} calls ended `
+    + `(${percentage(told)} %): ${numbered(calls, SHOWN)}. For ${told.elapsed}${left}.`
   );
 }
 
 function percentage({ calls, total }) {
-  return total ? Math.floor((100 * (calls.done + calls.failed)) / total) : 0;
+  return total ? Math.floor((100 * ended(calls)) / total) : 0;
 }
 
-function numbered(calls, states) {
-  return states.map((state) => `${counted(calls[state])} ${state}`).join(", ");
+/** Return the numbers of calls in these states, which are always told, and in others if any. */
+function numbered(calls, always = ["done", "failed"]) {
+  const told = STATES.filter((state) => always.includes(state) || calls[state]);
+  return told.map((state) => `${counted(calls[state])} ${state}`).join(", ");
+}
+
+function take(told) {
+  drawHead(told);
+  const begins = last === null || last.actions !== told.actions;
+  if (told.gone) return;
+  last = told;
+  hasGraph ||= told.graph;
+  if (!answers) byId("tab-graph").hidden = !hasGraph;
+  keep(told);
+  if (begins) go();
+  else if (!document.hidden) shown.refresh(told);
 }
 
 function listen() {
   const events = new EventSource("/events");
-  events.onmessage = ({ data }) => {
-    const told = JSON.parse(data);
-    drawHead(told);
-    const begins = last === null || last.actions !== told.actions;
-    if (told.gone) return;
-    last = told;
-    keep(told);
-    if (begins) go();
-    else if (!document.hidden) shown.refresh(told);
-  };
+  events.onmessage = ({ data }) => take(JSON.parse(data));
   events.onerror = () => {
     byId("link").textContent = "`gridengine page` gives no answer. It is asked again and again.";
     if (events.readyState !== EventSource.CLOSED) return;
@@ -113,15 +125,19 @@ function pressed(event) {
     event.preventDefault();
     input.focus();
   } else if (/^[1-9]$/.test(event.key)) {
-    const name = Object.keys(VIEWS)[event.key - 1];
-    if (name) location.hash = name;
+    const link = tabs()[event.key - 1];
+    if (link) location.hash = link.hash;
   }
 }
 
 byId("tabs").append(...Object.keys(VIEWS).map((name) => (
-  element("li", {}, element("a", { href: `#${name}` }, name))
+  element("li", { id: `tab-${name}` }, element("a", { href: `#${name}` }, name))
 )));
+for (const [name, path] of Object.entries(NEEDS)) {
+  byId(`tab-${name}`).hidden = answers ? !(path in answers) : name === "graph";
+}
 window.addEventListener("hashchange", go);
 document.addEventListener("keydown", pressed);
 go();
-listen();
+if (answers) take(answers["/overview"]);
+else listen();

@@ -1,6 +1,7 @@
-// A table of which the rows that are seen are there, and no others: the server has the rest.
+// A table of which the rows that are seen are there, and no others: the server, or a report, has
+// the rest.
 
-import { counted, element, fetched, tried } from "./dom.js";
+import { answers, counted, element, fetched, tried } from "./dom.js";
 
 const ROW = 28;
 const TALLEST = 8_000_000; // Browsers draw nothing much taller; a million rows have 8 pixels each.
@@ -129,8 +130,20 @@ export class Table {
     if (this.reverse) asked.set("reverse", "1");
     if (this.input.value) asked.set("filter", this.input.value);
     const view = this.view;
-    const answer = await fetched(`/rows/${view}?${asked}`);
+    const answer = answers ? this.part(answers[`/rows/${view}`])
+      : await fetched(`/rows/${view}?${asked}`);
     if (view === this.view) this.draw(answer);
+  }
+
+  /** Return what is seen of a whole table. */
+  part({ rows, ...table } = { rows: [], columns: [], note: "none" }) {
+    const words = this.input.value.toLowerCase();
+    const found = rows.filter(({ cells }) => (
+      cells.some((cell) => cell.toLowerCase().includes(words))
+    ));
+    const first = Math.max(0, Math.min(this.first, found.length - this.most));
+    const seen = found.slice(first, first + this.most);
+    return { ...table, rows: seen, first, total: found.length };
   }
 
   draw({ columns, rows, first, total, note, sortable }) {

@@ -1,6 +1,7 @@
 // Who ran what when.
 
 import { counted, drawn, element, fetched, legend, shownSeconds, tried } from "./dom.js";
+import { Table } from "./table.js";
 
 const [ROW, LABEL] = [16, 150];
 const NARROW = 600;
@@ -12,11 +13,16 @@ export class TimelineView {
     this.chart = drawn("svg", { role: "img", "aria-label": "Timeline of workers" });
     this.key = element("div");
     this.note = element("p", { class: "note" });
-    this.elements = [this.key, this.chart, this.note];
+    this.durations = new Table("durations", "How long calls took, and their memory", { most: 10 });
+    this.elements = [
+      this.key, this.chart, this.note,
+      element("h2", {}, "Durations and memory"), this.durations.element,
+    ];
     this.due = 0;
   }
 
   async refresh() {
+    this.durations.refresh();
     if (performance.now() < this.due) return;
     this.due = performance.now() + 2000;
     await tried(this.note, async () => this.draw(await fetched("/timeline")));
@@ -56,9 +62,15 @@ export class TimelineView {
       },
       drawn("title", {}, `${one.function}: ${one.state}, ${shownSeconds(one.seconds)}`),
     ));
-    this.chart.replaceChildren(...marks, ...labels, ...drawnBars);
+    const deaths = bars.filter((one) => one.died).map((one) => drawn(
+      "rect",
+      { x: x(one.start + one.seconds) - 1.5, y: ROW * one.row, height: ROW, width: 3, class: "died" },
+      drawn("title", {}, `${one.function}: ${one.died}; another process took its place`),
+    ));
+    this.chart.replaceChildren(...marks, ...labels, ...drawnBars, ...deaths);
+    const told = deaths.length ? [["var(--text)", "a process ended, another took its place"]] : [];
     this.key.replaceChildren(legend([
-      ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"],
+      ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"], ...told,
     ]));
     const running = bars.filter((one) => one.state === "running").length;
     const more = leftOut ? `; ${counted(leftOut)} more have no row here` : "";

@@ -1,11 +1,12 @@
 // The views that are tables and words.
 
-import { counted, drawn, element, fetched, fetchedText, shownSeconds, tried } from "./dom.js";
+import {
+  answers, counted, drawn, element, ended, fetched, fetchedText, shownSeconds, tried,
+} from "./dom.js";
 import { Table } from "./table.js";
 
 const MOST_SAMPLES = 300;
 const OPEN_CALLS_TICKS = 5; // To count a million calls down to those seen takes a dispatcher time.
-const LEAST_SECONDS = 60;
 const [HIGH, ROOM] = [110, 20];
 const samples = []; // They are kept whatever view is shown.
 
@@ -44,44 +45,51 @@ export class OverviewView {
 
   drawChart() {
     const rates = rated();
-    const most = Math.max(1, ...rates.map(([, rate]) => rate));
+    const most = Math.max(1, ...rates.map(([, , rate]) => rate));
     const wide = this.chart.clientWidth || 600;
     const now = samples.at(-1)?.at ?? 0;
-    const span = Math.max(LEAST_SECONDS, now - (samples[0]?.at ?? 0));
-    const points = rates.map(([at, rate]) => {
-      const x = wide * (1 - (now - at) / span);
-      return `${x.toFixed(1)},${(HIGH - ROOM - (HIGH - 2 * ROOM) * (rate / most)).toFixed(1)}`;
-    });
-    const current = rates.length ? rates.at(-1)[1] : 0;
-    const words = `${current.toFixed(1)} each second now, ${most.toFixed(1)} at most`;
+    const points = rates.flatMap(([from, to, rate]) => [from, to].map((at) => {
+      const [x, y] = [(wide * at) / now, HIGH - ROOM - (HIGH - 2 * ROOM) * (rate / most)];
+      return `${x.toFixed(1)},${y.toFixed(1)}`;
+    }));
+    const current = rates.length ? rates.at(-1)[2] : 0;
+    const words = answers ? `${current.toFixed(1)} each second on average`
+      : `${current.toFixed(1)} each second now, ${most.toFixed(1)} at most`;
     this.chart.setAttribute("aria-label", words);
     this.chart.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
     this.chart.replaceChildren(
       drawn("line", { x1: 0, x2: wide, y1: HIGH - ROOM, y2: HIGH - ROOM, class: "grid" }),
       drawn("polyline", { points: points.join(" "), class: "curve" }),
       drawn("text", { x: 0, y: 12 }, words),
-      drawn("text", { x: 0, y: HIGH - 3 }, `${shownSeconds(span)} ago`),
-      drawn("text", { x: wide, y: HIGH - 3, "text-anchor": "end" }, "now"),
+      drawn("text", { x: 0, y: HIGH - 3 }, "the beginning"),
+      drawn("text", { x: wide, y: HIGH - 3, "text-anchor": "end" }, shownSeconds(now)),
     );
   }
 }
 
-/** Keep how far it is, and which part of a processor the dispatcher has used since before. */
+/**
+ * Keep how far it is, and which part of a processor the dispatcher has used since before: at first
+ * since the run's beginning. Of many samples every second one is dropped.
+ */
 export function keep(told) {
-  if (samples.length && samples.at(-1).run !== told.run) samples.length = 0;
+  if (samples.at(-1)?.run !== told.run) {
+    samples.splice(0, samples.length, { run: told.run, at: 0, ended: 0, cpu: 0, part: null });
+  }
   const before = samples.at(-1);
-  const ended = told.calls.done + told.calls.failed;
-  const one = { run: told.run, at: told.elapsed_seconds, ended, cpu: told.cpu_seconds };
-  if (before && one.at <= before.at) return;
-  one.part = before ? Math.max(0, one.cpu - before.cpu) / (one.at - before.at) : null;
+  const one = {
+    run: told.run, at: told.elapsed_seconds, ended: ended(told.calls), cpu: told.cpu_seconds,
+  };
+  if (one.at <= before.at) return;
+  one.part = Math.max(0, one.cpu - before.cpu) / (one.at - before.at);
   samples.push(one);
-  if (samples.length > MOST_SAMPLES) samples.shift();
+  if (samples.length <= MOST_SAMPLES) return;
+  for (let place = samples.length - 2; place > 0; place -= 2) samples.splice(place, 1);
 }
 
 function rated() {
   return samples.slice(1).map((one, place) => {
     const before = samples[place];
-    return [one.at, Math.max(0, one.ended - before.ended) / (one.at - before.at)];
+    return [before.at, one.at, Math.max(0, one.ended - before.ended) / (one.at - before.at)];
   });
 }
 
@@ -115,9 +123,9 @@ export class CallsView {
       element("option", { value: "calls" }, "that run"),
       element("option", { value: "open" }, "that have not ended"),
     );
-    this.table.element.querySelector(".tools").prepend(
-      element("label", {}, "Calls ", choice),
-    );
+    if (!answers) {
+      this.table.element.querySelector(".tools").prepend(element("label", {}, "Calls ", choice));
+    }
     this.elements = [this.table.element];
     this.ticks = 0;
   }
@@ -145,6 +153,18 @@ export class FailuresView {
   }
 }
 
+/** The settings, versions and resources. */
+export class SettingsView {
+  constructor() {
+    this.table = new Table("settings", "Settings and versions", { most: 60 });
+    this.elements = [this.table.element];
+  }
+
+  refresh() {
+    if (!this.table.total) this.table.refresh(); // They do not change.
+  }
+}
+
 /** What the dispatcher has told, and what workers and their calls have written. */
 export class LogsView {
   constructor() {
@@ -154,7 +174,7 @@ export class LogsView {
     this.text = element("pre", { tabindex: "0", "aria-label": "The end of the log" });
     this.note = element("p", { class: "note" });
     this.elements = [
-      this.lines.element, element("h2", {}, "Workers' logs"),
+      this.lines.element, element("h2", {}, answers ? "Output" : "Workers' logs"),
       element("label", {}, "Log of ", this.choice), this.note, this.text,
     ];
   }
@@ -175,9 +195,9 @@ export class LogsView {
     const none = names.length === 0;
     this.choice.parentElement.hidden = none;
     this.text.hidden = none;
-    this.note.textContent = none
-      ? "Workers of this machine have no logs: what calls print goes to the script's own output."
-      : "";
+    const why = answers ? "The dispatcher has kept no output of calls."
+      : "Workers of this machine have no logs: what calls print goes to the script's own output.";
+    this.note.textContent = none ? why : "";
     if (!none) await this.read();
   }
 

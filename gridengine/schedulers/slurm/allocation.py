@@ -34,9 +34,9 @@ def of_slurm(system: BatchSystem, environment: Mapping[str, str], host: str) -> 
         environment["SLURM_JOB_ID"],
         per_task or max(1, on_node // tasks),
         nodes,
-        shares if nodes == len(shares) > 1 else (),
-        of_node // tasks,
-        of_core,
+        shares=shares if nodes == len(shares) > 1 else (),
+        memory=of_node // tasks,
+        memory_per_core=of_core,
         stays=OF_A_STEP,
     )
 

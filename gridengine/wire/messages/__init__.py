@@ -60,7 +60,7 @@ from gridengine.wire.messages.client import (
     SharedItem as SharedItem,
     Submit as Submit,
     Supply as Supply,
-    TaskBegan as TaskBegan,
+    TaskStarted as TaskStarted,
     TaskItem as TaskItem,
     TaskPushed as TaskPushed,
     Tell as Tell,

@@ -421,7 +421,7 @@ class Durable(MessageBase, frozen=True):
     requests: int
 
 
-class TaskBegan(OfRunner, frozen=True, tag="ChildStarted"):
+class TaskStarted(OfRunner, frozen=True, tag="ChildStarted"):
     """A watched task has begun to run."""
 
     task: int
@@ -441,6 +441,6 @@ class TaskPushed(OfRunner, frozen=True, tag="ChildMessage"):
 
 
 ToClient: TypeAlias = (
-    ClientWelcome | Finished | TaskBegan | TaskPushed | WantAnswer | Checked | Resumed
+    ClientWelcome | Finished | TaskStarted | TaskPushed | WantAnswer | Checked | Resumed
 )
 """The messages to a runner whose calls submit nested calls."""

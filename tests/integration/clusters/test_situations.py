@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from tests.support.clusters import Slurm
 from tests.support.command_line import command
 from tests.support.own_slurm import own_slurm
+from tests.support.reports import explanations_in
 from tests.support.scenario import QUICK, Began, Scenario, play
 from tests.support.small_disk import small_disk, without_more_files
 from tests.support.waiting import wait_until
@@ -157,8 +157,8 @@ def told_everywhere(cluster: Cluster, scenario: Scenario, told: dict[str, str]) 
         steps = [one["next_step"] for one in shown if one["cause"] == told["cause"]]
         status, words = command(cluster, "report", str(scenario.process.pid), "-o", str(path))
         assert status == 0, words
-        page = path.read_text()
-        return bool(steps) and all(escape(step) in page for step in steps)
+        found = explanations_in(path.read_text())
+        return bool(steps) and all(step in found for step in steps)
 
     wait_until(are_told)
 

@@ -16,12 +16,11 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskBegan, TaskMessage
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
-from gridengine.wire.messages import TaskBegan
 
 
 def test_a_submission_while_the_scheduler_closes_fails_without_waiting() -> None:
@@ -217,7 +216,7 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
 def test_an_error_of_a_launcher_fails_the_calls_and_its_thread_goes_on(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    """A kind's own words for the batch system (`_native`) are user code that is run there."""
+    """A kind's own words for the batch system (`native_options`) are user code."""
     from gridengine.schedulers.local import ProcessLauncher
 
     def fail(*_: object) -> None:

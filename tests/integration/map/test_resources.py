@@ -126,27 +126,27 @@ class Moody(Resource):
     def __init__(self, seats: int = 1) -> None:
         self.seats = seats
 
-    def _request(self, res: object) -> bool:
-        self.may_fail("_request")
+    def can_allocate(self, res: object) -> bool:
+        self.may_fail("can_allocate")
         return True
 
-    def _alloc(self, res: Moody) -> Moody:
-        self.may_fail("_alloc")
+    def allocate(self, res: Moody) -> Moody:
+        self.may_fail("allocate")
         return Moody(res.seats)
 
-    def _dealloc(self, res: object) -> None:
-        self.may_fail("_dealloc")
+    def deallocate(self, res: object) -> None:
+        self.may_fail("deallocate")
 
-    def _repr(self) -> str:
-        self.may_fail("_repr")
+    def expression(self) -> str:
+        self.may_fail("expression")
         return f"Moody({self.seats})"
 
-    def _stat(self) -> tuple[float, float]:
-        self.may_fail("_stat")
+    def usage(self) -> tuple[float, float]:
+        self.may_fail("usage")
         return 0, 1
 
-    def _at(self, now: float) -> None:
-        self.may_fail("_at")
+    def set_time(self, now: float) -> None:
+        self.may_fail("set_time")
 
     def _held(self) -> Moody:
         self.may_fail("_held")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,7 +227,7 @@ def test_calls_are_drawn_by_worker_and_time(
 ) -> None:
     tab = show(serve(), "timeline")
     expect(tab.locator("main svg rect").first).to_be_visible()
-    expect(tab.locator("main .note")).to_contain_text("3 that run")
+    expect(tab.locator("main p.note")).to_contain_text("3 that run")
     expect(tab.locator("main .legend")).to_contain_text("slow")
 
 
@@ -244,7 +245,16 @@ def test_on_a_narrow_screen_only_tables_are_wider_than_it(
     process: subprocess.Popen[str], serve: Serve, show: Show
 ) -> None:
     tab = show(serve(), width=390)
-    for view in ("overview", "workers", "calls", "graph", "timeline", "failures", "logs"):
+    for view in (
+        "overview",
+        "workers",
+        "calls",
+        "graph",
+        "timeline",
+        "failures",
+        "logs",
+        "settings",
+    ):
         tab.click(f"#tabs a[href='#{view}']")
         expect(tab.locator("main h2").first).to_have_text(view)
         expect(tab.locator("main table, main svg").first).to_be_attached()
@@ -260,7 +270,7 @@ def test_calls_are_ended_there(process: subprocess.Popen[str], serve: Serve, sho
     tab.get_by_role("button", name="end").click()
     expect(tab.get_by_role("dialog")).to_contain_text("End call 25 of slow?")
     tab.get_by_role("button", name="Yes").click()
-    expect(tab.locator("#progress")).to_contain_text("5 failed")
+    expect(tab.locator("#progress")).to_contain_text("4 failed, 1 cancelled")
 
 
 def test_when_the_dispatcher_is_started_again_it_is_found_again(
@@ -302,6 +312,38 @@ def test_after_the_end_of_a_run_its_outcome_failures_and_timeline_are_there(
     again = show(server, "timeline")
     expect(again.locator("#progress")).to_have_text(ended)
     expect(again.locator("main svg rect").first).to_be_visible()
+
+
+@pytest.mark.usefixtures("kept_report")
+def test_a_report_shows_a_run_from_its_file_alone(
+    process: subprocess.Popen[str], browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "over").touch()
+    process.wait(SECONDS)
+    words = [sys.executable, "-m", "gridengine", "report", "sweep"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    faults: list[str] = []
+    with browser.new_context(offline=True, viewport={"width": 390, "height": 900}) as context:
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("console", lambda said: faults.append(said.text))
+        tab.goto((tmp_path / "sweep.html").as_uri())
+        expect(tab.locator("#progress")).to_contain_text("49 done, 4 failed. It took")
+        names = ["overview", "timeline", "failures", "logs", "settings"]
+        expect(tab.locator("#tabs li:not([hidden]) a")).to_have_text(names)
+        expect(tab.get_by_role("table", name="Functions")).to_contain_text("quick")
+        tab.keyboard.press("2")
+        expect(tab.locator("main svg rect").first).to_be_visible()
+        expect(tab.get_by_role("table")).to_contain_text("slow")
+        tab.click("#tabs a[href='#failures']")
+        failed = tab.get_by_role("table", name="Calls that have failed")
+        expect(failed.locator("tbody tr")).to_have_count(4)
+        tab.get_by_label("Filter calls").fill("13 is bad")
+        expect(failed.locator("tbody tr")).to_have_count(1)
+        tab.click("#tabs a[href='#settings']")
+        expect(tab.get_by_role("table")).to_contain_text("setting keep_reports")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert faults == []
 
 
 def test_a_million_calls_are_scrolled_through_in_little_memory(

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-from html import escape
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from tests.integration.watching.conftest import StartScript
 from tests.integration.watching.test_commands import gridengine, shown_at_last
 from tests.support.agent_driver import alive
+from tests.support.reports import explanations_in
 from tests.support.scenario import PRELUDE
 from tests.support.situations import FULL_DISK, SITUATIONS
 from tests.support.small_disk import filled, small_disk
@@ -59,8 +59,8 @@ def test_oddities_are_told_with_the_place_and_the_next_step(
 
     def is_reported() -> bool:
         gridengine("report", "-o", str(tmp_path / "report.html"))
-        page = (tmp_path / "report.html").read_text()
-        return escape(situation.words) in page and escape(situation.step) in page
+        told = explanations_in((tmp_path / "report.html").read_text())
+        return situation.words in told and situation.step in told
 
     wait_until(is_reported)
 
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
             assert "disk" in [one["cause"] for one in shown["explanations"]]
             assert "cannot be written: " in " ".join(gridengine("top", "--once").split())
             gridengine("report", "-o", str(tmp_path / "report.html"))
-            assert escape(told["next_step"]) in (tmp_path / "report.html").read_text()
+            assert told["next_step"] in explanations_in((tmp_path / "report.html").read_text())
         wait_until(lambda: "disk is full" not in gridengine("explain"))
         (tmp_path / "go").touch()
         assert json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) == {

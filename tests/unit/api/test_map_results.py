@@ -257,7 +257,7 @@ def test_aimap_cancels_its_calls_with_the_task_that_waits_for_them(loop: str) ->
 
 
 @pytest.mark.parametrize("mapped", [gridengine.map, gridengine.imap, gridengine.imap_unordered])
-def test_that_no_call_can_begin_is_raised_though_errors_of_calls_are_results(
+def test_a_missing_batch_system_is_raised_though_errors_are_results(
     mapped: Callable[..., Any],
 ) -> None:
     refusal = SchedulerUnavailable("there is no batch system")

@@ -45,7 +45,7 @@ def test_a_call_that_waits_says_so_and_waits_for_its_slot_before_it_goes_on() ->
     assert is_free(waiter)
 
 
-def test_it_has_no_slot_while_one_of_its_threads_waits() -> None:
+def test_a_call_has_no_slot_while_one_of_its_threads_waits() -> None:
     one = Played()
     one.slot.give_back()
     one.slot.give_back()
@@ -55,7 +55,7 @@ def test_it_has_no_slot_while_one_of_its_threads_waits() -> None:
     assert one.sent[1:] == [Resumes(RUNNER, RUN)]
 
 
-def test_one_that_begins_to_wait_while_the_slot_is_asked_for_has_it_given_back_again() -> None:
+def test_a_call_that_begins_to_wait_while_it_asks_for_its_slot_gives_it_back() -> None:
     one = Played()
     one.slot.give_back()
     waiter = one.go_on()
@@ -107,7 +107,7 @@ def test_nobody_waits_for_the_slot_of_a_call_that_has_ended() -> None:
     assert len(one.sent) == 2
 
 
-def test_where_no_call_runs_there_is_nothing_to_give_back() -> None:
+def test_a_process_without_calls_has_no_slot_to_give_back() -> None:
     one = Played(run=0)
     one.slot.give_back()
     assert one.go_on() is None

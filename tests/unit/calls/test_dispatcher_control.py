@@ -45,7 +45,7 @@ def test_an_answer_is_what_json_has(asked: Asked) -> None:
     assert asked.sent == [Control(1, "scale", b'{"action":3}')]
 
 
-def test_what_cannot_be_done_is_an_error_with_what_was_asked(asked: Asked) -> None:
+def test_a_refused_request_is_an_error_that_names_it(asked: Asked) -> None:
     asked.failed = True
     with pytest.raises(ConfigurationError, match="scale: "):
         asked.control.ask("scale", {}, None)
@@ -61,7 +61,7 @@ def test_nothing_is_asked_of_one_that_is_gone(asked: Asked) -> None:
     assert asked.sent == []
 
 
-def test_who_waits_so_long_is_told_and_waits_no_more() -> None:
+def test_a_wait_for_an_answer_has_a_limit() -> None:
     questions: dict[int, Question] = {}
     control = DispatcherControl(questions, itertools.count(1), lambda message: None, lambda: None)
     with pytest.raises(TimeoutError, match="no answer within 0 s"):
@@ -69,7 +69,7 @@ def test_who_waits_so_long_is_told_and_waits_no_more() -> None:
     assert not questions
 
 
-def test_who_follows_is_told_until_he_is_no_more(asked: Asked) -> None:
+def test_a_follower_is_told_until_it_is_removed(asked: Asked) -> None:
     told: list[Any] = []
     number = asked.follow(told)
     assert [one.number for one in asked.control.followed()] == [number]
@@ -82,7 +82,7 @@ def test_who_follows_is_told_until_he_is_no_more(asked: Asked) -> None:
     assert asked.sent[-1].action == "unfollow"
 
 
-def test_who_cannot_take_what_it_is_told_is_told_that_nothing_more_comes(asked: Asked) -> None:
+def test_a_failing_follower_is_told_that_nothing_more_comes(asked: Asked) -> None:
     told: list[Any] = []
 
     def take(line: Any) -> None:

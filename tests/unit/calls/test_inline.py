@@ -17,13 +17,13 @@ from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import TaskBegan, input_name
+from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
 SECONDS = 30
@@ -89,7 +89,7 @@ def test_each_call_is_made_once_in_this_process() -> None:
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_its_core_is_checked_where_settings_say_so(
+def test_the_core_is_checked_where_settings_say_so(
     monkeypatch: pytest.MonkeyPatch, check: bool
 ) -> None:
     made: list[bool] = []
@@ -140,7 +140,7 @@ def test_a_call_is_retried_as_often_as_its_task_says_and_each_attempt_is_known()
     assert [one.attempt for one in listener.began_events] == [1, 2, 3]
 
 
-def test_what_a_watched_call_writes_and_pushes_is_received(
+def test_output_and_messages_of_a_watched_call_are_received(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def talk(x: int, controller: Any) -> int:
@@ -329,7 +329,7 @@ def test_a_failure_is_that_of_all_that_depend_on_it() -> None:
     assert calls == []
 
 
-def test_what_others_make_is_waited_for_and_let_go_when_it_is_released() -> None:
+def test_results_of_others_are_waited_for_and_freed_when_released() -> None:
     dispatcher, listener = InlineDispatcher(), Received()
     task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
     thread = threading.Thread(
@@ -345,7 +345,7 @@ def test_what_others_make_is_waited_for_and_let_go_when_it_is_released() -> None
         shared_objects.find(input_name(9))
 
 
-def test_who_waits_for_what_others_make_is_refused_when_it_is_closed() -> None:
+def test_waiting_for_results_of_others_ends_when_the_dispatcher_closes() -> None:
     dispatcher, refusals = InlineDispatcher(), list[ConfigurationError]()
     task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridengine.calls.translation import MOST_BYTES, MOST_TASKS, RequestEncoder, take_joinable
-from gridengine.dispatcher.core.tasks import Function, Submitted, Task
+from gridengine.dispatcher.core.tasks import Function, NamesForgotten, Submitted, Task
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import ClientForget, Submit
+from gridengine.wire.messages import Submit
 
 
 def submitted(*ids: int, digest: bytes = b"digest", size: int = 1) -> Submitted:
@@ -22,7 +22,7 @@ def ids(request: Submitted) -> list[int]:
     return [task.id for task in request.tasks]
 
 
-def test_they_are_one_message_in_their_order() -> None:
+def test_joined_tasks_are_one_message_in_order() -> None:
     coming = deque([submitted(2, 3), submitted(4)])
     encoder = RequestEncoder(0, lambda number, run: number)
     [sent] = encoder.encode(take_joinable(submitted(1), coming))
@@ -37,10 +37,10 @@ def test_they_are_one_message_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [submitted(2, digest=b"other"), ClientForget(0, functions=[b"digest"]), object()],
+    [submitted(2, digest=b"other"), NamesForgotten([b"digest"]), object()],
     ids=["function", "no tasks", "no request"],
 )
-def test_what_says_something_else_travels_by_itself_and_nothing_overtakes_it(other: Any) -> None:
+def test_other_requests_travel_alone_and_are_not_overtaken(other: Any) -> None:
     coming = deque([submitted(1), other, submitted(3)])
     assert ids(take_joinable(submitted(0), coming)) == [0, 1]
     assert len(coming) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from gridengine.calls.outstanding import PendingRequests, TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import ResultWanted, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
 
@@ -34,9 +34,9 @@ def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_it
 def test_a_result_that_is_kept_is_asked_for_again_until_that_is_on_disk() -> None:
     requests = PendingRequests()
     requests.journaled = True
-    first, second = [(Want(0, 5, 0, reference), list) for reference in (1, 2)]
+    first, second = [(ResultWanted(5, 0, reference), list) for reference in (1, 2)]
     for want in first, second:
-        requests.add(want[0], ())
+        requests.add(Want(0, 5, 0, want[0].reference), ())
         requests.promised(want)
     requests.taken(1)
     assert not requests.asks_for(1)

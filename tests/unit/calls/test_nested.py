@@ -36,8 +36,8 @@ from gridengine.wire.messages import (
     Resumed,
     Resumes,
     Supply,
-    TaskBegan,
     TaskPushed,
+    TaskStarted,
     Waits,
     Want,
     WantAnswer,
@@ -147,7 +147,7 @@ def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played)
     assert [bytes(one) for one in buffers] == [b"pickled", b"calls"]
     [task] = message.tasks
     assert (task.id, task.id >> 40, task.submitter >> 40) == (id, CLIENT, CLIENT)
-    played.say(TaskBegan(RUNNER, id, 4711, "here", 1))
+    played.say(TaskStarted(RUNNER, id, 4711, "here", 1))
     played.say(TaskPushed(RUNNER, id, 1), b"value")
     attempt = Attempt("here", "", 0.0, 1.0, "returned")
     item = FinishedItem(id, 0, 1, 1, output=True, attempts=[attempt], last=True, seconds=1.0)
@@ -227,7 +227,7 @@ def test_results_that_are_missing_are_supplied(played: Played) -> None:
     assert str(pickling.load_exception(buffers)) == "ended"
 
 
-def test_what_a_call_leaves_ends_with_it(played: Played) -> None:
+def test_nested_calls_left_by_a_call_end_with_it(played: Played) -> None:
     id, heard = played.submit()
     played.next()
     assert GVAR.at_end is not None
@@ -237,7 +237,7 @@ def test_what_a_call_leaves_ends_with_it(played: Played) -> None:
     assert played.next() == ClientCancel(RUNNER, [id], 15, [])
 
 
-def test_what_is_detached_goes_on(played: Played) -> None:
+def test_detached_calls_go_on(played: Played) -> None:
     played.dispatcher.detach(4)
     _, heard = played.submit(submitter=4)
     assert played.next().detached
@@ -304,7 +304,7 @@ def test_an_answer_to_an_earlier_call_is_none_to_the_present_one(
     assert waiter.acquire(timeout=60)
 
 
-def test_whoever_waits_is_told_when_the_agent_is_gone(played: Played) -> None:
+def test_waiters_are_told_when_the_agent_is_gone(played: Played) -> None:
     _, heard = played.submit()
     played.channel.close()
     wait_until(lambda: heard.events)

@@ -9,7 +9,7 @@ import pytest
 from gridengine.calls.inline import copied
 
 
-def test_what_is_written_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_output_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
     with copied(True) as (out, err):
         with copied(True) as (inner, _):

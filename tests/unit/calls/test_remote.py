@@ -159,7 +159,7 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     return events
 
 
-def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make: Any) -> None:
+def test_an_unsendable_task_fails_with_its_dependents_and_counts_no_more(make: Any) -> None:
     client = make(max_calls=1)
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
@@ -211,7 +211,7 @@ def taken_of(client: Remote) -> list[int]:
     return [number for one in said for number in one.numbers]
 
 
-def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
+def test_ended_calls_count_no_more_and_are_acknowledged_soon(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outstanding, "TELL_SECONDS", 3600.0)
@@ -241,7 +241,7 @@ def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
-def test_what_nobody_waits_for_any_more_is_not_asked_again(
+def test_an_abandoned_request_is_not_repeated(
     make: Any, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException]
 ) -> None:
     def interrupted(question: Question, seconds: float | None = None) -> None:
@@ -278,7 +278,7 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(
         (Goodbye("it ends", []), DispatcherGone, "it ends: sweeps"),
     ],
 )
-def test_who_is_sent_away_is_told_why(
+def test_a_refused_client_is_told_why(
     make: Any, message: Message, kind: type[Exception], words: str
 ) -> None:
     client = make()
@@ -294,7 +294,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
     assert client._questions == {}
 
 
-def test_one_that_is_silent_is_looked_for_and_taken_to_be_gone_after_the_lease(
+def test_a_silent_dispatcher_is_taken_to_be_gone_after_the_lease(
     make: Any,
 ) -> None:
     clock = ManualClock(100.0)
@@ -329,7 +329,7 @@ def printed(client: Remote, run: int, words: bytes) -> Any:
     return client._streams
 
 
-def test_what_jobs_print_is_printed_here_and_its_dispatcher_is_told_what_was_taken(
+def test_output_of_jobs_is_printed_here_and_acknowledged(
     make: Any,
 ) -> None:
     client = make()

@@ -122,7 +122,7 @@ def test_numbers_of_tasks_are_those_of_the_client_that_it_is_known_as(
     assert [dispatcher.new_id() >> 40 for _ in range(2)] == [5, 5]
 
 
-def test_what_was_found_possible_is_not_asked_again(dispatcher: Requesting) -> None:
+def test_a_possible_demand_is_not_asked_again(dispatcher: Requesting) -> None:
     for _ in range(2):
         submit(dispatcher, demand=Demand(Cores(2)))
         submit(dispatcher)
@@ -130,7 +130,7 @@ def test_what_was_found_possible_is_not_asked_again(dispatcher: Requesting) -> N
     assert len(dispatcher.kinds(Submit)) == 4
 
 
-def test_what_is_not_possible_is_raised_and_asked_again(dispatcher: Requesting) -> None:
+def test_an_impossible_demand_is_raised_and_asked_again(dispatcher: Requesting) -> None:
     dispatcher.refusal = pickling.dump_exception(ConfigurationError("too many"))
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="too many"):
@@ -186,7 +186,7 @@ def test_a_message_that_none_is_meant_for_ends_all(dispatcher: Requesting) -> No
     assert "the thread that reads failed" in str(events[0].error)
 
 
-def test_what_is_asked_while_another_sends_is_sent_by_that_one_in_order(
+def test_a_request_during_another_s_send_is_sent_by_that_one_in_order(
     dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (ClientRecall(3, [(task, 0, 1)]) for task in range(3))
@@ -205,7 +205,7 @@ def test_what_is_asked_while_another_sends_is_sent_by_that_one_in_order(
     assert dispatcher.kinds(ClientRecall) == [first, second, third]
 
 
-def test_where_nobody_is_to_be_sent_to_the_rest_is_dropped(dispatcher: Requesting) -> None:
+def test_requests_without_a_receiver_are_dropped(dispatcher: Requesting) -> None:
     dispatcher.gone = True
     events = submit(dispatcher)
     assert not dispatcher._outgoing
@@ -236,7 +236,7 @@ def test_a_process_that_was_forked_cannot_use_it(
         ("", ""),
     ],
 )
-def test_who_asks_for_what_no_worker_holds_yet_is_warned_once(
+def test_a_demand_that_no_worker_holds_yet_warns_once(
     command: str, told: str, dispatcher: Requesting, caplog: pytest.LogCaptureFixture
 ) -> None:
     dispatcher.command, dispatcher.name = command, "sweeps"
@@ -246,7 +246,7 @@ def test_who_asks_for_what_no_worker_holds_yet_is_warned_once(
 
 
 @pytest.mark.parametrize("unserved", [False, True])
-def test_who_asks_for_nothing_is_warned_once_where_there_was_no_worker_and_is_none(
+def test_a_call_without_a_demand_warns_once_where_there_is_no_worker(
     unserved: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = Requesting(unserved=unserved)

@@ -56,7 +56,7 @@ def test_outcomes_without_a_result_have_their_error_and_output() -> None:
     assert finished_calls(FinishedItem(7, 0, 1, recalled=True), []).recalled
 
 
-def test_those_that_fail_for_the_same_have_one_number_and_an_empty_exception_has_one_too() -> None:
+def test_failures_for_the_same_reason_share_a_number() -> None:
     numbers, error = FailureNumbers(5), WorkerCrashed("it died")
     ended = [CallsFinished(id, 0, 1, None, error=error) for id in (1, 2)]
     assert [numbers.number_of(one) for one in ended] == [5, 5]

@@ -18,7 +18,8 @@ from gridengine.cli import calls as module
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
 from gridengine.dispatcher.watch_messages import CANCEL, Answer
-from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import FunctionStatus, RunStatus, Status
 from tests.support.watched import WHO, FakeWatched
 
 
@@ -80,7 +81,7 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     ]
     result = call("--failed")
     assert re.search(r"^1\.9 +call 9 of f and 2 more", result.stdout, re.MULTILINE)
-    assert "5 running, 0 waiting, 0 done, 3 failed or cancelled; 2 shown" in result.stderr
+    assert "5 running, 0 waiting, 0 done, 3 failed; 2 shown" in result.stderr
 
 
 def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from gridengine.cli import explain as module
 from gridengine.cli.explain import REASONS_SECONDS, status_with_reasons
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, Answer
-from gridengine.status.rows import CallStatus, FailureStatus, FunctionStatus, LaunchStatus, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import CallStatus, FunctionStatus, LaunchStatus, Status
 from gridengine.watching.names import NotKnown, SeveralMeant
 from tests.support.watched import WHO, FakeWatched
 

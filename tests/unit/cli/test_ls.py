@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gridengine.cli import ls as module
 from gridengine.cli.main import main
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.settings.values import settings
+from gridengine.status.rows import Status
+from tests.support.watched import WHO
 
 
 def test_an_obstacle_to_the_folder_of_sockets_is_told(
@@ -24,3 +28,16 @@ def test_an_obstacle_to_the_folder_of_sockets_is_told(
     assert f"runs on this machine cannot be watched: {blocked} is there" in said.output
     assert "no dispatcher runs" in said.output
     assert said.exit_code == 1
+
+
+@pytest.mark.parametrize(("cancelled", "told"), [(0, False), (1234, True)])
+def test_cancelled_calls_have_a_column_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, cancelled: int, told: bool
+) -> None:
+    found = [Answer(WHO, Status(done=1, failed=2, cancelled=cancelled))]
+    monkeypatch.setattr(module, "answers", lambda: (found, []))
+    monkeypatch.setattr(module, "other_runs", lambda known: [])
+    monkeypatch.setattr(module, "ended_answers", lambda: iter(found))
+    monkeypatch.setattr(module.DispatcherFolder, "all", list)
+    said = CliRunner().invoke(main, ["ls"]).output
+    assert [said.count("cancelled"), said.count("1,234")] == [2 * told, 2 * told]

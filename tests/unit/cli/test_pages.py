@@ -62,7 +62,7 @@ def test_the_page_is_written_where_it_is_said_to_be(
 ) -> None:
     result = report("sweep", *words)
     assert (result.exit_code, result.output) == (0, f"{name}: sweep.py, {WHO.run_id}\n")
-    assert "3 calls done" in (here / name).read_text(encoding="utf-8")
+    assert '"done":3' in (here / name).read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_not_there_is_a_line_and_no_traceback() -> None:

@@ -12,7 +12,7 @@ import pytest
 from gridengine.client.actor_calls import MOST_SENT, MOST_SLOW, ActorCalls
 from gridengine.client.future import CallFuture
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.errors import (
     ActorLost,
     Cancelled,
@@ -22,7 +22,6 @@ from gridengine.errors import (
     WorkerLost,
 )
 from gridengine.serialize import pickling
-from gridengine.wire.messages import TaskBegan
 from gridengine.worker.actors import END, READY, Answer, decode_request, encode
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
@@ -44,7 +43,7 @@ class Far:
         return self.calls.call(method, args, {})
 
     def ready(self) -> None:
-        self.calls.began(TaskBegan(0, self.calls.task, 7, "node3", 1))
+        self.calls.began(TaskBegan(self.calls.task, 7, "node3", 1))
         self.note(Answer(READY))
 
     def note(self, answer: Answer, *payload: Any) -> None:
@@ -158,7 +157,7 @@ def test_a_dispatcher_that_was_started_again_may_have_lost_what_was_said(far: Fa
         far.call().result()
 
 
-def test_one_that_was_shut_down_takes_no_calls_and_ends_after_those_it_has(far: Far) -> None:
+def test_an_actor_that_was_shut_down_ends_after_the_calls_it_has(far: Far) -> None:
     far.ready()
     futures = [far.call() for _ in range(MOST_SLOW + 1)]
     far.calls.end(cancel=False)
@@ -196,7 +195,7 @@ def test_without_calls_one_that_waits_for_a_worker_never_begins() -> None:
     other.calls.close(wait=True)
 
 
-def test_one_that_is_killed_has_all_its_calls_cancelled(far: Far) -> None:
+def test_a_killed_actor_has_all_its_calls_cancelled(far: Far) -> None:
     far.ready()
     futures = [far.call() for _ in range(MOST_SLOW + 1)]
     far.calls.kill_all()

@@ -36,7 +36,7 @@ def test_another_thread_ends_the_waiting(loop: str) -> None:
 
 
 @loops
-def test_what_was_released_before_is_not_waited_for(loop: str) -> None:
+def test_a_waiter_released_before_is_not_waited_for(loop: str) -> None:
     async def wait() -> None:
         waiter = task_waiter()
         waiter.release()
@@ -81,7 +81,7 @@ def test_a_release_after_the_task_was_cancelled_is_ignored(loop: str) -> None:
 
 
 @loops
-def test_what_a_thread_raises_is_raised(loop: str) -> None:
+def test_an_exception_of_the_thread_is_raised(loop: str) -> None:
     def fail() -> None:
         raise ValueError("no")
 

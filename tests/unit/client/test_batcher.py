@@ -157,7 +157,7 @@ def test_the_shutdown_does_not_end_before_the_callbacks_of_what_it_cancels(
     assert (future.cancelled(), ended) == (True, [False])
 
 
-def test_what_is_given_back_while_the_shutdown_begins_is_cancelled(
+def test_calls_given_back_as_the_shutdown_begins_are_cancelled(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     batcher = waiting._submitter.batcher

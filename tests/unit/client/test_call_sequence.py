@@ -41,7 +41,7 @@ def test_an_error_names_the_node_that_raised_it() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_looks_when_the_process_dies_sees_which_call_it_is_in(
+def test_the_call_in_progress_is_visible_when_the_process_dies(
     fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[int] = []
@@ -57,6 +57,6 @@ def test_who_looks_when_the_process_dies_sees_which_call_it_is_in(
     assert noted == ([1, 10, 2, 0, 0] if fails else [1, 10, 2, 0, 3, 30, 0])
 
 
-def test_it_is_named_by_its_functions() -> None:
+def test_a_sequence_is_named_by_its_functions() -> None:
     assert CallSequence((abs, max)).__qualname__ == "abs and max"
     assert CallSequence((abs, max, min, sum)).__qualname__ == "abs and max and others"

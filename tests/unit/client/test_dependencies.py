@@ -136,7 +136,9 @@ def test_a_call_that_waits_to_be_handed_over_is_handed_over_as_one_that_is_neede
     assert [kept for entry in entries for _, kept in entry.task.kept] == [reference]
 
 
-def test_of_a_call_that_was_handed_over_the_dispatcher_is_told(held: gridengine.Executor) -> None:
+def test_the_dispatcher_is_told_that_a_handed_over_call_is_needed(
+    held: gridengine.Executor,
+) -> None:
     future = held.submit(square, 3)
     dependent = held.submit(first, [future, future])
     source, entry = handed_over(held, 2)
@@ -146,7 +148,7 @@ def test_of_a_call_that_was_handed_over_the_dispatcher_is_told(held: gridengine.
     assert not dependent.done()
 
 
-def test_what_is_missing_is_supplied_as_it_came(held: gridengine.Executor) -> None:
+def test_a_missing_result_is_supplied_as_it_came(held: gridengine.Executor) -> None:
     dispatcher = dispatcher_of(held)
     future = held.submit(square, 3)
     held.submit(first, future)
@@ -170,7 +172,7 @@ def test_a_result_that_is_there_is_supplied_as_it_came(held: gridengine.Executor
     assert data.payload is payload
 
 
-def test_of_large_results_that_travelled_together_the_one_alone_goes_on(
+def test_a_large_result_goes_on_without_those_that_travelled_with_it(
     held: gridengine.Executor,
 ) -> None:
     dispatcher = dispatcher_of(held)
@@ -220,7 +222,7 @@ def test_a_failure_that_is_there_is_the_failure_of_who_needs_it(
     assert repr(pickling.load_exception(data.payload)) == "ValueError('no 3')"
 
 
-def test_what_could_not_be_handed_in_is_the_failure_of_who_needs_it(
+def test_a_call_that_could_not_be_handed_in_fails_its_dependents(
     held: gridengine.Executor,
 ) -> None:
     future = held.submit(first, threading.Lock())
@@ -271,7 +273,7 @@ def test_a_call_that_is_given_back_is_needed_still(held: gridengine.Executor) ->
     assert dependent.result() == 9
 
 
-def test_who_needs_what_was_cancelled_is_cancelled(held: gridengine.Executor) -> None:
+def test_dependents_of_a_cancelled_call_are_cancelled(held: gridengine.Executor) -> None:
     dispatcher = dispatcher_of(held)
     dependent = held.submit(first, held.submit(square, 3))
     entry = handed_over(held, 2)[-1]
@@ -353,7 +355,7 @@ def test_a_value_of_another_future_that_cannot_be_pickled_is_a_failure(
     assert "the result of a future" in str(data.error)
 
 
-def test_what_cannot_be_pickled_of_another_future_keeps_it_no_longer(
+def test_an_unpicklable_value_of_another_future_is_freed(
     inline: gridengine.Executor,
 ) -> None:
     future: Future = concurrent.futures.Future()
@@ -403,7 +405,7 @@ def test_a_reference_is_released_once_nobody_can_use_it(held: gridengine.Executo
     assert all(one.done() for one in dependents)
 
 
-def test_of_a_map_calls_that_need_others_travel_alone_and_the_others_together() -> None:
+def test_calls_of_a_map_that_need_others_travel_alone() -> None:
     with (
         FakeScheduler(FakeDispatcher()) as scheduler,
         gridengine.Executor(scheduler=scheduler) as e,
@@ -447,7 +449,7 @@ def test_a_job_and_results_of_pools_may_be_given_to_calls() -> None:
         pool.terminate()
 
 
-def test_of_a_job_that_has_not_ended_the_dispatcher_is_told(held: gridengine.Executor) -> None:
+def test_the_dispatcher_is_told_that_a_running_job_is_needed(held: gridengine.Executor) -> None:
     job = gridengine.Job(target=square, args=(3,), scheduler=held._submitter._scheduler)
     job.start()
     held.submit(first, [job])

@@ -69,7 +69,7 @@ def inline() -> Iterator[gridengine.Executor]:
         yield executor
 
 
-def test_what_cannot_travel_is_named_by_its_own_node(inline: gridengine.Executor) -> None:
+def test_an_unpicklable_argument_is_named_by_its_node(inline: gridengine.Executor) -> None:
     graph = {"a": (add, 1, threading.Lock()), "b": (inc, "a"), "c": (inc, (inc, "b"))}
     [future] = inline.submit_graph(graph, ["c"])
     with pytest.raises(PicklingError, match=r"argument 2 of node 'a' \(a _thread.lock\)"):
@@ -139,7 +139,7 @@ def test_an_error_is_that_of_each_key_that_needs_it(inline: gridengine.Executor)
         assert failed == [True, True, False, False, True]
 
 
-def test_what_cannot_be_pickled_is_the_error_of_who_needs_it(inline: gridengine.Executor) -> None:
+def test_an_unpicklable_node_is_the_error_of_its_dependents(inline: gridengine.Executor) -> None:
     lock = threading.Lock()
     graph = {"bad": (add, 1, lock), "a": (inc, "bad"), "lock": lock, "b": (inc, 1)}
     graph |= {"c": (add, "lock", "b"), "d": (add, "lock", 1)}
@@ -191,7 +191,7 @@ def test_all_that_the_keys_need_is_withdrawn_once_all_are_cancelled(
     assert held._submitter.batcher.join(SECONDS)
 
 
-def test_what_needs_a_key_that_was_cancelled_is_told_so(
+def test_dependents_of_a_cancelled_key_are_told_so(
     held: gridengine.Executor, recorder: Recorder
 ) -> None:
     recorder.slots = 0

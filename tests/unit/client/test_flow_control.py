@@ -161,7 +161,7 @@ def test_workers_are_kept_busy_whatever_calls_take(
 
 
 @pytest.mark.parametrize("slots", [1, 30, 1_000])
-def test_of_slow_calls_two_for_each_slot_are_handed_over(
+def test_two_slow_calls_for_each_slot_are_handed_over(
     monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
     dispatcher = played(monkeypatch, slots=slots, seconds=0.5, calls=5 * slots)

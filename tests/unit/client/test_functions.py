@@ -54,7 +54,7 @@ def cache() -> FunctionCache[Function]:
     return FunctionCache(pickled)
 
 
-def test_what_is_kept_of_functions_goes_with_the_cache_without_the_collector() -> None:
+def test_the_cache_of_functions_goes_without_the_collector() -> None:
     class Kept:
         """Can be referred to weakly."""
 
@@ -78,13 +78,13 @@ def test_what_is_kept_of_functions_goes_with_the_cache_without_the_collector() -
 
 
 @pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
-def test_what_can_be_imported_is_pickled_once(
+def test_an_importable_function_is_pickled_once(
     cache: FunctionCache[Function], f: Callable[..., Any]
 ) -> None:
     assert cache.find(f) is cache.find(f)
 
 
-def test_what_refers_to_nothing_that_can_change_is_pickled_once(
+def test_a_function_of_constants_is_pickled_once(
     cache: FunctionCache[Function],
 ) -> None:
     f = defined(
@@ -138,7 +138,7 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(
         ),
     ],
 )
-def test_what_has_changed_is_pickled_anew(
+def test_a_changed_function_is_pickled_anew(
     cache: FunctionCache[Function], source: str, change: str
 ) -> None:
     space = local(number=1)
@@ -148,7 +148,7 @@ def test_what_has_changed_is_pickled_anew(
     assert called(cache, f) == 2
 
 
-def test_what_only_a_text_names_and_is_large_is_not_looked_into(
+def test_large_objects_named_only_in_texts_are_not_compared(
     cache: FunctionCache[Function],
 ) -> None:
     space = local(large=[b"0" * 1_000_001], number=1)
@@ -169,13 +169,13 @@ class AllNames:
 
 
 @pytest.mark.parametrize("held", [delayedval(1) + 1, AllNames()])
-def test_what_has_every_name_is_not_looked_through(
+def test_an_object_that_has_every_name_is_not_searched(
     cache: FunctionCache[Function], held: Any
 ) -> None:
     cache.find(defined("def f(): return held", local(held=held)))
 
 
-def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() -> None:
+def test_a_function_pickled_to_the_same_bytes_travels_as_before() -> None:
     f = defined("numbers = [1]\ndef f(): return numbers", local())
     submitter = Submitter(FakeScheduler(), None, initializer=None, options=CallOptions())
     one, other = (submitter.submit(f, (), {}) for _ in range(2))
@@ -255,7 +255,7 @@ def test_large_data_that_is_the_same_is_compared_and_not_copied() -> None:
     assert after.payload.block is before.payload.block
 
 
-def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function]) -> None:
+def test_a_function_that_its_user_has_dropped_is_not_kept(cache: FunctionCache[Function]) -> None:
     class Thing:
         def method(self) -> None: ...
 

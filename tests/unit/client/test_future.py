@@ -276,7 +276,7 @@ def test_only_ones_own_futures_can_be_killed(
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_it_is_awaited_before_and_after_its_end(
+def test_a_future_is_awaited_before_and_after_its_end(
     loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     async def main() -> tuple[int, int]:

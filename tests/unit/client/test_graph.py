@@ -188,7 +188,7 @@ def test_nodes_of_dasks_are_read_for_what_they_say() -> None:
     ("node", "text"),
     [("Alias('y', 'q')", "node 'y', an alias"), ("Task('y', inc, TaskRef('q'))", "argument 1 of")],
 )
-def test_what_a_node_of_dasks_misses_is_told(node: str, text: str) -> None:
+def test_a_missing_dependency_of_a_dask_node_is_told(node: str, text: str) -> None:
     spec = pytest.importorskip("dask._task_spec")
     with pytest.raises(KeyError, match=f"{text}.*: the graph has no 'q'"):
         read({"y": eval(node, {"inc": inc, **vars(spec)})}, ["y"], strict=False)
@@ -229,7 +229,7 @@ def test_calls_that_are_made_as_one_are_written_as_steps_with_the_names_of_their
     assert CallSequence(made.function)(made.call) == 4
 
 
-def test_what_is_named_takes_a_pickler_of_our_own() -> None:
+def test_named_nodes_take_a_pickler_of_our_own() -> None:
     _, [node] = read({"a": (dict, 1)}, ["a"])
     node.kwargs = {"x": threading.Lock()}
     made = written(node)

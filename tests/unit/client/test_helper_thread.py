@@ -11,7 +11,7 @@ import pytest
 from gridengine.dispatcher.thread_queues import HelperThread
 
 
-def test_it_does_in_order_what_it_was_asked_to_before_it_ends() -> None:
+def test_requests_are_done_in_order_before_the_thread_ends() -> None:
     helper, done = HelperThread("helper"), []
     for number in range(100):
         helper.do(lambda number=number: done.append((number, helper.is_current())))  # type: ignore[misc]
@@ -21,7 +21,7 @@ def test_it_does_in_order_what_it_was_asked_to_before_it_ends() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
-def test_what_a_request_raises_is_told_and_ends_no_other(
+def test_an_exception_of_a_request_is_told_and_ends_no_other(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -36,7 +36,7 @@ def test_what_a_request_raises_is_told_and_ends_no_other(
     assert "a request failed" in caplog.text
 
 
-def test_it_may_end_itself_and_be_ended_twice() -> None:
+def test_a_helper_thread_may_end_itself_and_be_ended_twice() -> None:
     helper = HelperThread("helper")
     ended = threading.Event()
 

@@ -33,7 +33,7 @@ def test_threads_that_make_calls_at_once_run_it_once_and_wait_for_it() -> None:
         assert [each.result() for each in [threads.submit(call) for _ in range(4)]] == [1] * 4
 
 
-def test_what_calls_have_changed_since_stays_when_it_comes_with_another_function(
+def test_changes_of_calls_stay_when_the_initializer_comes_with_another_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(GVAR, "environment_number", 3)

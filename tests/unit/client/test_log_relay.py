@@ -41,20 +41,22 @@ def test_a_text_with_signs_of_a_format_stays_as_it_is(caplog: pytest.LogCaptureF
     assert "100 %s of {it} [call 5" in caplog.text
 
 
-def test_what_this_process_does_not_log_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_below_the_levels_of_this_process_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING, "tests.model")
     take(LogRelay(), SAID)
     assert caplog.records == []
 
 
-def test_how_many_were_left_out_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_records_left_out_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     take(LogRelay(), LoggedRecord("", 0, "", "node7", "call 5 of train", left_out=345))
     assert [one.getMessage() for one in caplog.records] == [
         "345 log records of calls left out: there were too many"
     ]
 
 
-def test_what_handlers_are_too_slow_for_is_counted(
+def test_records_that_handlers_are_too_slow_for_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "tests.model")
@@ -70,7 +72,7 @@ def test_what_handlers_are_too_slow_for_is_counted(
     assert caplog.records[-1].getMessage().startswith("7 log records")
 
 
-def test_what_cannot_be_read_is_said_and_the_next_is_handled(
+def test_an_unreadable_record_is_told_and_the_next_is_handled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "tests.model")
@@ -112,7 +114,7 @@ def test_many_calls_that_warn_alike_warn_once() -> None:
     assert len(seen) == 1
 
 
-def test_where_warnings_are_errors_one_of_a_call_is_shown() -> None:
+def test_a_warning_of_a_call_is_shown_where_warnings_are_errors() -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("error")
         take(LogRelay(), warned("builtins.UserWarning"))

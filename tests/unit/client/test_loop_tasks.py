@@ -68,7 +68,7 @@ def test_a_task_has_a_future_of_its_result_or_its_error(loop: str) -> None:
 
 
 @loops
-def test_one_that_the_end_of_its_loop_ends_is_cancelled(loop: str) -> None:
+def test_a_task_ended_by_the_end_of_its_loop_is_cancelled(loop: str) -> None:
     async def main() -> None:
         futures.append(start_task(for_ever))
         await until(lambda: begun)
@@ -103,7 +103,7 @@ def test_a_result_is_waited_for_that_another_thread_gives(loop: str) -> None:
 
 
 @loops
-def test_of_a_future_that_was_cancelled_that_is_raised(loop: str) -> None:
+def test_a_cancelled_future_raises_its_cancellation(loop: str) -> None:
     async def main() -> None:
         future: Future[int] = Future()
         future.cancel()

@@ -69,7 +69,7 @@ def test_an_error_stands_in_its_calls_place(results: Results) -> None:
     assert results.with_errors() == ["a", error, error, "d", "e", "f"]
 
 
-def test_of_very_many_calls_that_were_not_sent_some_are_told_of(
+def test_a_few_of_very_many_unsent_calls_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(map_run, "MOST_UNSENT", 5)

@@ -80,7 +80,7 @@ def test_the_exit_of_the_interpreter_waits_for_a_thread_that_closes_it(
 
 
 @pytest.mark.parametrize("resume", [True, "anyway", False])
-def test_who_goes_on_with_another_python_is_told_that_the_calls_are_made_anew(
+def test_another_python_is_told_that_the_calls_are_made_anew(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

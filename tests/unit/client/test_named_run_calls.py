@@ -44,14 +44,14 @@ def test_only_what_is_not_known_is_handed_over(notes: Notes, chunksize: int | No
     assert notes.made() == [*range(5), *range(20, 30)]
 
 
-def test_where_all_is_known_nothing_is_handed_over(notes: Notes) -> None:
+def test_nothing_is_handed_over_when_all_results_are_known(notes: Notes) -> None:
     squares(notes, range(10))
     scheduler = FakeScheduler()
     assert squares(notes, range(10), scheduler=scheduler) == [x * x for x in range(10)]
     assert scheduler.dispatcher.entries == []
 
 
-def test_what_failed_is_made_again_or_is_a_failure_as_is_asked_for(notes: Notes) -> None:
+def test_failed_calls_are_made_again_or_stay_failures_as_asked_for(notes: Notes) -> None:
     notes.bad(3)
     assert str(squares(notes, range(6))[3]) == "3 is bad"
     notes.made()
@@ -221,7 +221,7 @@ def test_an_iterator_that_is_left_lets_go_of_the_run(notes: Notes) -> None:
     assert not files_in_use()
 
 
-def test_of_several_maps_of_one_name_the_last_is_shown_and_all_are_kept(notes: Notes) -> None:
+def test_the_last_of_several_maps_of_one_name_is_shown(notes: Notes) -> None:
     for made in [1, 2, 3], []:
         squares(notes, [1, 2])
         squares(notes, [3])
@@ -279,14 +279,14 @@ def test_a_call_is_known_by_its_arguments(notes: Notes) -> None:
     assert notes.made() == [4]
 
 
-def test_one_that_needs_another_is_made_each_time(notes: Notes) -> None:
+def test_a_call_that_needs_another_is_made_each_time(notes: Notes) -> None:
     for made in [2, 4], [4]:
         with gridengine.Executor(scheduler=FakeScheduler(), **notes.options) as executor:
             assert executor.submit(square, executor.submit(square, 2)).result() == 16
         assert notes.made() == made
 
 
-def test_those_of_a_pool_are_known_too(notes: Notes) -> None:
+def test_calls_of_a_pool_are_known(notes: Notes) -> None:
     for made in [1, 2, 3, 4], []:
         with gridengine.Pool(scheduler=FakeScheduler(), **notes.options) as pool:
             assert (pool.apply(square, (1,)), pool.map(square, [2])) == (1, [4])
@@ -294,7 +294,7 @@ def test_those_of_a_pool_are_known_too(notes: Notes) -> None:
         assert notes.made() == made
 
 
-def test_one_that_failed_is_made_again(notes: Notes) -> None:
+def test_a_failed_call_is_made_again(notes: Notes) -> None:
     notes.bad(2)
     assert [str(one) for one in outcomes(notes, 1, 2)] == ["1", "2 is bad"]
     notes.bad()
@@ -314,7 +314,7 @@ def test_known_ones_have_their_results_before_others_are_handed_over(notes: Note
     executor.shutdown()
 
 
-def test_one_that_was_cancelled_has_no_result(notes: Notes) -> None:
+def test_a_cancelled_call_has_no_result(notes: Notes) -> None:
     dispatcher = HeldDispatcher()
     executor = gridengine.Executor(scheduler=FakeScheduler(dispatcher), **notes.options)
     futures = [executor.submit(square, x) for x in range(50)]
@@ -327,7 +327,7 @@ def test_one_that_was_cancelled_has_no_result(notes: Notes) -> None:
     assert notes.made() == [49]
 
 
-def test_one_that_cannot_be_known_is_made_each_time(notes: Notes) -> None:
+def test_a_call_without_a_key_is_made_each_time(notes: Notes) -> None:
     lock: Any = threading.Lock()
     found = outcomes(notes, lock, 2)
     assert isinstance(found[0], gridengine.PicklingError)
@@ -426,12 +426,12 @@ def gave(run: Run, name: str, value: Any) -> None:
     run.outcomes[row] = value if isinstance(value, CallsFinished) else [value]
 
 
-def test_of_a_graph_that_is_new_all_that_is_wanted_is_made(run: Run) -> None:
+def test_all_wanted_nodes_of_a_new_graph_are_made(run: Run) -> None:
     _, calls = left(run, GRAPH, "c")
     assert made(calls) == ["a", "b", "c"]
 
 
-def test_what_is_known_is_data_and_what_it_alone_needs_is_not_made(run: Run) -> None:
+def test_known_nodes_are_data_and_their_own_dependencies_are_not_made(run: Run) -> None:
     gave(run, "b", 2)
     _, calls = left(run, GRAPH, "c")
     [call] = calls
@@ -444,7 +444,7 @@ def test_a_known_result_that_is_false_is_a_result(run: Run) -> None:
     assert left(run, GRAPH, "c")[1] == []
 
 
-def test_what_has_failed_is_data_that_raises_and_what_needs_it_is_made(run: Run) -> None:
+def test_failed_nodes_are_data_that_raises_and_their_dependents_are_made(run: Run) -> None:
     gave(run, "b", CallsFinished(0, 0, 1, dump_exception(ValueError("no")), raised=True))
     _, calls = left(run, GRAPH, "c")
     [call] = calls
@@ -454,7 +454,7 @@ def test_what_has_failed_is_data_that_raises_and_what_needs_it_is_made(run: Run)
         failed.result()
 
 
-def test_what_needs_a_call_without_a_key_has_none_and_is_made(run: Run) -> None:
+def test_dependents_of_a_call_without_a_key_have_none_and_are_made(run: Run) -> None:
     graph = {"a": (double, b"secret"), "b": (double, "a"), "c": (double, 3)}
     kept, calls = left(run, graph, "b", "c")
     assert made(calls) == ["a", "b", "c"]
@@ -518,7 +518,7 @@ def test_a_job_that_has_returned_is_not_run_again(notes: Notes) -> None:
     assert notes.made() == [3]
 
 
-def test_one_that_failed_is_run_again_or_has_failed_as_is_asked_for(notes: Notes) -> None:
+def test_a_failed_job_is_run_again_or_has_failed_as_asked_for(notes: Notes) -> None:
     notes.bad(2)
     outcomes_of_jobs(notes, 1, 2)
     notes.bad()

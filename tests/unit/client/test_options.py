@@ -67,7 +67,7 @@ from tests.support.fake_dispatcher import FakeScheduler
         ),
     ],
 )
-def test_what_makes_no_sense_is_named_before_anything_runs(
+def test_a_senseless_option_is_named_before_anything_runs(
     options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     scheduler = FakeScheduler()
@@ -100,7 +100,7 @@ def test_one_exception_class_or_several_may_be_given() -> None:
     ]
 
 
-def test_what_is_none_is_not_given() -> None:
+def test_an_option_of_none_is_not_given() -> None:
     assert given(gridengine.Job, {"retries": None, "timeout": 3.0, "retry_on": None}) == {
         "timeout": 3.0
     }
@@ -156,13 +156,13 @@ def test_without_a_name_there_is_no_run() -> None:
 
 
 @pytest.mark.parametrize("said", [{"resume": False}, {"wait": True}, {"journal": "a.sqlite"}])
-def test_what_is_said_of_a_run_without_a_name_is_refused(said: Any) -> None:
+def test_options_of_a_run_without_a_name_are_refused(said: Any) -> None:
     with pytest.raises(ConfigurationError, match="is for a named run, and name= is missing"):
         run_options(said, gridengine.map)
 
 
 @pytest.mark.parametrize("resume", ["perhaps", 0, 1, None])
-def test_what_resume_may_be_is_checked(resume: Any) -> None:
+def test_the_value_of_resume_is_checked(resume: Any) -> None:
     with pytest.raises(ConfigurationError, match='True, False or "anyway", not'):
         run_options({"name": "a", "resume": resume}, gridengine.map)
 
@@ -200,7 +200,7 @@ def test_an_element_that_is_no_arguments_is_told_with_its_number() -> None:
         next(calls)
 
 
-def test_what_an_element_raises_by_itself_is_raised() -> None:
+def test_an_exception_of_an_element_is_raised() -> None:
     with pytest.raises(TypeError, match=r"^bad operand"):
         next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]
 

@@ -40,7 +40,7 @@ def test_another_number_of_results_than_of_calls_is_our_fault(values: str, words
     assert f"answered 2 calls with {words}" in str(outcome.error)
 
 
-def test_what_is_no_list_is_our_fault() -> None:
+def test_results_that_are_no_list_are_our_fault() -> None:
     [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump({})), "f")
     assert "answered 2 calls with a dict" in str(outcome.error)
 

@@ -114,9 +114,7 @@ def left(number: int, *outcomes: CallsFinished) -> Left:
 PLACE: Any = None
 
 
-def test_what_came_of_calls_is_written_where_they_belong_and_then_forgotten(
-    file: Any, dispatcher: Any
-) -> None:
+def test_outcomes_are_written_to_their_run_and_then_forgotten(file: Any, dispatcher: Any) -> None:
     dispatcher.left.put(welcome(owed=1, ready=2))
     dispatcher.left.put(left(5, outcome(0, 3)))
     crash = WorkerCrashed("it crashed")
@@ -139,14 +137,14 @@ def test_calls_that_never_ran_and_those_of_which_nothing_is_known_are_not_writte
     assert (file.written, dispatcher.taken) == ([], [5])
 
 
-def test_who_does_not_wait_takes_what_is_ready_alone(file: Any, dispatcher: Any) -> None:
+def test_without_waiting_only_ready_outcomes_are_taken(file: Any, dispatcher: Any) -> None:
     dispatcher.left.put(welcome(owed=1, ready=1))
     dispatcher.left.put(left(5, outcome(0, 1)))
     assert take_left(file, PLACE, wait=False)  # there is more to come
     assert (dispatcher.taken, dispatcher.forgotten) == ([5], [])
 
 
-def test_of_very_many_some_are_on_disk_before_the_next_come(file: Any, dispatcher: Any) -> None:
+def test_very_many_outcomes_are_written_bit_by_bit(file: Any, dispatcher: Any) -> None:
     count = 3 * MOST_LEFT
     dispatcher.left.put(welcome(owed=1, ready=count))
     for number in range(count):
@@ -225,7 +223,7 @@ def test_a_dispatcher_that_has_ended_is_told_with_how_it_goes_on(path: Path) -> 
     assert "`gridengine dispatcher start sweeps` goes on" in how_left_go_on("night", path)
 
 
-def test_one_that_runs_has_the_calls(path: Path, running: None) -> None:
+def test_a_running_dispatcher_has_the_calls(path: Path, running: None) -> None:
     assert who_has("night", path) == "the dispatcher sweeps"
     assert how_left_go_on("night", path) == "the dispatcher sweeps has them"
 
@@ -248,7 +246,7 @@ def test_the_runs_are_found_of_which_a_dispatcher_has_calls(
     assert list(runs_at(DispatcherFolder.of("other"))) == []
 
 
-def test_what_those_have_that_run_is_taken(
+def test_outcomes_of_running_dispatchers_are_taken(
     path: Path, running: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
@@ -264,7 +262,7 @@ def test_what_those_have_that_run_is_taken(
     assert asked == [DispatcherFolder.of("sweeps").client_file, client.path]
 
 
-def test_one_that_does_not_answer_is_told_of_and_nothing_is_waited_for(
+def test_a_silent_dispatcher_is_told_and_not_waited_for(
     path: Path, running: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def take(name: str, path: Path, client: RemoteScheduler) -> bool:

@@ -54,7 +54,7 @@ def scheduler() -> Scheduler:
     return Scheduler()
 
 
-def test_it_closes_what_is_its_own_once_and_is_closed_twice(scheduler: Scheduler) -> None:
+def test_a_scheduler_of_its_own_is_closed_once_though_closed_twice(scheduler: Scheduler) -> None:
     calls = Calls(scheduler)
     calls.close(wait=True)
     calls.close(wait=True)
@@ -62,12 +62,12 @@ def test_it_closes_what_is_its_own_once_and_is_closed_twice(scheduler: Scheduler
     assert scheduler.times == 1
 
 
-def test_what_is_not_its_own_stays_open(scheduler: Scheduler) -> None:
+def test_a_scheduler_of_others_stays_open(scheduler: Scheduler) -> None:
     Calls(scheduler, ours=False).close(wait=True)
     assert scheduler.times == 0
 
 
-def test_who_does_not_wait_has_it_closed_after_the_last_call(scheduler: Scheduler) -> None:
+def test_a_shutdown_without_waiting_closes_after_the_last_call(scheduler: Scheduler) -> None:
     calls = Calls(scheduler)
     calls.begin(2)
     calls.close(wait=False)
@@ -79,7 +79,7 @@ def test_who_does_not_wait_has_it_closed_after_the_last_call(scheduler: Schedule
     assert scheduler.closed.wait(SECONDS)
 
 
-def test_who_waits_is_told_when_the_last_call_has_ended(scheduler: Scheduler) -> None:
+def test_a_waiting_shutdown_ends_with_the_last_call(scheduler: Scheduler) -> None:
     calls = Calls(scheduler)
     calls.begin(1)
     closing = threading.Thread(target=calls.close, kwargs={"wait": True})
@@ -181,7 +181,7 @@ def test_a_future_whose_condition_is_held_keeps_no_other_from_its_result(
     brings.join()
 
 
-def test_what_is_given_back_of_a_held_condition_keeps_no_other_waiting(
+def test_a_recalled_call_with_a_held_condition_keeps_no_other_waiting(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     dispatcher.slots = 0
@@ -215,7 +215,7 @@ def test_a_tally_begins_anew_once_all_have_ended() -> None:
     assert (woken, tally.number) == ([1, 1], 3)
 
 
-def test_one_that_does_not_begin_anew_goes_on_counting() -> None:
+def test_a_tally_without_a_new_beginning_goes_on_counting() -> None:
     tally = Tally(lambda: None, lambda: None, restarts=False)
     for _ in range(2):
         tally.add(3)

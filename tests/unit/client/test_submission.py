@@ -62,7 +62,7 @@ RUNS: dict[str, Callable[[Any], Iterable[int]]] = {
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_what_waits_is_bounded(
+def test_waiting_calls_are_bounded(
     run: Callable[[Any], Iterable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "WINDOW_BYTES", WINDOW * SIZE)

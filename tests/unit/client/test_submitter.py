@@ -43,7 +43,7 @@ def test_a_scheduler_in_the_place_of_the_number_is_told_so(number: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True])
-def test_what_is_no_number_is_refused(number: Any) -> None:
+def test_a_wrong_number_is_refused(number: Any) -> None:
     with pytest.raises((TypeError, ConfigurationError), match="max_workers must be"):
         place_for(None, number, "max_workers")
 
@@ -64,7 +64,7 @@ def scheduler() -> FakeScheduler:
     return FakeScheduler()
 
 
-def test_it_does_not_travel(scheduler: FakeScheduler) -> None:
+def test_a_submitter_does_not_travel(scheduler: FakeScheduler) -> None:
     with (
         gridengine.Executor(scheduler=scheduler) as executor,
         pytest.raises(TypeError, match="cannot travel with a call"),
@@ -73,7 +73,7 @@ def test_it_does_not_travel(scheduler: FakeScheduler) -> None:
 
 
 @pytest.mark.parametrize("function", [5, None, "square"])
-def test_what_cannot_be_called_is_its_futures_error(
+def test_an_object_that_cannot_be_called_is_its_future_s_error(
     function: Any, scheduler: FakeScheduler
 ) -> None:
     with gridengine.Executor(scheduler=scheduler) as executor:

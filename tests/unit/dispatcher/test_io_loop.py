@@ -35,9 +35,12 @@ from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Effect,
     ResultData,
+    ResultWanted,
     Submitted,
     Task,
+    TaskBegan,
     TaskMessage,
+    WantAnswered,
 )
 from gridengine.dispatcher.io_loop import (
     LEAVE_SECONDS,
@@ -57,17 +60,7 @@ from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import PayloadAtWorker
-from gridengine.wire.messages import (
-    VERSION,
-    Allocate,
-    Beat,
-    Goodbye,
-    Hello,
-    Message,
-    TaskBegan,
-    Want,
-    WantAnswer,
-)
+from gridengine.wire.messages import VERSION, Allocate, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
 from tests.support.manual_clock import PATIENCE, ManualClock
 
@@ -339,7 +332,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
     one, recorder, listener = performer()
     handle = Handle("4711")
     finished = CallsFinished(1, 0, 1, [])
-    started, message = TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, [b"x"])
+    started, message = TaskBegan(1, 5, "here", 1), TaskMessage(1, [b"x"])
     one.perform(
         [
             Send(b"a", Beat()),
@@ -364,10 +357,10 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
 
 def test_a_missing_result_is_told_once() -> None:
     recorder: Any = Recorder()
-    wanted = {one: (Want(0, 1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
+    wanted = {one: (ResultWanted(1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
     clients = no_clients(recorder)
     one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, clients, recorder)
-    one.perform([WantAnswer(0, 5, missing=True), WantAnswer(0, 6, missing=False)])
+    one.perform([WantAnswered(5, missing=True), WantAnswered(6, missing=False)])
     assert recorder.calls == [("missing", 5)]
     assert wanted == {}
 
@@ -376,7 +369,7 @@ def test_messages_about_a_settled_task_are_dropped() -> None:
     one, _, listener = performer()
     one.perform([CallsFinished(1, 0, 2, [], last=True)])
     listener.calls.clear()
-    one.perform([TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
+    one.perform([TaskBegan(1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
     assert listener.calls == []
 
 

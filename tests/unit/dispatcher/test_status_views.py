@@ -8,13 +8,14 @@ import pytest
 
 from gridengine.dispatcher.core.events import Explained, Launched
 from gridengine.dispatcher.core.state import MOST_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.status.rows import Status
-from gridengine.wire.messages import RAISED, ClientCancel, Measured, Result, Results, RunnerFigures
+from gridengine.wire.messages import RAISED, Measured, Result, Results, RunnerFigures
 from tests.support.core_play import CUBE, Play, function
 
 
@@ -37,8 +38,8 @@ def test_functions_beyond_the_limit_are_counted_together() -> None:
     play = Play()
     for number in range(MOST_FUNCTIONS + 5):
         play.submit(1, function=function(number))
-    play.play(ClientCancel(0, range(1, MOST_FUNCTIONS + 6), 15))
-    counts = {one.name: one.failed for one in told(play).functions}
+    play.play(TasksCancelled(range(1, MOST_FUNCTIONS + 6), 15))
+    counts = {one.name: one.cancelled for one in told(play).functions}
     assert len(counts) == MOST_FUNCTIONS + 1
     assert counts[OTHER_FUNCTIONS] == 5
 
@@ -139,13 +140,22 @@ def test_calls_that_have_failed_are_told_with_their_errors() -> None:
     )
 
 
+def test_a_call_that_was_cancelled_before_it_began_has_an_age() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(TasksCancelled([1], 15))
+    play.now += 2
+    [failure] = told(play).failures
+    assert (failure.seconds_ago, failure.seconds, failure.attempts) == (2.0, None, 0)
+
+
 def test_the_last_failures_are_kept() -> None:
     play = Play()
     count = MOST_FAILURES + 10
     play.submit(*[1] * count)
-    play.play(ClientCancel(0, range(1, count + 1), 15))
+    play.play(TasksCancelled(range(1, count + 1), 15))
     assert len(told(play, most=1000).failures) == MOST_FAILURES
-    assert told(play).failed == count
+    assert (told(play).cancelled, told(play).failed) == (count, 0)
 
 
 def test_the_time_left_follows_from_what_calls_took() -> None:
@@ -243,7 +253,7 @@ def test_an_even_sample_of_ended_calls_is_kept() -> None:
         if assigned := play.assigned():
             [one] = assigned
     sample = play.core.state.sample
-    gaps = {later.ended - one.ended for one, later in pairwise(sample.calls)}
+    gaps = {later - at for (at, _), (later, _) in pairwise(sample.calls)}
     assert sample.every == 4
     assert MOST_SAMPLED / 2 <= len(sample.calls) < MOST_SAMPLED
     assert max(gaps) <= 2 * sample.every
@@ -282,5 +292,5 @@ def test_only_what_is_named_is_told() -> None:
 def test_no_failure_is_told_when_none_is_wanted() -> None:
     play = Play()
     play.submit(3)
-    play.play(ClientCancel(0, [1], 15))
+    play.play(TasksCancelled([1], 15))
     assert (len(told(play, 0).failures), len(told(play).failures)) == (0, 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskBegan, TaskMessage
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
-from gridengine.wire.messages import TaskBegan
 
 
 class Listening:

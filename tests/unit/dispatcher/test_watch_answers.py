@@ -13,12 +13,12 @@ import pytest
 
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import Event
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.dispatcher.reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_server import Told
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import ClientCancel
 from gridengine.worker.stream_writer import OutputExcerpt
 from tests.support.core_play import Play
 
@@ -100,7 +100,7 @@ def test_actions_are_done_each_time(played: Played) -> None:
     played.play.submit(3)
     for _ in range(2):
         played.ask("cancel")
-    assert [type(one) for one in played.posted] == [ClientCancel] * 2
+    assert [type(one) for one in played.posted] == [TasksCancelled] * 2
 
 
 def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> None:
@@ -115,8 +115,8 @@ def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> N
     assert answers[0].identity.runs == {"sweep": "/r/sweep.sqlite"}
     assert first != second
     all_of_it, single = played.posted
-    assert isinstance(all_of_it, ClientCancel)
-    assert isinstance(single, ClientCancel)
+    assert isinstance(all_of_it, TasksCancelled)
+    assert isinstance(single, TasksCancelled)
     assert (all_of_it.tasks, single.calls) == ([second], [(second, 1, 2)])
 
 

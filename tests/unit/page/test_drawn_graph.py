@@ -6,14 +6,8 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory, laid_out
-from gridengine.status.rows import (
-    FailureStatus,
-    FunctionStatus,
-    GraphFunction,
-    GraphNode,
-    GraphStatus,
-    Status,
-)
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import FunctionStatus, GraphFunction, GraphNode, GraphStatus, Status
 from tests.support.watched import WHO
 
 

@@ -17,6 +17,7 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
     status = Status(
         done=3,
         failed=1,
+        cancelled=4,
         running=2,
         waiting=1500,
         elapsed_seconds=120.0,
@@ -32,9 +33,9 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
         "02:00",
         "0.0 ms",
     )
-    assert (told.total, told.calls["waiting"], told.actions) == (1506, 1500, True)
+    assert (told.total, told.calls["waiting"], told.actions) == (1510, 1500, True)
     assert told.workers == {"busy": 2, "queued": 5}
-    assert told.facts["workers"] == "2 of at most 1,000"
+    assert told.facts["workers"] == "2 of 1,000"
     assert told.facts["memory"] == "48 MB"
     assert told.explanations
 

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW, Answer
-from gridengine.page.rows import CAUSES, MOST_ROWS, OPEN_CALLS, Window, window
-from gridengine.status.rows import CallStatus, FailureStatus, Status, WorkerStatus
+from gridengine.page.rows import (
+    CAUSES,
+    DURATIONS,
+    MOST_ROWS,
+    OPEN_CALLS,
+    SETTINGS,
+    Window,
+    window,
+)
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import CallStatus, FunctionStatus, Status, WorkerStatus
 from gridengine.watching.top_tables import View
 from tests.support.watched import WHO
 
@@ -86,6 +95,19 @@ def test_each_title_has_room_for_its_letters_and_one_takes_what_is_left() -> Non
     columns = rows(Told(), View("workers")).columns
     assert [one.title for one in columns if not one.width] == ["host"]
     assert all(one.width > len(one.title) for one in columns if one.width)
+
+
+def test_settings_of_any_type_are_sorted() -> None:
+    found = rows(
+        Told(status=Status(max_workers=20, worker_resources="Cores(2)")), View(SETTINGS, sort=1)
+    )
+    assert ["max_workers", "20"] in [row.cells for row in found.rows]
+
+
+def test_calls_are_counted_by_how_long_they_took() -> None:
+    function = FunctionStatus("f", histogram=[(0.002, 3), (0.009, 4), (0.5, 1), (1.0, 2)])
+    [row] = rows(Told(status=Status(functions=[function])), View(DURATIONS)).rows
+    assert row.cells[-1] == "7 up to 10.0 ms; 3 up to 1.0 s"
 
 
 def test_causes_are_sorted_and_filtered_as_other_rows_are() -> None:

@@ -19,20 +19,20 @@ class Seats(Resource):
         self.product, self.seats = product, seats
         self._free = seats
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         return bool(res.product == self.product and res.seats <= self._free)
 
-    def _alloc(self, res: Any) -> Seats:
+    def allocate(self, res: Any) -> Seats:
         self._free -= res.seats
         return Seats(res.product, res.seats)
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         self._free += res.seats
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         return f"Seats({self.product!r}, {self.seats})"
 
-    def _stat(self) -> tuple[int, int]:
+    def usage(self) -> tuple[int, int]:
         return self.seats - self._free, self.seats
 
 
@@ -43,15 +43,15 @@ class Disk(Capacity):
 class Moody(Capacity):
     """Says yes, and fails when it comes to giving."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         raise RuntimeError("not today")
 
 
 class Forgetful(Capacity):
-    """Its `_alloc` returns nothing."""
+    """Its `allocate` returns nothing."""
 
-    def _alloc(self, res: Any) -> Resource:
-        super()._alloc(res)
+    def allocate(self, res: Any) -> Resource:
+        super().allocate(res)
         return None  # type: ignore[return-value]
 
 
@@ -131,19 +131,19 @@ def test_a_part_is_found_by_its_kind() -> None:
 
 def test_a_holder_refuses_more_than_is_free() -> None:
     holder = Node(4, 8).holder()
-    holder._alloc(Node(3, 2))
-    assert holder._request(Node(1, 6))
-    assert not holder._request(Cores(2))
-    assert not holder._request(Memory(6.1))
+    holder.allocate(Node(3, 2))
+    assert holder.can_allocate(Node(1, 6))
+    assert not holder.can_allocate(Cores(2))
+    assert not holder.can_allocate(Memory(6.1))
 
 
 def test_nothing_fits_everywhere() -> None:
-    assert ZERO.holder()._alloc(ZERO) == ZERO
+    assert ZERO.holder().allocate(ZERO) == ZERO
 
 
 def test_giving_more_than_is_free_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"Cores\(4\) has not Cores\(5\) free"):
-        Cores(4).holder()._alloc(Cores(5))
+        Cores(4).holder().allocate(Cores(5))
 
 
 @pytest.mark.parametrize(
@@ -153,59 +153,59 @@ def test_giving_more_than_is_free_is_an_error() -> None:
 )
 def test_giving_back_twice_is_an_error(held: Resource, asked: Resource) -> None:
     holder = held.holder()
-    given = holder._alloc(asked)
-    holder._dealloc(given)
+    given = holder.allocate(asked)
+    holder.deallocate(given)
     with pytest.raises(ValueError, match="has it back already"):
-        holder._dealloc(given)
+        holder.deallocate(given)
 
 
 def test_giving_back_what_was_never_held_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"Cores\(4\) never gave GPUs\(1\)"):
-        Cores(4).holder()._dealloc(GPUs(1))
+        Cores(4).holder().deallocate(GPUs(1))
 
 
 def test_the_parts_that_can_be_given_back_are_when_one_cannot() -> None:
     holder = Node(4, 8).holder()
-    holder._alloc(Memory(8))
+    holder.allocate(Memory(8))
     with pytest.raises(ValueError, match="never gave"):
-        holder._dealloc(Cores(1, [0]) & Memory(8))
-    assert holder._request(Memory(8))
+        holder.deallocate(Cores(1, [0]) & Memory(8))
+    assert holder.can_allocate(Memory(8))
 
 
 def test_a_combined_allocation_that_fails_in_one_part_gives_back_the_others() -> None:
     holder = (Cores(4) & Memory(8) & Seats("matlab") & Moody(1)).holder()
     with pytest.raises(RuntimeError, match="not today"):
-        holder._alloc(Cores(4) & Seats("matlab") & Moody(1) & Memory(8))
-    assert holder._request(Cores(4) & Memory(8) & Seats("matlab"))
+        holder.allocate(Cores(4) & Seats("matlab") & Moody(1) & Memory(8))
+    assert holder.can_allocate(Cores(4) & Memory(8) & Seats("matlab"))
 
 
 def test_an_alloc_that_returns_something_else_is_an_error_that_names_it() -> None:
     holder = (Cores(4) & Forgetful(1)).holder()
     with pytest.raises(TypeError, match="must return a Forgetful, not None"):
-        holder._alloc(Cores(4) & Forgetful(1))
-    assert holder._request(Cores(4))
+        holder.allocate(Cores(4) & Forgetful(1))
+    assert holder.can_allocate(Cores(4))
 
 
 def test_a_holder_keeps_account_of_its_own() -> None:
     resources = Node(4, 8) & Seats("matlab")
-    resources.holder()._alloc(resources)
-    assert resources.holder()._request(resources)
+    resources.holder().allocate(resources)
+    assert resources.holder().can_allocate(resources)
 
 
 def test_a_holder_stays_equal_to_what_it_was_made_of() -> None:
     resources = Node(4, 8)
     holder = resources.holder()
-    holder._alloc(Cores(3))
+    holder.allocate(Cores(3))
     assert holder == resources
     assert hash(holder) == hash(resources)
 
 
 def test_the_share_in_use_is_that_of_the_most_used_part() -> None:
     holder = (Cores(4) & Memory(8) & Token("fast")).holder()
-    assert holder._stat() == (0, 4)
-    holder._alloc(Cores(1) & Memory(6.5))
-    assert holder._stat() == (6.5, 8)
-    assert ZERO._stat() == (0, 0)
+    assert holder.usage() == (0, 4)
+    holder.allocate(Cores(1) & Memory(6.5))
+    assert holder.usage() == (6.5, 8)
+    assert ZERO.usage() == (0, 0)
 
 
 class Licence(Capacity):
@@ -218,15 +218,15 @@ class Licence(Capacity):
 def test_a_granted_request_is_missing_to_the_next() -> None:
     free = FreeResources(Cores(4) & Memory(8))
     given = Cores(3)
-    assert free.of(given)._request(given)
-    free.of(given)._alloc(given)
-    assert not free.of(Cores(2))._request(Cores(2))
-    assert free.of(Memory(8))._request(Memory(8))
+    assert free.of(given).can_allocate(given)
+    free.of(given).allocate(given)
+    assert not free.of(Cores(2)).can_allocate(Cores(2))
+    assert free.of(Memory(8)).can_allocate(Memory(8))
 
 
 def test_a_kind_that_nobody_asks_for_runs_none_of_its_code() -> None:
     free = FreeResources(Cores(4) & Licence(1))
-    assert free.of(Cores(1))._request(Cores(1))
+    assert free.of(Cores(1)).can_allocate(Cores(1))
 
 
 def test_no_books_are_kept_of_resources_not_held() -> None:
@@ -236,5 +236,34 @@ def test_no_books_are_kept_of_resources_not_held() -> None:
 
 def test_time_runs_out_since_then_and_not_since_the_first_request() -> None:
     free = FreeResources(WTime(100), since=1000.0)
-    assert free.of(WTime(30), 1060.0)._request(WTime(30))
-    assert not free.of(WTime(30), 1080.0)._request(WTime(30))
+    assert free.of(WTime(30), 1060.0).can_allocate(WTime(30))
+    assert not free.of(WTime(30), 1080.0).can_allocate(WTime(30))
+
+
+def test_a_kind_with_the_former_names_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="call it allocate") as warned:
+
+        class Licences(Capacity):
+            def _alloc(self, res: Any) -> Resource:
+                assert self._request(res)
+                return super()._alloc(res)  # type: ignore[misc, no-any-return]
+
+            def _native(self, system: str) -> list[str]:
+                return ["-l", f"licences={self.count}"]
+
+    assert [one.filename for one in warned] == 2 * [__file__]
+    holder = (Cores(2) & Licences(2)).holder()
+    assert holder.allocate(Licences(2)) == Licences(2)
+    assert not holder.can_allocate(Licences(1))
+    assert Licences(3).native_options("slurm") == ["-l", "licences=3"]
+
+
+def test_a_kind_of_both_names_gets_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    class Licences(Capacity):
+        def usage(self) -> tuple[float, float]:
+            return 1, 2
+
+        _stat = usage
+
+    assert not recwarn.list
+    assert Licences(1).usage() == (1, 2)

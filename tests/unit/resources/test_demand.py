@@ -50,10 +50,10 @@ class Odd(Capacity):
 
     failing = False
 
-    def _repr(self) -> str:
+    def expression(self) -> str:
         if self.failing:
             raise RuntimeError("no")
-        return super()._repr()
+        return super().expression()
 
 
 def test_comparing_demands_runs_no_users_code() -> None:

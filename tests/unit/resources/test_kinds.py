@@ -81,50 +81,50 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_units_given_back_are_given_again() -> None:
     holder = GPUs(2, ["GPU-1f", "GPU-2a"]).holder()
-    first = holder._alloc(GPUs(1))
-    holder._alloc(GPUs(1))
-    holder._dealloc(first)
-    assert holder._alloc(GPUs(1)) == first == GPUs(1, ["GPU-1f"])
+    first = holder.allocate(GPUs(1))
+    holder.allocate(GPUs(1))
+    holder.deallocate(first)
+    assert holder.allocate(GPUs(1)) == first == GPUs(1, ["GPU-1f"])
 
 
 def test_a_token_is_not_used_up() -> None:
     holder = Token("fast").holder()
-    assert [holder._alloc(Token("fast")) for _ in range(3)] == 3 * [Token("fast")]
-    assert not holder._request(Token("slow"))
+    assert [holder.allocate(Token("fast")) for _ in range(3)] == 3 * [Token("fast")]
+    assert not holder.can_allocate(Token("slow"))
 
 
 def test_a_task_is_not_begun_where_its_soft_limit_has_not_time_left() -> None:
     holder = (Cores(4) & WTime(3600)).holder()
-    holder._at(1000.0)
-    holder._at(1000.0 + 3000)
+    holder.set_time(1000.0)
+    holder.set_time(1000.0 + 3000)
     assert holder.left == 600
-    assert holder._request(WTime(900, softT=600))
-    assert not holder._request(WTime(900))
+    assert holder.can_allocate(WTime(900, softT=600))
+    assert not holder.can_allocate(WTime(900))
 
 
 def test_a_call_without_limit_begins_whatever_time_is_left() -> None:
     holder = (Cores(4) & WTime(60)).holder()
-    holder._at(0.0)
-    holder._at(61.0)
+    holder.set_time(0.0)
+    holder.set_time(61.0)
     assert holder.left == 0
-    assert holder._request(Cores(1) & WTime())
+    assert holder.can_allocate(Cores(1) & WTime())
 
 
 def test_any_time_is_granted_where_time_has_no_limit() -> None:
     holder = Cores(4).holder()
-    given: Any = holder._alloc(Cores(1) & WTime("1-00:00:00"))
+    given: Any = holder.allocate(Cores(1) & WTime("1-00:00:00"))
     assert given.T == 86_400
-    holder._dealloc(given)
+    holder.deallocate(given)
 
 
 def test_time_runs_out_on_holders_alone() -> None:
     asked = WTime(60)
     assert (asked.countdown, asked.holder().countdown) == (False, True)
-    asked._at(0.0)
-    asked._at(50.0)
+    asked.set_time(0.0)
+    asked.set_time(50.0)
     assert asked.left == 60
 
 
 def test_a_job_s_grant_has_its_own_limits() -> None:
     holder = WTime(3600).holder()
-    assert limits(holder._alloc(WTime(60, softT=30))) == (60, 30)
+    assert limits(holder.allocate(WTime(60, softT=30))) == (60, 30)

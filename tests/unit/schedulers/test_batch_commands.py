@@ -146,7 +146,7 @@ def test_a_shell_is_given_arguments_that_it_does_not_read() -> None:
     ]
 
 
-def test_of_tasks_that_were_not_asked_about_no_ending_is_told() -> None:
+def test_no_end_is_told_of_tasks_that_were_not_asked_about() -> None:
     ended = {"17.1": GONE}
     outputs = ["17.1 failed its node is gone\n", "17.2 ended itself\n"]
     assert EXAMPLE.parse_endings(ended, outputs) == {

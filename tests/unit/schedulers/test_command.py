@@ -130,7 +130,7 @@ def test_a_command_without_an_answer_is_no_refusal_unless_it_waits_at_a_limit(
         runner.run([script(tmp_path, "echo too many jobs, retrying >&2; exec sleep 600")], 600)
 
 
-def test_that_there_is_no_such_job_is_an_error_of_a_submission_alone(tmp_path: Path) -> None:
+def test_an_unknown_job_is_an_error_of_a_submission_alone(tmp_path: Path) -> None:
     runner = CommandRunner(Example(), os.environ)
     command = [script(tmp_path, "echo 17.1; echo no such job >&2; exit 1")]
     assert runner.run(command) == "17.1\n"

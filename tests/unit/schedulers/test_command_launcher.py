@@ -261,7 +261,7 @@ def test_the_system_may_know_the_end_of_an_unlisted_job(scene: Scene) -> None:
     assert ["look", "--ended", "1.1", "1.2"] in scene.runner.ran
 
 
-def test_that_a_system_keeps_no_accounts_is_logged_once(
+def test_a_system_without_accounts_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.launcher.launch(2)

@@ -33,7 +33,7 @@ class Seats(Capacity):
 
     words: Any = ()
 
-    def _native(self, system: str) -> Any:
+    def native_options(self, system: str) -> Any:
         return self.words
 
 

@@ -182,14 +182,14 @@ def test_the_contract_of_imports_names_each_system() -> None:
     assert named == [one.path.partition(":")[0].partition(".")[0] for one in BATCH_SYSTEMS]
 
 
-def test_it_is_listed_and_detected(told: dict[str, Any]) -> None:
+def test_a_system_is_listed_and_detected(told: dict[str, Any]) -> None:
     assert told["listed"] == ["NinthScheduler", "Ninth", True]
     assert told["best"] in {"Ninth", "Slurm"}  # where a Slurm is here, it comes first
     assert told["first"] == "ninth"  # within it, it comes before all others
     assert set(told["findings"]) == {"ninth"}
 
 
-def test_its_table_of_the_settings_and_its_options_are_there(told: dict[str, Any]) -> None:
+def test_a_system_has_its_table_of_settings_and_its_options(told: dict[str, Any]) -> None:
     assert (told["setting"], told["default"]) == ("long", "")
     assert told["option"] == {"queue": "long"}
 
@@ -198,12 +198,12 @@ def test_a_script_in_its_job_has_the_cores_of_the_job(told: dict[str, Any]) -> N
     assert told["allocation"].startswith("the 4 cores of Ninth job 17")
 
 
-def test_its_variables_do_not_travel(told: dict[str, Any]) -> None:
+def test_variables_of_a_system_do_not_travel(told: dict[str, Any]) -> None:
     assert told["commands see"] == ["MINE"]
     assert told["calls see"] == ["MINE", "NINTH_ID"]  # the id of the worker's own job
 
 
-def test_its_class_says_how_ranks_are_started(told: dict[str, Any]) -> None:
+def test_a_system_says_how_ranks_are_started(told: dict[str, Any]) -> None:
     assert told["ranks"] == ["ranksh", "-n", "3"]
 
 

@@ -7,7 +7,7 @@ import pickle
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.shared_objects import find
-from gridengine.status.rows import FailureStatus
+from gridengine.status.figures import FailureStatus
 from gridengine.watching.call_descriptions import (
     MOST_SHOWN,
     call_arguments,

@@ -17,7 +17,8 @@ from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.grid_engine.options import GridEngineWords
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.schedulers.requests import explanation
-from gridengine.status.rows import FailureStatus, FileFault, Status
+from gridengine.status.figures import FailureStatus
+from gridengine.status.rows import FileFault, Status
 from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
 from gridengine.watching.explanation import explain
@@ -221,7 +222,7 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
         FailureStatus("1.2", "call 2 of f", "f", 1, 1.0, error="bad", host="n2"),
         FailureStatus("1.3", "call 3 of f", "f", 1, 1.0, error="Cancelled", cancelled=True),
     ]
-    bad, killed = explain(Answer(WHO, Status(failed=9, failures=failed)))
+    bad, killed = explain(Answer(WHO, Status(failed=8, cancelled=1, failures=failed)))
     assert (bad.cause, killed.cause) == ("failures", "failures")
     assert str(bad) == "2 calls failed, the last, call 2 of f, on n2: bad."
     assert killed.text == (

@@ -120,7 +120,7 @@ def test_keys_change_what_is_shown() -> None:
     assert pressed(View(), "\t").name == "calls"
     assert pressed(View("messages"), "\t").name == "functions"
     assert pressed(View(), "3").name == "workers"
-    assert [view.sort for view in (pressed(View(), "s"), pressed(View(sort=8), "s"))] == [0, 0]
+    assert [view.sort for view in (pressed(View(), "s"), pressed(View(sort=9), "s"))] == [0, 0]
     assert pressed(View(), "r").reverse
     assert pressed(View(), "p").paused
     assert pressed(pressed(View(), "down"), "up").first == 0
@@ -131,15 +131,15 @@ def test_keys_change_what_is_shown() -> None:
 
 def test_a_click_is_found_in_the_frame() -> None:
     told, view = answer(busy()), View("functions")
-    lines = frame(told, view, width=100, height=24)
+    lines = frame(told, view, width=120, height=24)
     tabs = next(place for place, line in enumerate(lines) if "[functions]" in line)
-    assert part_at(told, view, (100, 24), lines[tabs].index("calls"), tabs) == "calls"
+    assert part_at(told, view, (120, 24), lines[tabs].index("calls"), tabs) == "calls"
     for place, column in enumerate(view.columns):
         x = lines[tabs + 1].index(column.title)
-        assert part_at(told, view, (100, 24), x, tabs + 1) == place
-    assert part_at(told, view, (100, 24), 3, tabs + 2).name in lines[tabs + 2]
-    assert part_at(told, view, (100, 24), 3, 0) is None
-    assert part_at(told, view, (100, 24), 3, 99) is None
+        assert part_at(told, view, (120, 24), x, tabs + 1) == place
+    assert part_at(told, view, (120, 24), 3, tabs + 2).name in lines[tabs + 2]
+    assert part_at(told, view, (120, 24), 3, 0) is None
+    assert part_at(told, view, (120, 24), 3, 99) is None
 
 
 def test_one_function_is_followed() -> None:
@@ -164,7 +164,7 @@ def test_events_are_listed_the_last_first_below_how_many_are_left_out() -> None:
     assert [followed_by(row) for row in rows] == ["", "n1", "f"]
 
 
-def test_what_failed_last_is_shown_first() -> None:
+def test_the_last_failure_is_shown_first() -> None:
     play = Play(max_workers=1)
     one = play.running(2, retries=0)
     play.crash(one, 0)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Ended, Identity, Line
-from gridengine.status.rows import FailureStatus, FunctionStatus, RunStatus, Status, WorkerStatus
+from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.status.figures import EndedCall, FailureStatus
+from gridengine.status.rows import FunctionStatus, RunStatus, Status, WorkerStatus
 from gridengine.watching import worker_logs as module
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.worker_logs import find_logs
@@ -77,7 +78,9 @@ def test_logs_are_named_by_call_worker_or_file(
 
 def test_the_log_of_a_call_that_is_done_is_that_of_the_worker_that_ran_it(folder: Path) -> None:
     log = str(folder / NAMES[2])
-    done = Ended("f", "n 4712.1", 1.0, 2.0, 3, False, "1.10", "call 10 of f", "n", "4712.1", log)
+    done = EndedCall(
+        "f", "n 4712.1", 1.0, 2.0, 3, False, "1.10", "call 10 of f", "n", "4712.1", log
+    )
     known(folder, timeline=[done])
     for which in ("10", "call 10 of f", "12", "1.11", "4712.1", "n"):
         assert found(which) == [NAMES[2]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from gridengine.errors import MessageTooLong, ProtocolError
@@ -44,6 +46,20 @@ def test_pieces_beyond_their_limit_are_an_error(
     theirs.receive(pieces[0])
     with pytest.raises(MessageTooLong):
         theirs.receive(pieces[1])
+
+
+def test_a_message_that_does_not_fit_into_memory_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(bytearray):
+        def __iadd__(self, more: object) -> bytearray:
+            raise MemoryError
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (5000, -1))
+    ours, theirs = Session(PIECE), Session(PIECE)
+    theirs._pieces = Full()
+    with pytest.raises(MessageTooLong, match=r"which may have 5,000 bytes \(`ulimit -v`\)"):
+        theirs.receive(ours.number([bytes(2 * PIECE)])[0])
 
 
 class Heard(SessionClient):

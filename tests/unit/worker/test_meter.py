@@ -41,7 +41,7 @@ def test_while_nothing_runs_nothing_is_measured() -> None:
     assert Meter([runner()]).measure() is None
 
 
-def test_one_of_several_signs_of_life_says_what_is_measured() -> None:
+def test_measurements_come_with_a_few_of_the_signs_of_life() -> None:
     signs = signs_of_life(Meter([runner(7)]), every=3)
     assert [type(next(signs)) for _ in range(6)] == [Beat, Beat, Measured] * 2
 

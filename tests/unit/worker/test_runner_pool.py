@@ -42,7 +42,6 @@ class Worker:
             self.poller,
             definitions,
             OutputReaders(streams, self.poller),
-            lambda runner: None,
             slots=slots,
             spare=slots if spare is None else spare,
             grace_seconds=5.0,

@@ -18,7 +18,7 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import WorkerLost
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
@@ -29,7 +29,6 @@ from gridengine.wire.messages import (
     VERSION,
     Assign,
     Cancel,
-    ClientCancel,
     Define,
     Forget,
     Held,
@@ -215,7 +214,7 @@ def test_a_call_that_may_run_only_once_fails_when_its_result_was_lost() -> None:
 
 def test_calls_cancelled_meanwhile_are_ended_when_their_worker_is_back() -> None:
     play = restored(a_run())
-    play.play(ClientCancel(0, [1], 15))
+    play.play(TasksCancelled([1], 15))
     back(play, HeldRun(5, 1, 0, 10))
     assert play.sent(Cancel) == [Cancel([5], 15)]
 

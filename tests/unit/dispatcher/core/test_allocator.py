@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
@@ -18,7 +18,6 @@ from gridengine.wire.messages import (
     VALUES,
     Assign,
     Beat,
-    ClientCancel,
     Recall,
     Release,
     Result,
@@ -140,7 +139,7 @@ def test_a_submitted_call_that_no_worker_can_hold_fails() -> None:
 class Broken(Capacity):
     """Raises when asked."""
 
-    def _request(self, res: Any) -> bool:
+    def can_allocate(self, res: Any) -> bool:
         raise RuntimeError("broken")
 
 
@@ -158,7 +157,7 @@ def test_a_fault_in_a_users_own_kind_fails_the_calls_that_ask_for_it_and_no_othe
 class Sticky(Capacity):
     """Raises when it is to take something back."""
 
-    def _dealloc(self, res: Any) -> None:
+    def deallocate(self, res: Any) -> None:
         raise RuntimeError("stuck")
 
 
@@ -174,7 +173,7 @@ def test_a_fault_in_giving_back_leaves_the_other_kinds_right() -> None:
 class Upset(Capacity):
     """Raises when it is given."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         raise KeyboardInterrupt
 
 
@@ -324,7 +323,7 @@ def test_a_call_that_does_not_fit_a_workers_time_leaves_it_to_other_calls(how: s
         [short] = play.submit(1, retries=2, demand=Demand(Memory(1)))
         assert [one.task for one in play.assigned()] == [short.id]
         return
-    play.play(ClientCancel(0, [long.id], signal.SIGTERM))
+    play.play(TasksCancelled([long.id], signal.SIGTERM))
     [short] = play.submit(1, retries=2)
     play.later(1.0, beats=[b"w"])
     assert [one.task for one in play.assigned()] == [short.id]
@@ -381,7 +380,7 @@ def test_a_group_is_limited_once_its_times_are_known() -> None:
 class Ungiven(Capacity):
     """Raises when it is to be given."""
 
-    def _alloc(self, res: Any) -> Resource:
+    def allocate(self, res: Any) -> Resource:
         raise RuntimeError("stuck")
 
 

@@ -12,17 +12,11 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.events import Continue, Launched, Send
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import (
-    Assign,
-    ClientCancel,
-    Define,
-    Goodbye,
-    Stop,
-    Welcome,
-)
+from gridengine.wire.messages import Assign, Define, Goodbye, Stop, Welcome
 from tests.support.core_play import CUBE, GOOD, Play, calls
 
 
@@ -223,7 +217,7 @@ def test_a_queue_forgotten_while_it_was_deferred_leaves_its_successor_alone(
     join(b"v")
     play.submit(2, demand=demand)
     assert play.core.state.deferred
-    play.play(ClientCancel(0, [2], signal.SIGTERM))
+    play.play(TasksCancelled([2], signal.SIGTERM))
     for worker in (b"u", b"v"):
         play.say(Goodbye("told to"), worker=worker)
     play.submit(1, demand=demand)

@@ -68,7 +68,7 @@ def test_durations_are_told_apart_by_four_steps_for_each_power_of_two(
     counts = FunctionCounts()
     counts.note_seconds(seconds, 3, peak_memory=7)
     counts.note_seconds(seconds, 2)
-    assert counts.histogram() == [(at_most, 5)]
+    assert counts.histogram == [(at_most, 5)]
     assert counts.peak_memory == 7
 
 

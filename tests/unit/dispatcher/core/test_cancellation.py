@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import CallsFinished, CallsRecalled, TasksCancelled
 from gridengine.errors import (
     Cancelled,
     WorkerLost,
@@ -21,8 +21,6 @@ from gridengine.wire.messages import (
     RETRYABLE,
     VALUES,
     Cancel,
-    ClientCancel,
-    ClientRecall,
     Crashed,
     Goodbye,
     Message,
@@ -58,14 +56,14 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 def test_a_call_that_waits_is_taken_back(play: Play) -> None:
     play.submit(3)
-    play.play(ClientRecall(0, [(2, 1, 2)]))
+    play.play(CallsRecalled([(2, 1, 2)]))
     assert recalled(play) == [(2, 1, 2)]
     assert play.core.state.calls_waiting == 3
 
 
 def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     play.submit(3, 2)
-    play.play(ClientRecall(0, [(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
+    play.play(CallsRecalled([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
     assert recalled(play) == [(1, 1, 2), (2, 0, 3), (3, 0, 2)]
     assert play.core.state.calls_waiting == 0
 
@@ -75,7 +73,7 @@ def test_a_worker_gives_back_what_it_has_not_begun() -> None:
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)
     first, second = play.assigned()
-    play.play(ClientRecall(0, [(task.id, 0, 60)]))
+    play.play(CallsRecalled([(task.id, 0, 60)]))
     assert recalled(play) == [(task.id, second.stop, 60)]
     assert [message.runs for message in play.sent(Recall)] == [[first.run, second.run]]
     play.say(Returned([second.run]))
@@ -91,7 +89,7 @@ def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)
     first, second = play.assigned()
-    play.play(ClientRecall(0, [(task.id, second.start + 4, second.start + 5)]))
+    play.play(CallsRecalled([(task.id, second.start + 4, second.start + 5)]))
     assert [message.runs for message in play.sent(Recall)] == [[first.run, second.run]]
     play.say(Returned([second.run]))
     assert recalled(play) == [(task.id, second.start + 4, second.start + 5)]
@@ -102,10 +100,10 @@ def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
 def test_a_call_that_is_to_be_tried_again_is_not_taken_back(play: Play) -> None:
     one = next(iter(play.core.state.runs.values()))
     play.submit(1)
-    play.play(ClientRecall(0, [(1, 0, 2)]))
+    play.play(CallsRecalled([(1, 0, 2)]))
     assignment = one.number
     play.say(Crashed(assignment, 0, -11, CRASH, 1), b"", b"")
-    play.play(ClientRecall(0, [(1, 0, 2)]))
+    play.play(CallsRecalled([(1, 0, 2)]))
     assert recalled(play) == []
 
 
@@ -121,7 +119,7 @@ def cancelled(play: Play) -> list[tuple[int, int, int]]:
 
 def test_one_call_of_a_task_that_waits_is_cancelled(play: Play) -> None:
     play.submit(5)
-    play.play(ClientCancel(0, [], 9, [(2, 3, 4)]))
+    play.play(TasksCancelled([], 9, [(2, 3, 4)]))
     assert cancelled(play) == [(2, 3, 4)]
     assert play.seen(CallsFinished)[0].exitcode == -9
     assert play.core.state.calls_waiting == 5
@@ -131,7 +129,7 @@ def test_a_call_that_waits_for_another_attempt_is_cancelled(play: Play) -> None:
     run = next(iter(play.core.state.runs))
     play.submit(1, submitter=2)
     play.say(Crashed(run, 0, -11, CRASH, 1), b"", b"")
-    play.play(ClientCancel(0, [], 9, [(1, 0, 1)]))
+    play.play(TasksCancelled([], 9, [(1, 0, 1)]))
     assert cancelled(play) == [(1, 0, 1)]
 
 
@@ -148,7 +146,7 @@ def test_cancelling_one_call_of_a_waiting_run_runs_the_others_again() -> None:
     play, _, run = batch()
     span = play.core.state.runs[run].span
     index = span.start + 2
-    play.play(ClientCancel(0, [], 9, [(2, index, index + 1)]))
+    play.play(TasksCancelled([], 9, [(2, index, index + 1)]))
     assert [message.runs for message in play.sent(Cancel)] == [[run]]
     play.say(Crashed(run, -1, -9, CANCELLED, 0), b"", b"")
     assert cancelled(play) == [(2, index, index + 1)]
@@ -158,7 +156,7 @@ def test_cancelling_one_call_of_a_waiting_run_runs_the_others_again() -> None:
 
 def test_cancelling_one_call_of_a_run_under_way_runs_the_others_again_uncharged() -> None:
     play, run, _ = batch()
-    play.play(ClientCancel(0, [], 9, [(2, 4, 5)]))
+    play.play(TasksCancelled([], 9, [(2, 4, 5)]))
     play.say(Crashed(run, 1, -9, CANCELLED, 1), b"out", b"")
     assert cancelled(play) == [(2, 4, 5)]
     waiting = [span for queue in play.core.state.queues.values() for span in queue.waiting]
@@ -170,14 +168,14 @@ def test_cancelling_one_call_of_a_run_under_way_runs_the_others_again_uncharged(
 def test_a_cancelled_call_that_ended_all_the_same_has_its_value() -> None:
     play, run, _ = batch()
     span = play.core.state.runs[run].span
-    play.play(ClientCancel(0, [], 9, [(2, 0, 1)]))
+    play.play(TasksCancelled([], 9, [(2, 0, 1)]))
     play.say(Results([Result(run, 0, span.stop, VALUES, 1e-3)]), b"values")
     assert [one.error for one in play.seen(CallsFinished)] == [None]
 
 
 def test_a_cancelled_call_is_not_tried_again_when_its_worker_is_lost() -> None:
     play, _, _ = batch()
-    play.play(ClientCancel(0, [], 9, [(2, 0, 1)]))
+    play.play(TasksCancelled([], 9, [(2, 0, 1)]))
     play.say(Goodbye("bye"))
     assert (2, 0, 1) in cancelled(play)
     assert play.core.state.calls_waiting == 59
@@ -186,7 +184,7 @@ def test_a_cancelled_call_is_not_tried_again_when_its_worker_is_lost() -> None:
 def test_a_cancelled_task_that_waits_never_runs_and_others_do() -> None:
     play = Play()
     play.submit(3, 1)
-    play.play(ClientCancel(0, [1], signal.SIGTERM))
+    play.play(TasksCancelled([1], signal.SIGTERM))
     [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.stop, settled.exitcode) == (Cancelled, 3, -signal.SIGTERM)
     play.hello()
@@ -208,7 +206,7 @@ def test_a_cancelled_call_settles_and_is_not_retried_whatever_its_worker_says(
 ) -> None:
     play = Play()
     one = play.running()
-    play.play(ClientCancel(0, [1], signal.SIGTERM))
+    play.play(TasksCancelled([1], signal.SIGTERM))
     play.say(answer(one.run), b"out", b"err")
     [settled] = play.seen(CallsFinished)
     assert play.assigned() == []
@@ -220,7 +218,7 @@ def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_aske
     play = Play()
     one = play.running()
     for number in (signal.SIGTERM, signal.SIGKILL):
-        play.play(ClientCancel(0, [1], number))
+        play.play(TasksCancelled([1], number))
         assert play.effects == [Send(b"w", Cancel([one.run], number))]
     play.later(70)
     [settled] = play.seen(CallsFinished)
@@ -230,7 +228,7 @@ def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_aske
 def test_cancelled_calls_of_a_lost_worker_are_cancelled() -> None:
     play = Play()
     one = chunk(play, 6, retries=0)
-    play.play(ClientCancel(0, [], signal.SIGINT, [(one.task, 2, 4)]))
+    play.play(TasksCancelled([], signal.SIGINT, [(one.task, 2, 4)]))
     play.later(1000)
     assert cancelled(play) == [(one.task, 2, 4)]
     lost = [event for event in play.seen(CallsFinished) if isinstance(event.error, WorkerLost)]
@@ -240,15 +238,15 @@ def test_cancelled_calls_of_a_lost_worker_are_cancelled() -> None:
 def test_settled_calls_are_neither_cancelled_nor_taken_back() -> None:
     play = Play()
     play.done(play.running())
-    assert play.play(ClientCancel(0, [1, 99], signal.SIGTERM)) == []
-    assert play.play(ClientRecall(0, [(1, 0, 2), (9, 0, 1)])) == []
+    assert play.play(TasksCancelled([1, 99], signal.SIGTERM)) == []
+    assert play.play(CallsRecalled([(1, 0, 2), (9, 0, 1)])) == []
 
 
 def test_recalled_calls_are_not_cancelled_with_one_of_them() -> None:
     play, _, run = batch()
     span = play.core.state.runs[run].span
-    play.play(ClientRecall(0, [(2, span.start, span.stop)]))
-    play.play(ClientCancel(0, [], 9, [(2, span.start, span.start + 1)]))
+    play.play(CallsRecalled([(2, span.start, span.stop)]))
+    play.play(TasksCancelled([], 9, [(2, span.start, span.start + 1)]))
     play.say(Returned([run]))
     assert recalled(play) == [(2, span.start + 1, span.stop)]
     assert [one.start for one in play.seen(CallsFinished) if not one.recalled] == [span.start]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Launch, Launched, Send
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, Told
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled, Told
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
@@ -18,7 +18,6 @@ from gridengine.wire.messages import (
     NUMBER_BITS,
     Assignment,
     Cancel,
-    ClientCancel,
     Deliver,
     Goodbye,
     Recall,
@@ -234,7 +233,7 @@ def test_a_client_that_comes_back_while_its_calls_end_may_have_another_weight() 
     play.play(ClientLeft(1))
     play.joined(1, weight=3.0)
     counts = play.core.state.snapshot().clients[1]
-    assert counts == ClientCounts(weight=3.0, waiting=0, running=1, done=0, failed=1)
+    assert counts == ClientCounts(weight=3.0, waiting=0, running=1, done=0, failed=0, cancelled=1)
 
 
 @pytest.mark.parametrize(("number", "weight"), [(0, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
@@ -249,11 +248,11 @@ def test_a_snapshot_tells_of_each_client_what_its_calls_do() -> None:
     play.hand_in(1, 3)
     [doomed] = play.hand_in(2, 2)
     play.end_first(1)
-    play.play(ClientCancel(0, [], signal.SIGTERM, [(doomed.id, 1, 2)]))
+    play.play(TasksCancelled([], signal.SIGTERM, [(doomed.id, 1, 2)]))
     assert dict(play.core.state.snapshot().clients) == {
         0: ClientCounts(weight=1.0, waiting=0, running=0, done=0, failed=0),
         1: ClientCounts(weight=1.0, waiting=2, running=0, done=1, failed=0),
-        2: ClientCounts(weight=1.0, waiting=0, running=1, done=0, failed=1),
+        2: ClientCounts(weight=1.0, waiting=0, running=1, done=0, failed=0, cancelled=1),
     }
 
 
@@ -314,7 +313,7 @@ def test_across_demands_a_higher_priority_comes_first(clients: int) -> None:
 def test_cancelled_calls_are_found_among_many_priorities() -> None:
     play = ClientPlay(slots=1)
     tasks = [one for number in range(100) for one in play.submit(1, priority=number)]
-    play.play(ClientCancel(0, [one.id for one in tasks[1:-1]], signal.SIGTERM))
+    play.play(TasksCancelled([one.id for one in tasks[1:-1]], signal.SIGTERM))
     assert len(play.seen(CallsFinished)) == 98
     play.end_first()
     assert [one.task for one in play.assigned()] == [tasks[-1].id]

@@ -16,10 +16,14 @@ from gridengine.dispatcher.core.events import Closing, Event, Send
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Effect,
+    NamesForgotten,
     ResultData,
+    ResultWanted,
     Submitted,
     Supplied,
     Task,
+    TasksCancelled,
+    WantAnswered,
 )
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
@@ -30,16 +34,12 @@ from gridengine.wire.messages import (
     VALUES,
     Assign,
     Assignment,
-    ClientCancel,
-    ClientForget,
     Define,
     Forget,
     Keep,
     Result,
     Results,
     Returned,
-    Want,
-    WantAnswer,
     input_name,
 )
 from tests.support.core_play import SQUARE, Play, function
@@ -73,7 +73,7 @@ class Graph(Play):
         return self.play(Submitted(SQUARE, tasks))
 
     def release(self, *numbers: int) -> list[Effect]:
-        return self.play(ClientForget(0, references=[R + number for number in numbers]))
+        return self.play(NamesForgotten(references=[R + number for number in numbers]))
 
     def supply(self, number: int, *payload: bytes, **data: Any) -> list[Effect]:
         return self.play(Supplied(R + number, ResultData(payload or None, **data)))
@@ -264,8 +264,8 @@ def test_a_supplied_result_is_as_good_as_one_that_a_call_makes_and_the_first_cou
 def test_a_result_that_is_wanted_too_late_is_missing_until_it_is_supplied(play: Graph) -> None:
     play.add(task(1, kept=False))
     play.finish(1)
-    play.play(Want(0, 1, 0, R + 1))
-    assert play.effects == [WantAnswer(0, R + 1, missing=True)]
+    play.play(ResultWanted(1, 0, R + 1))
+    assert play.effects == [WantAnswered(R + 1, missing=True)]
     play.add(task(2, 1))
     assert play.began() == []
     play.supply(1, b"here")
@@ -276,10 +276,10 @@ def test_ended_calls_of_a_task_are_missing_inputs_no_more(play: Graph) -> None:
     play.submit(3)
     [one] = play.assigned()
     play.done(one)
-    play.play(Want(0, 1, 0, R))
-    assert play.effects == [WantAnswer(0, R, missing=True)]
-    play.play(Want(0, 1, 1, R + 1))
-    assert play.seen(WantAnswer) == []
+    play.play(ResultWanted(1, 0, R))
+    assert play.effects == [WantAnswered(R, missing=True)]
+    play.play(ResultWanted(1, 1, R + 1))
+    assert play.seen(WantAnswered) == []
     assert play.sent(Keep) == [Keep(2, 1, R + 1)]
 
 
@@ -288,13 +288,13 @@ def test_results_that_only_the_caller_can_load_are_supplied_to_late_calls(
     play: Graph, names: bytes
 ) -> None:
     play.add(task(1, kept=False), task(2, 1))
-    play.play(Want(0, 1, 0, R + 1))
+    play.play(ResultWanted(1, 0, R + 1))
     play.finish(1, names)
     if names == b"make_class":
-        assert play.seen(WantAnswer) == [WantAnswer(0, R + 1, missing=False)]
+        assert play.seen(WantAnswered) == [WantAnswered(R + 1, missing=False)]
         assert play.began() == [2]
     else:
-        assert play.seen(WantAnswer) == [WantAnswer(0, R + 1, missing=True)]
+        assert play.seen(WantAnswered) == [WantAnswered(R + 1, missing=True)]
         assert play.began() == []
         play.supply(1, b"class and all")
         assert play.given() == [(2, (1,), [b"calls", b"class and all"])]
@@ -302,8 +302,8 @@ def test_results_that_only_the_caller_can_load_are_supplied_to_late_calls(
 
 def test_a_result_wanted_before_its_assignment_is_pickled_for_others(play: Graph) -> None:
     play.add(task(9), task(1, kept=False))
-    play.play(Want(0, 1, 0, R + 1))
-    assert play.effects == [WantAnswer(0, R + 1, missing=False)]
+    play.play(ResultWanted(1, 0, R + 1))
+    assert play.effects == [WantAnswered(R + 1, missing=False)]
     play.finish(9)
     assert play.assigned()[0].kept
 
@@ -365,7 +365,7 @@ def test_dependents_of_a_cancelled_call_are_cancelled_and_nothing_else(
     play: Graph, number: int
 ) -> None:
     play.add(task(1), task(2, 1), task(3, 2), task(4, 3), task(5, 1))
-    play.play(ClientCancel(0, [2], number))
+    play.play(TasksCancelled([2], number))
     assert play.told == {2: ["failed"], 3: ["cancelled"], 4: ["cancelled"]}
     assert isinstance(play.seen(CallsFinished)[0].error, Cancelled)
     assert play.finish_all() == [1, 5]

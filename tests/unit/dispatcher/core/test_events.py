@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Event, EventBase, Send
-from gridengine.dispatcher.core.tasks import Effect, EffectBase
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.dispatcher.io_loop import EffectPerformer
 
 
@@ -20,5 +20,5 @@ def test_the_core_handles_every_event_and_nothing_else() -> None:
 def test_every_effect_is_performed_and_nothing_else() -> None:
     parts: Any = Mock()
     performer = EffectPerformer(parts, parts, parts, None, {}, parts, parts)
-    every = {*EffectBase.__subclasses__(), *get_args(Effect)} - {EffectBase}
+    every = {*Effect.__subclasses__(), *get_args(Effect)} - {Effect}
     assert {Send, *performer._methods} == every

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from gridengine.dispatcher.core import worker_lifecycle
 from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultStays
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, NamesForgotten, Submitted, Task
 from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.wire.messages import (
     VALUES,
     Assignment,
-    ClientForget,
     Fetch,
     Fetched,
     Forget,
@@ -157,8 +156,8 @@ def test_at_the_end_only_what_the_caller_has_is_handed_over() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     kept_at(play, b"b", makes(SECOND))
-    play.play(ClientForget(0, references=[FIRST, SECOND]))
-    play.play(ClientForget(0, references=[FIRST]))
+    play.play(NamesForgotten(references=[FIRST, SECOND]))
+    play.play(NamesForgotten(references=[FIRST]))
     assert play.sent(Forget, b"b") == [Forget([input_name(FIRST)])]
     play.play(Closing())
     assert play.sent(Forget) == []

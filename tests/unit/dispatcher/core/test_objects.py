@@ -12,14 +12,19 @@ from gridengine.dispatcher.core import (
     objects,
 )
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    NamesForgotten,
+    Submitted,
+    Task,
+)
 from gridengine.errors import WorkerLost
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (
     RAISED,
     Assign,
     Assignment,
-    ClientForget,
     Define,
     Fetch,
     Fetched,
@@ -153,7 +158,7 @@ def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs
 ):
     play = Play()
     one = play.running(needs=(shared_object(),))
-    assert play.play(ClientForget(0, shared=[b"A"])) == []
+    assert play.play(NamesForgotten(shared=[b"A"])) == []
     play.done(one)
     assert play.sent(Forget) == [Forget([b"A"])]
 
@@ -162,7 +167,7 @@ def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -
     play = Play()
     play.done(play.running(needs=(shared_object(),)))
     assert play.sent(Forget) == []
-    play.play(ClientForget(0, shared=[b"A"]))
+    play.play(NamesForgotten(shared=[b"A"]))
     assert play.sent(Forget) == [Forget([b"A"])]
     assert b"A" not in play.core.state.objects
 
@@ -170,7 +175,7 @@ def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -
 def test_a_function_that_holds_a_shared_object_is_forgotten_with_it() -> None:
     play = Play()
     play.done(play.running(function=replace(SQUARE, needs=(shared_object(),))))
-    play.play(ClientForget(0, shared=[b"A"]))
+    play.play(NamesForgotten(shared=[b"A"]))
     assert play.sent(Forget) == [Forget([SQUARE.digest]), Forget([b"A"])]
 
 
@@ -178,13 +183,13 @@ def test_a_shared_object_that_was_forgotten_is_sent_again_to_calls_that_were_lat
     play = Play()
     shared = shared_object()
     play.done(play.running(needs=(shared,)))
-    play.play(ClientForget(0, shared=[b"A"]))
+    play.play(NamesForgotten(shared=[b"A"]))
     play.submit(1, needs=(shared,))
     assert (b"A", True) in names(play.sent(Define))
 
 
 def test_the_release_of_what_was_never_handed_in_is_nothing() -> None:
-    assert Play().play(ClientForget(0, shared=[b"A"])) == []
+    assert Play().play(NamesForgotten(shared=[b"A"])) == []
 
 
 def lose(play: Play, worker: bytes) -> list[Assignment]:
@@ -197,7 +202,7 @@ def let_go(play: Play, *references: int) -> None:
     """Have the caller have these results no more, and refer to them no more."""
     for reference in references:
         for _ in range(2):
-            play.play(ClientForget(0, references=[reference]))
+            play.play(NamesForgotten(references=[reference]))
 
 
 def test_lost_results_are_made_again_only_when_needed() -> None:
@@ -242,10 +247,10 @@ def test_results_that_cannot_be_made_again_are_kept_while_needed() -> None:
     play.play(Submitted(SQUARE, [makes(FIRST)]))
     play.done(play.assigned()[0], worker=b"a")
     kept_at(play, b"a", makes(SECOND, FIRST))
-    play.play(ClientForget(0, references=[FIRST]))
+    play.play(NamesForgotten(references=[FIRST]))
     assert play.core.state.awaited.keys() == {FIRST, SECOND}
-    play.play(ClientForget(0, references=[SECOND]))
-    play.play(ClientForget(0, references=[SECOND]))
+    play.play(NamesForgotten(references=[SECOND]))
+    play.play(NamesForgotten(references=[SECOND]))
     assert not play.core.state.awaited
 
 

@@ -10,13 +10,13 @@ import pytest
 from gridengine.dispatcher.core import objects, outcomes
 from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span
 from gridengine.dispatcher.core.outcomes import facts_of, has_failed, unwritable
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, TasksCancelled
 from gridengine.dispatcher.core.verdicts import Fact
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import MEMORY, RAISED, Assignment, ClientCancel, Result, Results
+from gridengine.wire.messages import MEMORY, RAISED, Assignment, Result, Results
 from tests.support.core_play import Play, chunk, exhausted, lost_for_good
 
 ONE: Any = object()
@@ -72,7 +72,7 @@ def raised(play: Play, one: Assignment, payload: bytes) -> CallsFinished:
 def test_calls_that_end_in_any_order_are_each_settled_once_and_known_as_settled() -> None:
     play = Play()
     one = chunk(play, size=6)
-    play.play(ClientCancel(0, [], signal.SIGTERM, [(one.task, 10, 12)]))
+    play.play(TasksCancelled([], signal.SIGTERM, [(one.task, 10, 12)]))
     assert [(each.start, each.stop) for each in play.seen(CallsFinished)] == [(10, 12)]
     play.values(one, 0, 2)
     play.values(one, 2, 3)
@@ -100,10 +100,10 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
     before = play.core.state.done
     play.values(one, 0, 2)
     play.say(Results([Result(one.run, 2, 3, RAISED, 1.0)]), b"pickled")
-    play.play(ClientCancel(0, [], signal.SIGTERM, [(one.task, 10, 12)]))
+    play.play(TasksCancelled([], signal.SIGTERM, [(one.task, 10, 12)]))
     state = play.core.state
-    assert (state.done - before, state.failed) == (2, 3)
-    assert [failure.cancelled for failure in state.failures] == [False, True]
+    assert (state.done - before, state.failed, state.cancelled) == (2, 1, 2)
+    assert [failure.cancelled for _, failure in state.failures] == [False, True]
 
 
 @pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
@@ -114,7 +114,7 @@ def test_an_exception_s_text_is_kept_by_its_beginning(codec: str, kept: int) -> 
     settled = raised(play, play.running(retries=0, function=named), payload)
     assert settled.payload is not None
     assert bytes(settled.payload[0]) == payload
-    [failure] = play.core.state.failures
+    [(_, failure)] = play.core.state.failures
     assert failure.exception == payload[:kept]
 
 

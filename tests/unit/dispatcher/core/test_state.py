@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 
 from gridengine.dispatcher.core.events import Launched, LaunchFailed
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import (
     ClusterError,
 )
 from gridengine.resources import Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import ClientCancel
 from tests.support.core_play import SQUARE, Play, two_demands
 
 
@@ -27,7 +26,7 @@ def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
 def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
     play = two_demands()
     play.play(LaunchFailed(ClusterError("not now"), for_now=True, demand=Demand(Memory(1))))
-    play.play(ClientCancel(0, [play.last_task], signal.SIGTERM))
+    play.play(TasksCancelled([play.last_task], signal.SIGTERM))
     play.later(0.3, beats=[b"w"])
     assert list(play.core.state.provisioners) == [ANY, Demand(Memory(1))]
     play.later(1.0, beats=[b"w"])

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.events import (
     Lost,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.errors import (
     Cancelled,
     OutOfMemory,
@@ -40,7 +40,6 @@ from gridengine.wire.messages import (
     Results,
     Returned,
     Started,
-    TaskBegan,
     Welcome,
 )
 from tests.support.core_play import Play, attempts_to_come, calls, chunk, exhausted
@@ -112,7 +111,7 @@ def test_a_watched_calls_output_is_settled_with_it() -> None:
 def test_a_watched_tasks_start_and_what_it_pushes_are_told() -> None:
     play = Play()
     one = play.running(watched=True)
-    assert play.say(Started(one.run, 99)) == [TaskBegan(0, 1, 99, "node-w", 1)]
+    assert play.say(Started(one.run, 99)) == [TaskBegan(1, 99, "node-w", 1)]
     assert play.say(Pushed(one.run), b"value") == [TaskMessage(1, (b"value",))]
     assert play.hello() == [], "a repeated greeting"
 

@@ -15,7 +15,12 @@ import pytest
 
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    NamesForgotten,
+    Submitted,
+    TasksCancelled,
+)
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, MOST_UNREAD, WATCHER_SECONDS
 from gridengine.dispatcher.watch_messages import Answer, Identity
@@ -111,7 +116,7 @@ def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> Non
     its = played.join(A)
     played.join(B)
     assert played.say(B, ClientCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
-        ClientCancel(0, (), 15, ())
+        TasksCancelled((), 15, ())
     ]
     assert played.say(B, Want(0, its + 1, 0, 77)) == []
 
@@ -152,7 +157,7 @@ def test_a_client_cannot_read_say_or_release_another_s_result(played: Played) ->
     assert played.submit(B, reading, function=FUNCTION) == []
     assert played.say(B, Supply(0, 50, buffers=1), b"false") == []
     assert played.say(B, ClientForget(0, references=[50])) == []
-    assert played.say(A, ClientForget(0, references=[50])) == [ClientForget(0, references=(50,))]
+    assert played.say(A, ClientForget(0, references=[50])) == [NamesForgotten(references=(50,))]
 
 
 def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None:
@@ -162,7 +167,7 @@ def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None
     task = TaskItem(its + 1, submitter=its + 9, needs=[name])
     assert len(played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)])) == 1
     assert played.say(B, ClientForget(0, shared=[name])) == []
-    assert played.say(A, ClientForget(0, shared=[name])) == [ClientForget(0, shared=(name,))]
+    assert played.say(A, ClientForget(0, shared=[name])) == [NamesForgotten(shared=(name,))]
 
 
 def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> None:

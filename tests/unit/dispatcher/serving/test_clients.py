@@ -16,12 +16,18 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
+    CallsRecalled,
+    NamesForgotten,
     ResultData,
+    ResultWanted,
     Submitted,
     Supplied,
     Task,
+    TaskBegan,
     TaskMessage,
+    TasksCancelled,
     Told,
+    WantAnswered,
 )
 from gridengine.dispatcher.io_loop import PayloadsAtWorkers
 from gridengine.dispatcher.serving.client_process import ENDED
@@ -50,9 +56,9 @@ from gridengine.wire.messages import (
     SharedItem,
     Submit,
     Supply,
-    TaskBegan,
     TaskItem,
     TaskPushed,
+    TaskStarted,
     Tell,
     Want,
     WantAnswer,
@@ -118,7 +124,7 @@ def test_dependents_of_a_refused_task_are_told_why() -> None:
     [(_, finished)] = process.told()
     assert isinstance(finished, Finished)
     assert finished.outcomes[0].failed
-    assert process.say(ClientForget(RUNNER, references=[77])) == [ClientForget(0, references=(77,))]
+    assert process.say(ClientForget(RUNNER, references=[77])) == [NamesForgotten(references=(77,))]
 
 
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_is_sent_once(
@@ -203,7 +209,7 @@ def test_shared_objects_are_found_again_by_their_names(process: Process) -> None
     [inner] = second.tasks[0].needs
     assert (outer.name, outer.needs) == (b"outer", (inner,))
     assert process.say(ClientForget(RUNNER, shared=[b"outer", b"never"])) == [
-        ClientForget(0, shared=(b"outer",))
+        NamesForgotten(shared=(b"outer",))
     ]
 
 
@@ -259,10 +265,10 @@ def test_a_watched_task_s_start_and_messages_are_passed_on(process: Process) -> 
     process.submit(process.task(1, watched=True), function=FUNCTION)
     listener = process.unsettled.listener(process.first + 1)
     assert listener is not None
-    listener.began(TaskBegan(0, process.first + 1, 5, "here", 1))
+    listener.began(TaskBegan(process.first + 1, 5, "here", 1))
     listener.noted(TaskMessage(process.first + 1, [b"pushed"]))
     assert [message for _, message in process.told()] == [
-        TaskBegan(RUNNER, process.first + 1, 5, "here", 1),
+        TaskStarted(RUNNER, process.first + 1, 5, "here", 1),
         TaskPushed(RUNNER, process.first + 1),
     ]
 
@@ -271,15 +277,15 @@ def test_a_process_can_end_and_recall_its_own_calls_alone(process: Process) -> N
     own = process.first + 1
     calls = [(own, 0, 1), (7, 0, 1)]
     assert process.say(ClientCancel(RUNNER, [own, 7], 15, calls)) == [
-        ClientCancel(RUNNER, (own,), 15, ((own, 0, 1),))
+        TasksCancelled((own,), 15, ((own, 0, 1),))
     ]
-    assert process.say(ClientRecall(RUNNER, calls)) == [ClientRecall(RUNNER, ((own, 0, 1),))]
+    assert process.say(ClientRecall(RUNNER, calls)) == [CallsRecalled(((own, 0, 1),))]
 
 
 def test_results_are_wanted_supplied_and_released(process: Process) -> None:
     own = process.first + 1
-    wanted, missing = Want(RUNNER, own, 2, 50), WantAnswer(0, 50, missing=True)
-    assert process.say(wanted) == [wanted]
+    missing = WantAnswered(50, missing=True)
+    assert process.say(Want(RUNNER, own, 2, 50)) == [ResultWanted(own, 2, 50)]
     process.clients.answer_want(missing)
     process.clients.answer_want(missing)  # of others' results
     assert [message for _, message in process.told()] == [WantAnswer(RUNNER, 50, True)]
@@ -287,7 +293,7 @@ def test_results_are_wanted_supplied_and_released(process: Process) -> None:
     assert isinstance(event, Supplied)
     assert (event.reference, event.data.raised) == (50, True)
     [event] = process.say(ClientForget(RUNNER, references=[50]))
-    assert event == ClientForget(0, references=(50,))
+    assert event == NamesForgotten(references=(50,))
 
 
 def test_a_request_that_no_worker_can_hold_is_told() -> None:
@@ -348,8 +354,8 @@ def test_results_that_only_an_ended_process_could_name_are_released(
     else:
         process.clients.forget(b"w")
         events = process.posted
-    assert ClientForget(0, (), (b"shared",), (40, 41)) in events
-    [released] = [one for one in events if isinstance(one, ClientForget)]
+    assert NamesForgotten((b"shared",), (40, 41)) in events
+    [released] = [one for one in events if isinstance(one, NamesForgotten)]
     assert set(released.references) == {40, 41}
     process.told()
     process.unsettled.settle(CallsFinished(process.first + 1, 0, 1, [b"late"], last=True))

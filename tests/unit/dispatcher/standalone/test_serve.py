@@ -10,7 +10,8 @@ from gridengine.dispatcher.standalone.serve import _description
 
 
 def test_status_tells_the_python_of_dispatcher_and_workers() -> None:
-    counts = dict.fromkeys(["workers", "waiting", "calls_running", "done", "failed"], 0)
+    names = ["workers", "waiting", "calls_running", "done", "failed", "cancelled"]
+    counts = dict.fromkeys(names, 0)
     dispatcher: Any = SimpleNamespace(snapshot=lambda: SimpleNamespace(clients={}, **counts))
     listener: Any = SimpleNamespace(seen=list, left=list)
     assert _description(dispatcher, listener)["python"] == platform.python_version()

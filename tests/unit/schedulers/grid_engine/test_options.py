@@ -114,7 +114,7 @@ def test_a_wrong_argument_is_named_with_its_value(
 
 
 class Seats(Capacity):
-    def _native(self, system: str) -> Sequence[str]:
+    def native_options(self, system: str) -> Sequence[str]:
         return ["-l", f"seats={self.count}"]
 
 
@@ -438,7 +438,7 @@ def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
 class OtherSeats(Capacity):
     """A kind of a user's own."""
 
-    def _native(self, system: str) -> list[str]:
+    def native_options(self, system: str) -> list[str]:
         return [f"--{system}-seats={self.count}"]
 
 

@@ -42,7 +42,7 @@ def test_arguments_become_options() -> None:
 
 
 class Seats(Capacity):
-    def _native(self, system: str) -> Sequence[str]:
+    def native_options(self, system: str) -> Sequence[str]:
         return [f"--licenses=seats:{self.count}"]
 
 
@@ -168,7 +168,7 @@ def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
 
 
 class Loud(Capacity):
-    def _native(self, system: str) -> Sequence[str]:
+    def native_options(self, system: str) -> Sequence[str]:
         return ["-o/tmp/loud"]
 
 
