@@ -120,7 +120,7 @@ def add_class_to_main(cls: type) -> None:
 
 
 def after_import(spec: ModuleSpec | None, act: Callable[[types.ModuleType], object]) -> None:
-    """Have a function called with the module that is about to be imported, once it is."""
+    """Call a function with the module of this spec once an import has executed the module."""
     loader: Any = None if spec is None else spec.loader
     if loader is not None:
         make = loader.exec_module
