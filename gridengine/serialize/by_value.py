@@ -462,4 +462,4 @@ def define(
     pickler.recipes, pickler._origins = recipes, origins
     pickler.dump(parts)
     digest.update(file.getbuffer())
-    return cls, dated(known_classes().token(cls), "", digest.digest()), *parts
+    return cls, dated(known_classes().changes, cls, digest.digest()), *parts

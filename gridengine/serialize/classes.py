@@ -123,6 +123,7 @@ class KnownClasses:
     classes: by their tokens.
     versions: the version of the definition of each class from elsewhere. A class that was written
         here has none.
+    changes: the last version of each class that was sent, and how often it has changed before.
     """
 
     def __init__(self) -> None:
@@ -130,6 +131,9 @@ class KnownClasses:
         self._tokens: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
         self.classes: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
         self.versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+        self.changes: weakref.WeakKeyDictionary[type, tuple[bytes, int]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._recent: OrderedDict[bytes, type] = OrderedDict()
         self.finds_by_name = False
         """Whether a token of an earlier process, unknown here, stands for the class that has the

@@ -31,12 +31,13 @@ import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gridengine.serialize.users_modules import CallersMain, parts_of
 
 NAMES = ("__name__", "__package__", "__file__")
 """The names that a function's global variables have beside those that its code names."""
+T = TypeVar("T")
 MISSING = object()
 MISSING_VERSION = b""
 COUNT_BYTES = 8
@@ -97,15 +98,14 @@ class Origin:
         given = None if self._received is None else self._received.versions.get(name)
         if given and version in (given, given[:-COUNT_BYTES]):
             return given
-        return version and dated(self.token, name, version)
+        return version and dated(_changes(), (self.token, name), version)
 
 
-def dated(token: bytes, name: str, version: bytes) -> bytes:
-    """Return a version with the number of the variable's changes in this process."""
-    changes = _changes()
-    before, count = changes.get((token, name), (version, 0))
+def dated(changes: MutableMapping[T, tuple[bytes, int]], key: T, version: bytes) -> bytes:
+    """Return a version with the number of changes so far; `changes` has the last version."""
+    before, count = changes.get(key, (version, 0))
     count += before != version
-    changes[token, name] = version, count
+    changes[key] = version, count
     return version + count.to_bytes(COUNT_BYTES, "big") if count else version
 
 
@@ -237,6 +237,8 @@ class Namespaces:
         """By their tokens, in the order of use."""
         self._space = ""
         self._recorded = Table()
+        self._is_recording = False
+        """Whether a function is being loaded, not arguments."""
         self.entered = Table()
         """The table that was entered last."""
         self.is_entered = False
@@ -269,13 +271,20 @@ class Namespaces:
 
     def fill_class(
         self, token: bytes, attributes: MutableMapping[str, Any], version: bytes, value: Any
-    ) -> None:
-        """Change the attributes of a class to the version that came with a function."""
-        namespace = self._known.pop(token, None) or Namespace(token, {}, self._space, attributes)
+    ) -> bool:
+        """Change the attributes of a class to the version that came with a function, or with an
+        argument if a function has the class too; return whether that is so.
+        """
+        namespace = self._known.pop(token, None)
+        if namespace is None:
+            if not self._is_recording:
+                return False
+            namespace = Namespace(token, {}, self._space, attributes)
         self._known[token] = namespace
         if namespace.put("", version, value):
             self.is_entered = False
         self._recorded[namespace, ""] = version, value
+        return True
 
     def enter_space(self, space: str) -> None:
         """Change to the variables of an executor that has its own."""
@@ -291,7 +300,11 @@ class Namespaces:
         self.is_entered, self.is_loading = False, True
         self._recorded = table = Table()
         self.enter_space("")
-        yield table
+        self._is_recording = True
+        try:
+            yield table
+        finally:
+            self._is_recording = False
 
     def enter(self, table: Table) -> None:
         """Change to the variables of this table, before calls of its function."""
@@ -355,8 +368,7 @@ def fill_class(
     shared = SHARED.get()
     if shared is None or not shared.is_loading:
         return False
-    shared.fill_class(token, attributes, version, value)
-    return True
+    return shared.fill_class(token, attributes, version, value)
 
 
 def enter_space(space: str) -> None:

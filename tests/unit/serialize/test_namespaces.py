@@ -157,6 +157,17 @@ def test_each_call_finds_the_attributes_of_classes_as_they_were_when_it_was_subm
     assert found == [(0, 1), (9, 1), (0, 2), (0, 1), (9, 2), (0, 2)]
 
 
+def test_a_class_that_only_arguments_have_is_let_go_of(script: Script, process: Process) -> None:
+    script.run("def make():\n  class C: k = 1\n  return C()\ndef f(one): return one.k")
+    f = script.dump("f")
+    for _ in range(3):
+        one = script.main.make()
+        assert process.call(f, one) == 1
+        type(one).k = 2
+        assert process.call(f, one) == 2
+    assert len(process.namespaces._known) == 1  # the script's
+
+
 def test_class_attributes_of_an_initializer_are_those_of_its_executor_alone(
     script: Script, process: Process
 ) -> None:
