@@ -84,10 +84,6 @@ class WaitGroup:
     ) -> None:
         self._results[place] = await awaited(async_fn, *args)
 
-    def _end_calls(self) -> None:
-        for call in self._calls:
-            call.end()
-
 
 @contextlib.asynccontextmanager
 async def open_waitgroup() -> AsyncIterator[WaitGroup]:
@@ -104,7 +100,8 @@ async def open_waitgroup() -> AsyncIterator[WaitGroup]:
             yield group
     except BaseException:
         if group is not None:
-            group._end_calls()
+            for call in group._calls:
+                call.end()
         raise
 
 

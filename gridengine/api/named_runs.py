@@ -153,13 +153,12 @@ class NamedRun:
         """Wait for missing results that may come, up to `timeout` seconds."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         pause = LEAST_LOOK_SECONDS
-        while self._more_may_come() and time.monotonic() < end:
+        while (
+            stored_runs.is_under_way(self.name, self.path)
+            or take_by_now(self.name, self.path, self._client)
+        ) and time.monotonic() < end:
             time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
             pause = min(2 * pause, MOST_LOOK_SECONDS)
-
-    def _more_may_come(self) -> bool:
-        under_way = stored_runs.is_under_way(self.name, self.path)
-        return under_way or take_by_now(self.name, self.path, self._client)
 
     @trimmed
     def failures(self) -> dict[int, BaseException]:
@@ -204,8 +203,6 @@ class NamedRun:
         """
         from gridengine.api.map_results import gather
         from gridengine.api.progress import check_progress
-
-        pass
         from gridengine.client.submission import MapRequest
 
         check_progress(progress)

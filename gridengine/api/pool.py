@@ -460,17 +460,13 @@ class PoolIterator(ResultIterator[T]):
             multiprocessing.TimeoutError: it is not there within `timeout` seconds.
         """
         with self._taking:
-            if timeout is not None:
-                self._await_within(timeout)
+            until = time.monotonic() + (timeout or 0.0)
+            while timeout is not None and self._or_close(self._fill) and not self._has_next():
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self._take(min(left, self._submission.wait_seconds() or left))
             return super().__next__()
-
-    def _await_within(self, timeout: float) -> None:
-        until = time.monotonic() + timeout
-        while self._or_close(self._fill) and not self._has_next():
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._take(min(left, self._submission.wait_seconds() or left))
 
     def finish(self) -> None:
         """Submit the remaining arguments, and wait for all results, which stay until they are

@@ -48,11 +48,11 @@ class TerminalLine(Struct, eq=False):
     def show(self, text: str) -> None:
         """Draw the line anew."""
         self.shown_at = time.monotonic()
-        _foot().show(self, text)
+        _foot_of(os.getpid()).show(self, text)
 
     def close(self) -> None:
         """Remove the line. May be called twice."""
-        _foot().remove(self)
+        _foot_of(os.getpid()).remove(self)
 
 
 class Foot:
@@ -184,11 +184,7 @@ def _size(stream: TextIO) -> tuple[int, int]:
     return columns or 80, rows or 24
 
 
-def _foot() -> Foot:
-    """Return the foot of this process. A forked process has its own."""
-    return _foot_of(os.getpid())
-
-
 @functools.lru_cache(maxsize=1)
 def _foot_of(pid: int) -> Foot:
+    """Return the foot of this process. A forked process has its own."""
     return Foot()

@@ -27,9 +27,8 @@ What must be kept in step:
   seemed to fail may still have made jobs.
 - A worker is identified by the path of its log (`batch_system`).
 
-Rejected: a class or an argument for each system that has a DRMAA library (the library says which
-system it speaks to); one launcher for each system with commands (each repeated faults that the
-others had mended). `docs/decisions.md` has the measurements.
+One launcher serves all systems with commands: of one for each, each repeated faults that the others
+had mended. `docs/decisions.md` has the other designs that were rejected, and the measurements.
 """
 
 from __future__ import annotations

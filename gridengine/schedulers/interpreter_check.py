@@ -34,6 +34,7 @@ CONDA = (
     "with conda say `conda run --no-capture-output`; a worker is known by its standard output, "
     "which must be its log"
 )
+_broken = partial(Finding, "here", "python of workers", State.BROKEN)
 
 
 def check_interpreter(
@@ -98,8 +99,7 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
     """Return the finding for the output of `PROBE`, None if it did not end. `log` is the inode of
     the file that the output went to.
     """
-    line = shlex.join(command)
-    broken = partial(Finding, "here", "python of workers", State.BROKEN)
+    line, broken = shlex.join(command), _broken
     by_hand = f"run it by hand: {line} -c 'import gridengine'"
     if output is None:
         return broken(f"{line} did not end in time", f"{by_hand}; --wait SECONDS waits longer")
@@ -133,18 +133,17 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
 
 def _not_run(command: Sequence[str], output: str, by_hand: str) -> Finding:
     """Return the finding for a command that ended before it ran Python."""
-    broken = partial(Finding, "here", "python of workers", State.BROKEN)
     missing = re.search(
         rf"{re.escape(command[0])}: (?:command )?not found|{re.escape(command[0])}: No such file",
         output,
     )
     if missing:
-        return broken(
+        return _broken(
             f"there is no command {command[0]} here",
             "give its whole path, or load its module by a line of prologue=",
         )
     line = _last_line(output.partition("gridengine: the worker could not be started")[0])
-    return broken(
+    return _broken(
         f"{shlex.join(command)} does not run Python: {line or 'it says nothing'}", by_hand
     )
 

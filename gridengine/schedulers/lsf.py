@@ -17,6 +17,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Self
@@ -266,15 +267,8 @@ def _ended(record: Mapping[str, Any], host: str, *, is_zombie: bool) -> Seen:
     code = int(status) if status.isdecimal() else 0
     end = shell_exit_words(code) if code else ""
     words = reason if reason and keyword else ", ".join(filter(None, [end, reason]))
-    return Seen(
-        WorkerStatus.FAILED,
-        words or ("its host does not answer" if is_zombie else "it failed"),
-        known.fault,
-        deleted=known.deleted,
-        blameless=known.blameless,
-        uncertain=known.uncertain,
-        host=host,
-    )
+    words = words or ("its host does not answer" if is_zombie else "it failed")
+    return replace(known, reason=words, host=host)
 
 
 class LSFScheduler(CommandScheduler):

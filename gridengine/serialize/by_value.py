@@ -223,7 +223,7 @@ class Pickler(pickle.Pickler):
         pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
         pickler.knows_classes = self.knows_classes
         pickler._is_optional = True
-        return file.getvalue() if _can_travel(pickler, obj) and pickler.needs is None else None
+        return file.getvalue() if can_travel(pickler, obj) and pickler.needs is None else None
 
 
 def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
@@ -249,8 +249,8 @@ class _Limited(io.BytesIO):
         return super().write(data)
 
 
-def _can_travel(pickler: Pickler, obj: Any) -> bool:
-    """Return whether an object that may be left out can be pickled."""
+def can_travel(pickler: Pickler, obj: Any) -> bool:
+    """Return whether this pickler can pickle an object that may be left out."""
     try:
         pickler.dump(obj)
     except KeyboardInterrupt:
@@ -316,7 +316,7 @@ def _in_text(value: Any, origins: dict[int, Origin]) -> functions.InText | None:
     trial._origins = origins
     is_defined = isinstance(value, (type, types.FunctionType)) and not is_importable(value)
     trial.is_kept = not is_defined
-    if not _can_travel(trial, value):
+    if not can_travel(trial, value):
         return None
     is_noted = trial.needs is not None or trial.generators is not None or trial.has_file
     return functions.InText(value, None if is_defined or is_noted else file.getvalue())
@@ -421,11 +421,7 @@ def _version_of_code(code: types.CodeType) -> bytes:
 def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
     file = _Digester()
     pickler = _ValuePickler(file, 5, buffer_callback=file.take)
-    try:
-        pickler.dump(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # the value's own code may do anything
+    if not can_travel(pickler, value):
         return None, NOTHING
     parts = {id(one): one for _, one in pickler.memo.copy().values() if _may_change(one)}
     return file.digest.digest(), parts

@@ -128,7 +128,11 @@ def take_annotations_apart(make: Any) -> Any:
         return make
     dumped, global_names, class_names = _facts(code)
     found = _items(make.__globals__, global_names)
-    used = {name: one for name, one in found.items() if _is_of_annotations(one)}
+    used = {
+        name: one
+        for name, one in found.items()
+        if isinstance(one, BY_NAME) or type(one).__module__ in TYPING
+    }
     wanted = {name: Wanted(one) for name, one in found.items() if name not in used}
     closure: Any = make.__closure__
     if closure is not None:
@@ -136,11 +140,6 @@ def take_annotations_apart(make: Any) -> Any:
     if not found and (closure is None or closure == ({},)):
         return dumped
     return dumped, used, wanted, tuple(submodules(code, used.values())), closure
-
-
-def _is_of_annotations(value: Any) -> bool:
-    kind = type(value)
-    return isinstance(value, BY_NAME) or kind.__module__ in TYPING
 
 
 @functools.lru_cache(maxsize=4096)

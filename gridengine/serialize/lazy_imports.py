@@ -15,20 +15,17 @@ LAZY: type = getattr(types, "LazyImportType", type("LazyImportType", (), {}))
 
 
 def reduction(lazy: object) -> Any:
-    """Return the reduction of a lazy import."""
-    return make, (path_of(lazy), is_member(lazy))
+    """Return the reduction of a lazy import: its path, and whether it stands for the path's end
+    (`from xml import dom`), not for the beginning (`import xml.dom`).
+    """
+    # Only one that stands for the end refers to another lazy import.
+    is_member = any(type(one) is LAZY for one in gc.get_referents(lazy))
+    return make, (path_of(lazy), is_member)
 
 
 def path_of(lazy: object) -> str:
     """Return the path that a lazy import imports, such as `package.module` or `module.function`."""
     return repr(lazy).split("'")[1]  # nothing else has the path
-
-
-def is_member(lazy: object) -> bool:
-    """Return whether a lazy import stands for the end of its path (`from xml import dom`), not for
-    the beginning (`import xml.dom`). Only then it refers to another lazy import.
-    """
-    return any(type(one) is LAZY for one in gc.get_referents(lazy))
 
 
 def make(path: str, member: bool) -> Any:

@@ -15,11 +15,6 @@ from typing import Any
 from gridengine.errors import PicklingError
 
 
-def _numpy() -> Any:
-    """Return numpy, which is no dependency of the package: type checkers may not find it."""
-    return importlib.import_module("numpy")
-
-
 def reduction(array: Any) -> Any:
     """Return the file of an array and the array's place in the file. Return `NotImplemented` for an
     array that cannot be written to, or that has no file, such as the sum of two arrays.
@@ -34,7 +29,7 @@ def reduction(array: Any) -> Any:
         or array.size == 0
     ):
         return NotImplemented
-    numpy = _numpy()
+    numpy: Any = importlib.import_module("numpy")  # type checkers may not find it
     # A view has the offset of its whole array, whose mapping begins at a whole page.
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     place = begin + array.ctypes.data - numpy.frombuffer(mapping, numpy.uint8).ctypes.data
@@ -50,7 +45,7 @@ def open_again(
     Raises:
         PicklingError: the file cannot be opened on this machine.
     """
-    numpy = _numpy()
+    numpy: Any = importlib.import_module("numpy")
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     before = -sum(step for step in steps if step < 0)
     length = before + sum(step for step in steps if step > 0) + dtype.itemsize

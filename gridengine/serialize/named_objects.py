@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gridengine.errors import PicklingError
-from gridengine.serialize.by_value import Pickler
+from gridengine.serialize.by_value import Pickler, can_travel
 from gridengine.serialize.payload import ATOMS
 from gridengine.serialize.recipes import Recipe, Reduction
 
@@ -71,11 +71,7 @@ def _is_home(module: str, kind: type) -> bool:
 def _is_pickled(obj: Any, recipes: Mapping[type, Recipe], pickler: Pickler) -> bool:
     trial = Pickler(_Discarded(), 5, buffer_callback=lambda buffer: None)
     trial.recipes, trial.for_caller = recipes, pickler.for_caller
-    try:
-        trial.dump(obj)
-    except Exception:
-        return False
-    return True
+    return can_travel(trial, obj)
 
 
 def find_offered(module: str, name: str, kind: str) -> Any:

@@ -40,10 +40,6 @@ def _reduce_cell(pickler: Any, cell: types.CellType) -> Reduction:
     return types.CellType, (), state, None, None, functions.fill_cell
 
 
-def _reduce_code(pickler: Any, code: types.CodeType) -> Reduction:
-    return load_code, (dump_code(code),)
-
-
 def _reduce_module(pickler: Any, module: types.ModuleType) -> Reduction:
     if sys.modules.get(module.__name__) is not module:
         raise pickle.PicklingError(f"the module {module.__name__} cannot be imported")
@@ -85,7 +81,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.FunctionType: lambda pickler, one: pickler.reduce_function(one),
         Origin: lambda pickler, one: (find, (one.token, one.names)),
         types.CellType: _reduce_cell,
-        types.CodeType: _reduce_code,
+        types.CodeType: lambda pickler, code: (load_code, (dump_code(code),)),
         types.MethodType: lambda pickler, one: pickler.reduce_method(one),
         Filled: lambda pickler, one: pickler.note_filled(one),
         functions.Wanted: lambda pickler, one: pickler.reduce_wanted(one),

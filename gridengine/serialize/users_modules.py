@@ -119,6 +119,20 @@ def add_class_to_main(cls: type) -> None:
             setattr(there, name, cls)
 
 
+def after_import(spec: ModuleSpec | None, act: Callable[[types.ModuleType], object]) -> None:
+    """Call a function with the module of this spec once an import has executed the module."""
+    loader: Any = None if spec is None else spec.loader
+    if loader is not None:
+        make = loader.exec_module
+
+        def make_and_act(module: types.ModuleType) -> None:
+            del loader.exec_module
+            make(module)
+            act(module)
+
+        loader.exec_module = make_and_act
+
+
 def note_sending(reduction: Any) -> None:
     """Have this module (multiprocessing.reduction) note the threads that pickle for a child."""
     dump = reduction.ForkingPickler.dump

@@ -7,7 +7,6 @@ Imports little: a caller imports this before it starts its first fork server.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import socket
 import sys
@@ -100,6 +99,10 @@ class Variables:
         """
         self.process_stream: Any = None
         """The stream of random numbers of that job's present call, a `random_streams.Stream`."""
+        self.process: CallingProcess | None = None
+        """The runner that this process is, or was forked from. By it, calls submit nested calls,
+        save their states, and talk with their client.
+        """
         self.in_runner = False
         """Whether this process is a runner or was forked from one. Then its imports before the
         first call count as part of a call too.
@@ -268,28 +271,10 @@ class CallingProcess(NamedTuple):
         return Channel(socket.socket(fileno=agent_requests.ask(request)[1]))
 
 
-class _Here:
-    """This process, or the runner that it was forked from."""
-
-    process: CallingProcess | None = None
-
-
-@functools.cache
-def _here() -> _Here:
-    return _Here()
-
-
-def prepare(process: CallingProcess) -> None:
-    """Enable calls of this process to submit nested calls, to save their states, and to talk with
-    their client.
-    """
-    _here().process = process
-
-
 def calling_process() -> CallingProcess | None:
     """Return this runner process if the present code may submit nested calls; else None. It may not
     in a call that its caller makes in its own process, nor in a process that a call has forked.
     """
-    process = _here().process
+    process = GVAR.process
     is_it = process is not None and process.pid == os.getpid() and not GVAR.in_own_process
     return process if is_it else None

@@ -26,7 +26,8 @@ def synchronous(f: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         TypeError: `f` is an async generator function.
     """
-    begins, *wrapped = _flags_of(f)
+    functions = _functions_of(f)
+    begins, *wrapped = (0 if one is None else one.__code__.co_flags for one in functions)
     if begins & ASYNC_GENERATOR:
         raise TypeError(
             f"{f!r} is an async generator function, and a call has one result: write an "
@@ -90,14 +91,6 @@ def _names(function: types.FunctionType, library: str) -> bool:
         if str(home).partition(".")[0] == library:
             return True
     return False
-
-
-def _flags_of(f: Any) -> Iterator[int]:
-    """Yield the code flags of the function that a call of `f` enters first, then of the functions
-    that it says it wraps; 0 for a function that is not written in Python.
-    """
-    for function in _functions_of(f):
-        yield 0 if function is None else function.__code__.co_flags
 
 
 def _functions_of(f: Any) -> Iterator[types.FunctionType | None]:

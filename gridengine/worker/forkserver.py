@@ -202,7 +202,7 @@ def be_fork_server(
     run: RunnerMain,
     prepare: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Run as the fork server until the agent is gone."""
+    """Run as the fork server until the agent is gone. `prepare` is called before the first fork."""
     status, parent = 1, os.getppid()
     try:
         if os.getsid(0) != os.getpid():
@@ -448,18 +448,13 @@ class ForkServer:
             socket.send_fds(sock, [RECORD.pack(REQUESTS, 0, 0, 0)], [theirs.fileno()])
 
     @classmethod
-    def fork_off(cls, run: RunnerMain, prepare: Callable[[], None] = lambda: None) -> Self:
-        """Fork this process; the child becomes the fork server.
-
-        Args:
-            run: runs a runner in the forked child; it never returns to the fork server's code.
-            prepare: called by the fork server before its first fork, for imports, say.
-        """
+    def fork_off(cls, run: RunnerMain) -> Self:
+        """Fork this process; the child becomes the fork server."""
         ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             ours.close()
-            be_fork_server(theirs, run, prepare)
+            be_fork_server(theirs, run)
         theirs.close()
         return cls(ours, _ForkedProcess(pid))
 

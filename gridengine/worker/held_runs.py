@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.serialize.payload import Payload, size_of
@@ -45,18 +44,6 @@ if TYPE_CHECKING:
     from gridengine.wire.session_client import SessionClient
 
 
-class _Run(Struct, frozen=True):
-    """A run as the dispatcher has acknowledged it; see `HeldRun`. `batch` is the number of its
-    batch.
-    """
-
-    task: int
-    done: int
-    stop: int
-    batch: int
-    allocation: int
-
-
 class HeldRuns:
     """Sends an agent's messages and keeps them until the dispatcher has acknowledged them. The
     acknowledged messages say which runs have not ended.
@@ -72,7 +59,10 @@ class HeldRuns:
     def __init__(self, client: SessionClient, hello: Callable[[], Hello]) -> None:
         self._client = client
         self._hello = hello
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, tuple[int, int, HeldRun]] = {}
+        """The runs as the dispatcher has acknowledged them, each with the numbers of its batch and
+        allocation.
+        """
         self._sent: deque[tuple[int, Message, Payload]] = deque()
         self._batches = itertools.count(1)
         self._taken = 0
@@ -88,7 +78,8 @@ class HeldRuns:
         """Record the runs that the worker is assigned."""
         batch = next(self._batches)
         for one in message.assignments:
-            self._runs[one.run] = _Run(one.task, one.start, one.stop, batch, message.allocation)
+            run = HeldRun(one.run, one.task, one.start, one.stop)
+            self._runs[one.run] = batch, message.allocation, run
             self._taken += one.stop - one.start
 
     def settle(self) -> None:
@@ -112,7 +103,9 @@ class HeldRuns:
     def _change(self, number: int, **known: int) -> None:
         """Update a run that has not ended. It ends when all its calls are answered."""
         if number in self._runs:
-            run = self._runs[number] = replace(self._runs[number], **known)
+            batch, allocation, run = self._runs[number]
+            run = replace(run, **known)
+            self._runs[number] = batch, allocation, run
             if run.done >= run.stop:
                 del self._runs[number]
 
@@ -132,13 +125,11 @@ class HeldRuns:
             self.send(message, buffers)
 
     def _held(self, agent: Agent) -> Held:
-        batches: dict[int, list[HeldRun]] = {}
-        allocations = {}
-        for number, run in self._runs.items():
-            batches.setdefault(run.batch, []).append(HeldRun(number, run.task, run.done, run.stop))
-            allocations[run.batch] = run.allocation
+        batches: dict[tuple[int, int], list[HeldRun]] = {}
+        for batch, allocation, run in self._runs.values():
+            batches.setdefault((batch, allocation), []).append(run)
         return Held(
-            [HeldBatch(runs, allocations[batch]) for batch, runs in batches.items()],
+            [HeldBatch(runs, allocation) for (_, allocation), runs in batches.items()],
             agent.allocations(),
             agent.defined(),
             self._taken,

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.serialize import shared_objects
-from gridengine.serialize.users_modules import note_sending
+from gridengine.serialize.users_modules import after_import, note_sending
 from gridengine.worker import agent_requests
 
 SAY_SECONDS = 5.0
@@ -249,25 +249,8 @@ class _Finder(Struct, eq=False):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        adapt = self.adaptations.get(name)
-        spec = (
-            None if adapt is None else importlib.machinery.PathFinder.find_spec(name, path, target)
-        )
-        if adapt is not None and spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, adapt)  # type: ignore[assignment]
+        if name not in self.adaptations:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        after_import(spec, self.adaptations[name])
         return spec
-
-
-class _Loader(Struct, eq=False):
-    loader: Any
-    adapt: Callable[[Any], None]
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)  # type: ignore[no-any-return]
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self.loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.loader
-        self.loader.exec_module(module)
-        self.adapt(module)

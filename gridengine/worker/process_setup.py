@@ -156,7 +156,10 @@ class Controller:
         self.job_id = job_id
         self.attempt = attempt
         self._push = push
-        self._cancelled = False
+        self.cancelled = False
+        """Whether the host has asked this job to end (`terminate()`). The job then has the grace
+        time to end.
+        """
 
     def push(self, value: Any) -> None:
         """Send the host an intermediate result. Values arrive in order, before the job's end.
@@ -166,16 +169,9 @@ class Controller:
         """
         self._push(value)
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the host has asked this job to end (`terminate()`). The job then has the grace
-        time to end.
-        """
-        return self._cancelled
-
     def cancel(self) -> None:
         """Set `cancelled`."""
-        self._cancelled = True
+        self.cancelled = True
 
 
 def with_controller(

@@ -36,6 +36,7 @@ from msgspec.structs import replace
 from gridengine.arguments import SHOWN
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.serialize.users_modules import after_import
 from gridengine.worker.call_context import GVAR, STREAM
 from gridengine.worker.coroutines import synchronous
 
@@ -127,11 +128,7 @@ def with_numbers(form: int, calls: Iterable[Any], numbers: Iterable[Number]) -> 
     argument.
     """
     numbered = zip(calls, numbers, strict=False)
-    return numbered if form == SINGLE else itertools.starmap(_with_number, numbered)
-
-
-def _with_number(arguments: tuple[Any, ...], number: Number) -> tuple[Any, ...]:
-    return *arguments, number
+    return numbered if form == SINGLE else ((*call, number) for call, number in numbered)
 
 
 class Seeded:
@@ -218,17 +215,13 @@ class Stream:
             return None
         finders = [one for one in sys.meta_path if not isinstance(one, Stream)]
         found = (one.find_spec(name, path, target) for one in finders)
-        spec: Any = next(filter(None, found), None)
-        if spec is not None and spec.loader is not None:
-            make = spec.loader.exec_module
+        spec = next(filter(None, found), None)
 
-            def make_and_seed(module: types.ModuleType) -> None:
-                del spec.loader.exec_module
-                make(module)
-                for stream in reversed([one for one in sys.meta_path if isinstance(one, Stream)]):
-                    stream._seed_library(name)  # the inner one of several last
+        def seed(module: types.ModuleType) -> None:
+            for stream in reversed([one for one in sys.meta_path if isinstance(one, Stream)]):
+                stream._seed_library(name)  # the inner one of several last
 
-            spec.loader.exec_module = make_and_seed
+        after_import(spec, seed)
         return spec
 
 

@@ -90,10 +90,7 @@ class ResultBuffer:
         self._wanted = threading.Event()
         self._stuck = False
         """Whether values cannot be pickled: the loop, not the backstop thread, finds which."""
-        os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self.due = float("-inf")
+        os.register_at_fork(after_in_child=partial(setattr, self, "due", float("-inf")))
 
     def is_forked(self) -> bool:
         """Return whether user code has forked this process from the runner. Only the runner may

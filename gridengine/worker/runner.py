@@ -49,7 +49,7 @@ from gridengine.wire.messages import (
     Started,
     portions,
 )
-from gridengine.worker import call_context, multiprocessing_state
+from gridengine.worker import multiprocessing_state
 from gridengine.worker.call_context import (
     GVAR,
     CallingProcess,
@@ -122,7 +122,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    call_context.prepare(runner.as_calling_process(descriptors.number))
+    GVAR.process = runner.as_calling_process(descriptors.number)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -608,19 +608,13 @@ class Runner:
     def _flush(self) -> None:
         """Send all results. Pickling them is not limited by the calls' memory limit."""
         self._exit_if_forked()
-        self._flush_output()
+        flush_output()
+        if self._assignment is not None and self._assignment.watched:
+            ctypes.CDLL(None).fflush(None)  # C's own buffers: the result comes with all output
         # Set this before the results arrive: their receiver may close this worker at once.
         self._words[BACKGROUND] = multiprocessing_state.is_left(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
-
-    def _flush_output(self) -> None:
-        """Write out what calls have printed, including C's own buffers for a watched run: with its
-        result, the agent takes all its output.
-        """
-        flush_output()
-        if self._assignment is not None and self._assignment.watched:
-            ctypes.CDLL(None).fflush(None)
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:
         """End this process if user code forked it and it returned from the call, as it would have

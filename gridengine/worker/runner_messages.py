@@ -123,7 +123,8 @@ class RunnerMessages:
                     f"a runner answers for run {result.run}, which it does not have"
                 )
             if assignment.kept or result.run in self._wanted_late:
-                wanted[result.run] = self._with_late(assignment)
+                kept = [*assignment.kept, *self._wanted_late.get(result.run, ())]
+                wanted[result.run] = msgspec.structs.replace(assignment, kept=kept)
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, runner.take_output())
@@ -146,10 +147,6 @@ class RunnerMessages:
         late.setdefault(message.run, []).append((message.index, message.reference))
         if len(late) > MOST_LATE:
             del late[next(iter(late))]
-
-    def _with_late(self, assignment: Assignment) -> Assignment:
-        late = self._wanted_late.get(assignment.run, ())
-        return msgspec.structs.replace(assignment, kept=[*assignment.kept, *late])
 
     def _store_wanted(
         self, message: Results, buffers: Payload, wanted: Mapping[int, Assignment]

@@ -84,9 +84,7 @@ class RunnerPool:
         readers: read the runners' output.
         spare: how many idle runners stay.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
-        output_bytes: how much of a watched run's standard output, and of its error, is recorded.
-        relay: sends the output of watched runs to their callers, too, or only there.
-        clock: the agent's.
+        output_bytes, relay, clock: as those of the `Agent`.
     """
 
     def __init__(

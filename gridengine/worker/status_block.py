@@ -8,6 +8,7 @@ side sees the other's write, and no lock is needed.
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
 CALL_STEP, LISTENS, STOP_BY, STOP_NOW, UNTIL = range(11, 16)
@@ -45,6 +46,11 @@ def map_words(fd: int) -> memoryview:
     return memoryview(mmap.mmap(fd, WORDS_SIZE)).cast("Q")
 
 
+def _word(place: int) -> Any:
+    """Return a property that reads this word of a `RunnerStatus`."""
+    return property(lambda status: status.words[place])
+
+
 class RunnerStatus:
     """The agent's view of the status block."""
 
@@ -53,37 +59,13 @@ class RunnerStatus:
         self.first_barred = self.last_barred = 0
         """The range of barred runs; 0 when no run is barred."""
 
-    @property
-    def run(self) -> int:
-        """The run in progress; 0 for none."""
-        return self.words[RUN]
-
-    @property
-    def index(self) -> int:
-        """The call in progress."""
-        return self.words[INDEX]
-
-    @property
-    def step(self) -> int:
-        """Which of several calls that are made as one is in progress, from 1; 0 for none."""
-        return self.words[CALL_STEP]
-
-    @property
-    def call_began(self) -> int:
-        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when no call
-        with a time limit is in progress.
-        """
-        return self.words[START]
-
-    @property
-    def fresh_data(self) -> int:
-        """The bytes of data that the process had when it was new; 0 until it says so."""
-        return self.words[DATA]
-
-    @property
-    def background(self) -> bool:
-        """Whether calls have left something that the runner ends, or waits for, before it ends."""
-        return bool(self.words[BACKGROUND])
+    run: int = _word(RUN)
+    index: int = _word(INDEX)
+    step: int = _word(CALL_STEP)
+    call_began: int = _word(START)
+    fresh_data: int = _word(DATA)
+    """0 until the runner says so."""
+    background: int = _word(BACKGROUND)
 
     @property
     def listens(self) -> bool:

@@ -379,13 +379,6 @@ def _pieces(data: bytes) -> Iterator[memoryview]:
         start = stop
 
 
-def standard_descriptors() -> tuple[int | None, int | None]:
-    """Return the descriptors of this process's standard output and error; None for a stream that
-    was closed when Python began.
-    """
-    return None if sys.__stdout__ is None else 1, None if sys.__stderr__ is None else 2
-
-
 class StandardStreams:
     """The standard output and error of this process, or descriptors in their place. Output for a
     stream that was closed when Python began is discarded, as by `print`.
@@ -402,7 +395,8 @@ class StandardStreams:
         descriptors: tuple[int | None, int | None] | None = None,
         excerpt: OutputExcerpt | None = None,
     ) -> None:
-        stdout, stderr = descriptors or standard_descriptors()
+        ours = None if sys.__stdout__ is None else 1, None if sys.__stderr__ is None else 2
+        stdout, stderr = descriptors or ours
         self.stdout = StreamWriter(stdout, "standard output", wake, excerpt)
         self.stderr = StreamWriter(stderr, "standard error", wake, excerpt)
         self.excerpt = excerpt

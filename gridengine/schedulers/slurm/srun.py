@@ -72,9 +72,11 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
         for name, value in environment.items()
         if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"
     }
-    unknown = [name for name in variables if name not in VARIABLES] + [
-        word for word in _names(options) if word not in ALIKE
-    ]
+    named = (  # in its long form if known
+        next(iter(option_values([word])), word) for word in options if word.startswith("-")
+    )
+    unknown = [name for name in variables if name not in VARIABLES]
+    unknown += [word for word in named if word not in ALIKE]
     if unknown:
         raise Unsuitable(f"{unknown[0]} is for sbatch")
     inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
@@ -82,11 +84,6 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
     return [word for word in inherited if not option_values([word]).keys() & own.keys()] + [
         re.sub(r"^--signal=(R?)B:", r"--signal=\1", word) for word in options
     ]
-
-
-def _names(options: Sequence[str]) -> list[str]:
-    """Return the name of each option, in its long form if known."""
-    return [next(iter(option_values([word])), word) for word in options if word.startswith("-")]
 
 
 def srun_command(

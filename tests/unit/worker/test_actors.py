@@ -13,7 +13,6 @@ from gridengine.errors import CallError, ConfigurationError, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, Payload
 from gridengine.wire.messages import Deliver, Pushed, Waits
-from gridengine.worker import call_context
 from gridengine.worker.actors import (
     END,
     READY,
@@ -23,6 +22,7 @@ from gridengine.worker.actors import (
     decode_answer,
     encode,
 )
+from gridengine.worker.call_context import GVAR
 from tests.support.runner_driver import RunnerDriver
 
 
@@ -105,9 +105,9 @@ def test_exits_pass_and_the_last_request_has_no_answer() -> None:
 @pytest.fixture
 def driver() -> Iterator[RunnerDriver]:
     made = RunnerDriver()
-    call_context.prepare(made.runner.as_calling_process(7))
+    GVAR.process = made.runner.as_calling_process(7)
     yield made
-    call_context._here().process = None
+    GVAR.process = None
 
 
 def pushed(driver: RunnerDriver) -> list[tuple[int, Payload]]:
@@ -156,6 +156,6 @@ def test_an_object_that_cannot_be_made_is_the_error_of_the_call(driver: RunnerDr
 
 
 def test_outside_of_a_runner_there_is_no_actor(driver: RunnerDriver) -> None:
-    call_context._here().process = None
+    GVAR.process = None
     with pytest.raises(ConfigurationError, match="lives in a worker's own process"):
         ActorTarget(Stack)()

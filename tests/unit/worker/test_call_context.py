@@ -132,9 +132,9 @@ def words() -> Iterator[memoryview]:
     words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
     states = CallStates(lambda *saved: None)
     ways = (lambda *allocated: None), states, (lambda: ()), (lambda payload: None)
-    call_context.prepare(CallingProcess(7, os.getpid(), words, *ways))
+    GVAR.process = CallingProcess(7, os.getpid(), words, *ways)
     yield words
-    call_context._here().process = None
+    GVAR.process = None
 
 
 def test_a_process_that_runs_no_calls_makes_none() -> None:

@@ -12,8 +12,7 @@ import pytest
 from gridengine.errors import CallError, ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import INTERRUPTED, RAISED, Saved
-from gridengine.worker import call_context
-from gridengine.worker.call_context import Interrupted
+from gridengine.worker.call_context import GVAR, Interrupted
 from gridengine.worker.checkpoints import NextCall, checkpoint, next_call, save, saved
 from gridengine.worker.status_block import LISTENS, STOP_BY, STOP_NOW
 from tests.support.runner_driver import RunnerDriver
@@ -22,9 +21,9 @@ from tests.support.runner_driver import RunnerDriver
 @pytest.fixture
 def driver() -> Any:
     made = RunnerDriver()
-    call_context.prepare(made.runner.as_calling_process(7))
+    GVAR.process = made.runner.as_calling_process(7)
     yield made
-    call_context._here().process = None
+    GVAR.process = None
 
 
 def test_outside_of_a_call_nothing_must_stop_and_nothing_is_saved() -> None:
