@@ -24,13 +24,16 @@ CALLS = ["executors", "jobs", "map", "matrix", "nested", "runs", "test_differenc
 SYSTEMS = ["clusters", "grid_engine", "slurm"]
 PARTS: dict[str, list[str]] = {
     "gridengine/api/": [*CALLS, "command_line", "dispatcher"],
+    "gridengine/call_context/": [*CALLS, "worker", NEWEST_PYTHON],
     "gridengine/calls/": [*CALLS, "dispatcher", "faults"],
     "gridengine/cli/": ["command_line", "dispatcher", "watching", *SYSTEMS],
     "gridengine/client/": [*CALLS, "dispatcher", "faults", NEWEST_PYTHON],
     "gridengine/joblib_backend.py": ["executors", "nested"],
     "gridengine/journal/": ["dispatcher", "runs"],
+    "gridengine/output/": ["dispatcher", "jobs", "worker"],
     "gridengine/page/": ["watching"],
     "gridengine/pytest_plugin.py": ["executors"],
+    "gridengine/requests.py": [*CALLS, "dispatcher", "faults"],
     "gridengine/resources/": ["map", "nested", *SYSTEMS],
     "gridengine/schedulers/": [*SYSTEMS, "faults", "worker"],
     "gridengine/serialize/": [*CALLS, "worker", NEWEST_PYTHON],

@@ -41,17 +41,17 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.io_loop import WATCH_SECONDS
+from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
+from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, WatchRequest
+from gridengine.dispatcher.watch_server import FollowerAnswer
+from gridengine.requests import (
     CallsFinished,
     Function,
     NamesForgotten,
     Submitted,
     Task,
 )
-from gridengine.dispatcher.io_loop import WATCH_SECONDS
-from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
-from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
-from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.settings.values import Settings, settings
@@ -227,7 +227,7 @@ class Looker:
         self._ours, self._other = socket.socketpair()
         self.seconds = 0.0
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         left = memoryview(told.line)
         while left:
             sent = self._ours.send(left[:PIECE])
@@ -253,7 +253,7 @@ def watched(calls: int, workers: int) -> None:
     cluster = Cluster(workers)
     for submission in Work("", calls, 1, 1.0, MOST_TASKS).submissions():
         cluster.play(submission, 1.0)
-    state, page = cluster.core.state, Request(STATUS, SAMPLED)
+    state, page = cluster.core.state, WatchRequest(STATUS, SAMPLED)
     answers = WatchAnswers(
         state,
         None,  # type: ignore[arg-type]  # only asked for reasons
@@ -269,13 +269,15 @@ def watched(calls: int, workers: int) -> None:
     for _ in range(ROUNDS):
         alone.append(cluster.second())
         for one in lookers:
-            streams.add(one, Request(FOLLOW, SAMPLED), cluster.now)
+            streams.add(one, WatchRequest(FOLLOW, SAMPLED), cluster.now)
         followed.append(cluster.second())
         told.append(spent(lookers, lambda: streams.push(cluster.now)))
         for one in lookers:
             streams.remove(one)
-    made = Told(answers.status(page, cluster.now))
-    asked = MADE_PER_SECOND * seconds_of(lambda: Told(answers.status(page, cluster.now)).line)
+    made = FollowerAnswer(answers.status(page, cluster.now))
+    asked = MADE_PER_SECOND * seconds_of(
+        lambda: FollowerAnswer(answers.status(page, cluster.now)).line
+    )
     asked += min(spent(lookers, lambda: [one.tell(made) for one in lookers]) for _ in range(ROUNDS))
     taken_in = min(followed) - min(alone)
     snapshots = seconds_of(state.snapshot) / TICK_SECONDS

@@ -28,7 +28,7 @@ from gridengine.wire.messages import (
     Welcome,
     portions,
 )
-from gridengine.worker.agent import make_hello
+from gridengine.wire.processes import make_hello
 
 MOST_SOCKETS = 10_000
 SECONDS = 1e-6

@@ -32,8 +32,8 @@ from gridengine._version import __version__
 from gridengine.dispatcher.core.events import Received, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Function, Submitted, Task
 from gridengine.errors import ProtocolError
+from gridengine.requests import Function, Submitted, Task
 from gridengine.wire import messages
 from gridengine.wire.framing import MAGIC, SMALL, decode, encode
 from gridengine.wire.messages import Assignment, Message, Result

@@ -51,11 +51,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine.api.carry import Carrying as Carrying, carry as carry
     from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get
-    from gridengine.api.delayed import (
-        delayed as delayed,
-        delayedval as delayedval,
-        each as each,
-    )
+    from gridengine.api.delayed import delayed as delayed, delayedval as delayedval, each as each
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
@@ -112,18 +108,18 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         current_scheduler as current_scheduler,
     )
     from gridengine.serialize.shared_objects import Shared as Shared
-    from gridengine.worker.call_context import (
+    from gridengine.call_context.current_call import (
         GVAR as GVAR,
         Interrupted as Interrupted,
         current_job as current_job,
     )
-    from gridengine.worker.checkpoints import (
+    from gridengine.call_context.checkpoints import (
         MustStop as MustStop,
         checkpoint as checkpoint,
         save as save,
         saved as saved,
     )
-    from gridengine.worker.random_streams import rng as rng
+    from gridengine.call_context.random_streams import rng as rng
 
 _MODULES = {
     name: module
@@ -153,9 +149,9 @@ _MODULES = {
         "current_scheduler",
         "schedulers.ranks": "RankAllocation allocation",
         "serialize.shared_objects": "Shared",
-        "worker.call_context": "GVAR Interrupted current_job",
-        "worker.checkpoints": "MustStop checkpoint save saved",
-        "worker.random_streams": "rng",
+        "call_context.current_call": "GVAR Interrupted current_job",
+        "call_context.checkpoints": "MustStop checkpoint save saved",
+        "call_context.random_streams": "rng",
     }.items()
     for name in names.split()
 }

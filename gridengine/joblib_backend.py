@@ -28,6 +28,9 @@ from joblib._parallel_backends import (
     SequentialBackend,
 )
 
+from gridengine.call_context.coroutines import synchronous
+from gridengine.call_context.environment import own_variables, set_variables
+from gridengine.call_context.process_resources import THREADS
 from gridengine.calls.interface import without_slot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
@@ -38,9 +41,6 @@ from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
-from gridengine.worker.coroutines import synchronous
-from gridengine.worker.environment import own_variables, set_variables
-from gridengine.worker.process_resources import THREADS
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]

@@ -11,9 +11,9 @@ Each class or function is a thin layer over `client`, which turns calls into tas
 into values. Read `map` first, then `map_results`. A `Job` is in `job` (its API), `job_target` (the
 part that runs on a worker) and `job_result` (the host's side: its handle, and its results).
 
-The options of calls stand in one table (`client.keywords`, `CallKeywords`), and `map` documents
-them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the decorator
-`takes` writes the options out in the signature that `inspect` and `help` show.
+The options of calls stand in one table (`client.keywords_and_arguments`, `CallKeywords`), and `map`
+documents them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the
+decorator `takes` writes the options out in the signature that `inspect` and `help` show.
 
 `seed` is an option of numbered calls alone (`SeededKeywords`): not of jobs and graphs.
 

@@ -10,13 +10,13 @@ import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from gridengine.api.delayed import CURRENT, Program, current_program
+from gridengine.api.delayed import CURRENT, ProgramTarget, current_program
 from gridengine.api.executor import Executor
+from gridengine.call_context.current_call import in_event_loop, in_trio
 from gridengine.client.loop_tasks import awaited, check_async, task_group, value_of
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.worker.call_context import in_event_loop, in_trio
 
 
 class WaitGroup:
@@ -26,7 +26,7 @@ class WaitGroup:
         self._start = start
         self._count = 0
         self._results: dict[int, Any] = {}
-        self._calls: list[Call] = []
+        self._calls: list[SubmittedCall] = []
 
     @property
     def results(self) -> list[Any]:
@@ -50,7 +50,7 @@ class WaitGroup:
             ConfigurationError: no worker can give these resources.
             RuntimeError: the block has been left.
         """
-        call = Call(resources, fn, args)
+        call = SubmittedCall(resources, fn, args)
         try:
             self.start_subtask(value_of, call.future)
         except BaseException:  # nobody would wait for it
@@ -114,7 +114,7 @@ async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: An
         ConfigurationError: no worker can give these resources.
         Exception: the exception of the call.
     """
-    call = Call(resources, fn, args)
+    call = SubmittedCall(resources, fn, args)
     try:
         return await value_of(call.future)
     except BaseException:
@@ -136,7 +136,7 @@ async def load_cache_or_exec1(
     return await exec1(resources, fn, *args)
 
 
-class Call:
+class SubmittedCall:
     """A submitted call that can be ended."""
 
     def __init__(
@@ -189,7 +189,7 @@ def run(
         raise TypeError(f"main must be an `async def` or a list of them, not {main!r}")
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
-        token = CURRENT.set(Program(executor))
+        token = CURRENT.set(ProgramTarget(executor))
         try:
             if not callable(main):
                 main, args = _all_of, (main, *args)

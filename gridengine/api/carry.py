@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Self
 
+from gridengine.call_context.carried_state import Pair, Registration, Variable
+from gridengine.call_context.coroutines import is_coroutine_function
+from gridengine.call_context.current_call import CARRIED
 from gridengine.errors import short_repr
-from gridengine.worker.call_context import CARRIED
-from gridengine.worker.carried_state import Pair, Registration, Variable
-from gridengine.worker.coroutines import is_coroutine_function
 
 
 class Carrying:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
-from gridengine.client.keywords import Raisable, unexpected_keyword
+from gridengine.client.keywords_and_arguments import Raisable, unexpected_keyword
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource

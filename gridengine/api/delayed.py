@@ -16,8 +16,10 @@ from weakref import WeakKeyDictionary
 
 from gridengine.api.executor import Executor
 from gridengine.arguments import flag, whole
+from gridengine.call_context.coroutines import is_coroutine_function
+from gridengine.call_context.current_call import in_event_loop
 from gridengine.client.future import CallFuture
-from gridengine.client.keywords import CallChanges, takes
+from gridengine.client.keywords_and_arguments import CallChanges, takes
 from gridengine.client.loop_tasks import start_task, value_of
 from gridengine.client.options import given
 from gridengine.errors import ConfigurationError, short_repr
@@ -32,8 +34,6 @@ from gridengine.serialize.expressions import (
     text_of,
     with_fields,
 )
-from gridengine.worker.call_context import in_event_loop
-from gridengine.worker.coroutines import is_coroutine_function
 
 CONTAINERS = (list, tuple, set, frozenset)
 ITERATED: tuple[type, ...] = (*CONTAINERS, range, type({}.keys()), type({}.values()))
@@ -327,7 +327,7 @@ def each(*values: Any) -> Delayed:
     return _delayed(gather, list, *values)
 
 
-class Program:
+class ProgramTarget:
     """Where the calls of a program go: an executor, and variants of it for other resources and
     options. The variants end with the program, since only the program refers to them.
     """
@@ -361,18 +361,18 @@ class Program:
         return found
 
 
-CURRENT: ContextVar[Program | None] = ContextVar("gridengine_program", default=None)
+CURRENT: ContextVar[ProgramTarget | None] = ContextVar("gridengine_program", default=None)
 """The program that calls of delayed functions go to, if one is set."""
 
 
-def current_program() -> Program:
+def current_program() -> ProgramTarget:
     """Return the program that calls of delayed functions go to."""
     return CURRENT.get() or _default_program(current_scheduler())
 
 
 @functools.lru_cache(maxsize=4)
-def _default_program(scheduler: Scheduler) -> Program:
-    return Program(Executor(scheduler=scheduler))
+def _default_program(scheduler: Scheduler) -> ProgramTarget:
+    return ProgramTarget(Executor(scheduler=scheduler))
 
 
 class DelayedFunction:

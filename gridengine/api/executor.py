@@ -9,15 +9,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import msgspec
@@ -26,7 +18,13 @@ from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.keywords import SeededChanges, SeededKeywords, length_of, takes, zipped
+from gridengine.client.keywords_and_arguments import (
+    SeededChanges,
+    SeededKeywords,
+    length_of,
+    takes,
+    zipped,
+)
 from gridengine.client.options import given, options_of
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 from gridengine.api.job_result import Host, JobHandle, JobResult, exitcode_of
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.arguments import flag
+from gridengine.call_context.coroutines import synchronous
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.hand_in import TaskMaker
-from gridengine.client.keywords import CallChanges, is_iterable, takes
+from gridengine.client.keywords_and_arguments import CallChanges, is_iterable, takes
 from gridengine.client.options import CallOptions, given
-from gridengine.dispatcher.core.tasks import Function
 from gridengine.display import html_table
 from gridengine.errors import trimmed
+from gridengine.requests import Function
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.serialize.references import numbers
-from gridengine.worker.coroutines import synchronous
 
 if TYPE_CHECKING:
     from gridengine.calls.interface import Dispatcher

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.keywords import CallChanges, JobKeywords, takes
+from gridengine.client.keywords_and_arguments import CallChanges, JobKeywords, takes
 from gridengine.client.options import given, run_options
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed

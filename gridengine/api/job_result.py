@@ -19,15 +19,8 @@ from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    Function,
-    ResultData,
-    Task,
-    TaskBegan,
-    TaskMessage,
-)
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
+from gridengine.requests import CallsFinished, Function, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload

@@ -13,9 +13,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from gridengine.call_context.coroutines import finished, library_of, synchronous
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.worker.coroutines import finished, library_of, synchronous
 
 
 class Runnable(Protocol):

@@ -22,7 +22,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     working_directory,
 )
 from gridengine.errors import trimmed
-from gridengine.worker.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
+from gridengine.output.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
 
 END_SECONDS = 30.0
 READ_BYTES = 64 * 1024

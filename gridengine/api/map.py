@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from gridengine.client.keywords import (
+from gridengine.call_context.current_call import GVAR
+from gridengine.client.keywords_and_arguments import (
     SeededKeywords,
     argument_tuples,
     length_of,
@@ -23,7 +24,6 @@ from gridengine.errors import trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
-from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gridengine.arguments import flag
-from gridengine.client.keywords import CallKeywords, takes
+from gridengine.client.keywords_and_arguments import CallKeywords, takes
 from gridengine.client.options import RunOptions, call_options
 from gridengine.client.outliving_calls import take_by_now
 from gridengine.display import html_table
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 from gridengine.journal.run_file import RETURNED, SUFFIX
-from gridengine.journal.stored_runs import RunSummary, StoredCalls
+from gridengine.journal.run_reader import RunSummary, StoredCalls
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.classes import known_classes
@@ -47,17 +47,17 @@ def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]
         JournalError: see `NamedRun.resubmit`.
     """
     groups: list[CallsToMake] = []
-    with stored_runs.reading(name, path) as connection:
+    with run_reader.reading(name, path) as connection:
         meant = [
             one
-            for one in stored_runs.calls(connection)
+            for one in run_reader.calls(connection)
             if (one.state != RETURNED if one.row else not failed_only)
         ]
         before = None
-        for number, form, call, given in stored_runs.arguments(connection, meant):
+        for number, form, call, given in run_reader.arguments(connection, meant):
             if before != (number, form):
                 before = number, form
-                told, function = stored_runs.function_of(connection, number)
+                told, function = run_reader.function_of(connection, number)
                 groups.append(CallsToMake(function, form, [], []))
             if function is None or given is None:
                 what = f"the function {told} is" if function is None else "its arguments are"
@@ -130,7 +130,7 @@ class NamedRun:
             VersionMismatch: it cannot be rebuilt because another version of Python has stored it.
         """
         self._wait(timeout)
-        with stored_runs.reading(self.name, self.path) as connection:
+        with run_reader.reading(self.name, self.path) as connection:
             return [one for call, values in _outcomes(connection) for one in _results(call, values)]
 
     @trimmed
@@ -142,7 +142,7 @@ class NamedRun:
 
         self._wait(timeout)
         made: list[CallOfRun] = []
-        with stored_runs.reading(self.name, self.path) as connection:
+        with run_reader.reading(self.name, self.path) as connection:
             stored = StoredArguments(connection)
             for call, values in _outcomes(connection):
                 for one in zip(stored.of(call), _results(call, values), strict=True):
@@ -154,7 +154,7 @@ class NamedRun:
         end = math.inf if timeout is None else time.monotonic() + timeout
         pause = LEAST_LOOK_SECONDS
         while (
-            stored_runs.is_under_way(self.name, self.path)
+            run_reader.is_under_way(self.name, self.path)
             or take_by_now(self.name, self.path, self._client)
         ) and time.monotonic() < end:
             time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
@@ -169,7 +169,7 @@ class NamedRun:
         """
         found: dict[int, BaseException] = {}
         number = 0
-        with stored_runs.reading(self.name, self.path) as connection:
+        with run_reader.reading(self.name, self.path) as connection:
             for call, values in _outcomes(connection, only_failures=True):
                 stop = number + call.stop - call.start
                 if isinstance(values, BaseException):
@@ -228,19 +228,19 @@ def _outcomes(
 ) -> Iterator[tuple[StoredCalls, list[Any] | BaseException | None]]:
     known_classes().finds_by_name = True
     known = False
-    for call in stored_runs.calls(connection):
+    for call in run_reader.calls(connection):
         if not call.row or (only_failures and call.state == RETURNED):
             yield call, None
             continue
         try:
-            yield call, stored_runs.outcome(connection, call)
+            yield call, run_reader.outcome(connection, call)
         except (PicklingError, VersionMismatch):
-            stored_runs.check_python(connection, call)
+            run_reader.check_python(connection, call)
             if known:
                 raise
             known = True  # from here on, classes that came with the functions are known
-            stored_runs.load_classes(connection)
-            yield call, stored_runs.outcome(connection, call)
+            run_reader.load_classes(connection)
+            yield call, run_reader.outcome(connection, call)
 
 
 def _results(call: StoredCalls, values: list[Any] | BaseException | None) -> list[Any]:
@@ -260,11 +260,11 @@ def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
     """Return the runs, like `runs`, including the outcomes that the dispatcher of a client has by
     now.
     """
-    paths = stored_runs.paths()
+    paths = run_reader.paths()
     if client is not None:
         for path in paths:
             take_by_now(path.name.removesuffix(SUFFIX), path, client)
-    found = [NamedRun(stored_runs.summary(path), client) for path in paths]
+    found = [NamedRun(run_reader.summary(path), client) for path in paths]
     return sorted(found, key=lambda run: run.when, reverse=True)
 
 
@@ -290,7 +290,7 @@ def run_of(
 
     path = run_file(name, journal)
     take_by_now(path.name.removesuffix(SUFFIX), path, client)
-    summary = stored_runs.summary(path)
+    summary = run_reader.summary(path)
     if summary.error:
         raise JournalError(summary.error)
     return NamedRun(summary, client)

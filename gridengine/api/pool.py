@@ -16,12 +16,18 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
-from gridengine.client.keywords import SeededKeywords, argument_tuples, length_of, takes, zipped
+from gridengine.client.keywords_and_arguments import (
+    SeededKeywords,
+    argument_tuples,
+    length_of,
+    takes,
+    zipped,
+)
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import options_of
 from gridengine.client.submitter import Submitter
-from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import trim, trimmed
+from gridengine.requests import ResultData
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 from gridengine.serialize.references import Reference, ResultHolder

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from gridengine.api.map import starmap
 from gridengine.arguments import flag, whole
-from gridengine.client.keywords import CallAndRunKeywords, takes
+from gridengine.client.keywords_and_arguments import CallAndRunKeywords, takes
 from gridengine.errors import ConfigurationError, exit_words
 from gridengine.schedulers.ranks import launcher_of, spans_nodes
 

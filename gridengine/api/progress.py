@@ -134,7 +134,7 @@ class UsersBar:
             self._bar.close()
 
 
-class Bar(Struct, eq=False):
+class FootBar(Struct, eq=False):
     """A line at the foot of a terminal."""
 
     _stream: TextIO
@@ -242,7 +242,7 @@ def display_here(clock: Callable[[], float]) -> Display | None:
     from gridengine.api.terminal_line import is_terminal  # here: most maps end before they show one
 
     if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
-        return Bar(sys.stderr)
+        return FootBar(sys.stderr)
     return LogLines(sys.stderr, clock)
 
 
@@ -420,7 +420,7 @@ class SubmitterProgress:
     """
 
     def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:
-        from gridengine.client.settlement import Tally  # a map needs none
+        from gridengine.client.executor_lifetime import CallTally  # a map needs none
 
         self._batcher = submitter.batcher
         self._shown, self._label = shown, label
@@ -428,7 +428,7 @@ class SubmitterProgress:
         self._bar: ProgressBar | None = None
         self._number = 0
         self._closed = False
-        self.tally = self._batcher.tally = Tally(
+        self.tally = self._batcher.tally = CallTally(
             lambda: _watcher_of(os.getpid()).watch(self),
             self.close,
             restarts=isinstance(shown, bool),

@@ -8,14 +8,14 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gridengine.call_context.coroutines import Synchronous
+from gridengine.call_context.random_streams import Seeded
 from gridengine.client.initializer import Prepared
-from gridengine.journal import stored_runs
-from gridengine.journal.stored_runs import StoredCalls
+from gridengine.journal import run_reader
+from gridengine.journal.run_reader import StoredCalls
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import FULL, STAR
-from gridengine.worker.coroutines import Synchronous
-from gridengine.worker.random_streams import Seeded
 
 log = logging.getLogger("gridengine")
 
@@ -40,7 +40,7 @@ class StoredArguments:
 
     def _of_block(self, calls: StoredCalls) -> list[dict[str, Any] | None]:
         try:
-            number, form, payload = stored_runs.block_of(self._connection, calls.block)
+            number, form, payload = run_reader.block_of(self._connection, calls.block)
             if number not in self._functions:  # before the arguments: their classes come with it
                 self._functions[number] = _parameters_of(self._connection, calls, number)
             named = self._functions[number].named
@@ -95,8 +95,8 @@ def _spread(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
 
 def _parameters_of(connection: sqlite3.Connection, calls: StoredCalls, number: int) -> _Parameters:
     try:
-        stored_runs.check_python(connection, calls)
-        name, f = stored_runs.function_of(connection, number)
+        run_reader.check_python(connection, calls)
+        name, f = run_reader.function_of(connection, number)
         why = f"{name} is not stored" if f is None else ""
     except sqlite3.Error:
         raise

@@ -19,7 +19,7 @@ from typing import Any, TextIO, TypeGuard
 
 from msgspec import Struct
 
-from gridengine.worker.stream_writer import writing
+from gridengine.output.stream_writer import writing
 
 STALE_SECONDS = 2.0
 """A line that was last drawn longer ago is the first to be left out when there is no room for all.

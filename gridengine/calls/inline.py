@@ -22,13 +22,25 @@ from functools import partial
 from typing import Any, TextIO
 
 from gridengine._version import __version__
+from gridengine.call_context.current_call import (
+    CARRIED,
+    GVAR,
+    Controller,
+    CurrentJob,
+    in_event_loop,
+    process_name,
+)
+from gridengine.call_context.shown_arguments import arguments_text
 from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Event, Inform, Received, Send
 from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.io_loop import inform
+from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
+from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
+from gridengine.requests import (
     CallsFinished,
     Function,
     NamesForgotten,
@@ -41,10 +53,6 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TasksCancelled,
 )
-from gridengine.dispatcher.io_loop import inform
-from gridengine.dispatcher.run_directory import python_version
-from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
-from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, on_one_node
 from gridengine.serialize import pickling
@@ -71,10 +79,7 @@ from gridengine.wire.messages import (
     Started,
     input_name,
 )
-from gridengine.worker.agent import make_hello
-from gridengine.worker.call_context import CARRIED, GVAR, CurrentJob, in_event_loop, process_name
-from gridengine.worker.loaded_functions import arguments_text
-from gridengine.worker.process_setup import Controller
+from gridengine.wire.processes import make_hello, python_version
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """Exceptions that end the caller's own script, not only the call."""
@@ -360,7 +365,7 @@ class InlineRun:
             return pickling.dump_exception(error, given), status
 
     def _set_carried(self) -> None:
-        from gridengine.worker import carried_state  # few need it
+        from gridengine.call_context import carried_state  # few need it
 
         carried_state.set_pairs()
         self._is_set = True

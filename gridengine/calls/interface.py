@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.unsettled import Listener, Wanted
+from gridengine.requests import (
     CallsRecalled,
     Function,
     NamesForgotten,
@@ -23,7 +24,6 @@ from gridengine.dispatcher.core.tasks import (
     TasksCancelled,
     Told,
 )
-from gridengine.dispatcher.unsettled import Listener, Wanted
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import Payload
 from gridengine.status.snapshot import Snapshot

@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from gridengine.call_context.current_call import GVAR, CallingProcess
 from gridengine.calls.interface import CallSlot
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
-from gridengine.dispatcher.core.tasks import Task
 from gridengine.errors import ConfigurationError, GridEngineError, NestingError
+from gridengine.requests import Task
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Received
 from gridengine.wire.messages import Allocate, Message, NestedHello, Resumed
-from gridengine.worker.call_context import GVAR, CallingProcess
 
 
 class NestedDispatcher(RequestingDispatcher):

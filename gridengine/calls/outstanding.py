@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.calls.translation import outcomes_of, tasks_apart
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
+from gridengine.requests import CallsFinished, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import JOURNALED, Finished, Message, Submit, Want
 

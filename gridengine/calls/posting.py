@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.dispatcher.core.tasks import Function, Submitted, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.unsettled import Listener
+from gridengine.requests import Function, Submitted, Task
 from gridengine.resources.demand import ANY
 from gridengine.serialize.shared_objects import all_needed
 from gridengine.serialize.users_modules import own_modules

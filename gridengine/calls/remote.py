@@ -38,9 +38,11 @@ from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.calls.translation import Outgoing, take_joinable
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
+from gridengine.output.jobs_output import JobsOutput
+from gridengine.output.stream_writer import StandardStreams
+from gridengine.requests import CallsFinished, Function, Submitted, Task
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.status.rows import Status
@@ -75,8 +77,6 @@ from gridengine.wire.processes import (
     started,
     this_machine,
 )
-from gridengine.worker.output import JobsOutput
-from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
@@ -195,12 +195,16 @@ class RemoteDispatcher(RequestingDispatcher):
         """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
         `follow_lines`.
         """
-        from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request  # few follow
+        from gridengine.dispatcher.watch_messages import (  # few follow
+            FOLLOW,
+            WatchAnswer,
+            WatchRequest,
+        )
 
         def take(line: Buffer | None) -> None:
-            tell(None if line is None else msgspec.json.decode(line, type=Answer).status)
+            tell(None if line is None else msgspec.json.decode(line, type=WatchAnswer).status)
 
-        request = Request(FOLLOW, interval=interval)
+        request = WatchRequest(FOLLOW, interval=interval)
         return self.follow_lines(take, msgspec.json.encode(request).decode())
 
     def follow_lines(self, tell: Callable[[Buffer | None], object], request: str) -> int:

@@ -28,7 +28,9 @@ from gridengine.calls.translation import (
     tasks_apart,
     unsettled_parts,
 )
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
+from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
+from gridengine.requests import (
     CallsFinished,
     Function,
     ResultData,
@@ -37,8 +39,6 @@ from gridengine.dispatcher.core.tasks import (
     TaskBegan,
     TaskMessage,
 )
-from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
-from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload

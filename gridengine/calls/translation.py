@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from gridengine.dispatcher.core.tasks import (
+from gridengine.requests import (
     CallsFinished,
     CallsRecalled,
     Function,

@@ -24,10 +24,10 @@ from gridengine.watching.runs_on_disk import heading
 COLUMNS = (
     *("id", "call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why"),
 )
-"""The titles of the fields of a `Call`, without its log."""
+"""The titles of the fields of a `CallRow`, without its log."""
 
 
-class Call(Struct, frozen=True):
+class CallRow(Struct, frozen=True):
     """One row: a call that runs or has failed.
 
     memory: in bytes, 0 when unknown.
@@ -85,7 +85,7 @@ def calls_command(
         print_json(rows)
     elif as_csv:
         writer = csv.writer(sys.stdout)
-        writer.writerow(Call.__struct_fields__)
+        writer.writerow(CallRow.__struct_fields__)
         writer.writerows(asdict(one).values() for one in rows)
     else:
         console().print(table(COLUMNS, map(_shown, rows)))
@@ -96,7 +96,7 @@ def calls_command(
         )
 
 
-def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterator[Call]:
+def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterator[CallRow]:
     if slow:
         usual = {one.name: one.p95_seconds or 0.0 for one in status.functions}
         found = [one for one in status.runs if one.seconds > usual.get(one.function, 0.0)]
@@ -108,8 +108,8 @@ def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterato
         yield from map(_failed, reversed(status.failures))
 
 
-def _running(one: RunStatus) -> Call:
-    return Call(
+def _running(one: RunStatus) -> CallRow:
+    return CallRow(
         id=one.id,
         call=one.call,
         arguments=call_arguments(one.arguments, one.place, one.form),
@@ -124,8 +124,8 @@ def _running(one: RunStatus) -> Call:
     )
 
 
-def _failed(one: FailureStatus) -> Call:
-    return Call(
+def _failed(one: FailureStatus) -> CallRow:
+    return CallRow(
         id=one.id,
         call=one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
         arguments=call_arguments(one.arguments, one.place, one.form),
@@ -140,7 +140,7 @@ def _failed(one: FailureStatus) -> Call:
     )
 
 
-def _shown(one: Call) -> list[object]:
+def _shown(one: CallRow) -> list[object]:
     told = {**asdict(one), "seconds": seconds(one.seconds), "memory": size(one.memory)}
     return list(told.values())[: len(COLUMNS)]
 

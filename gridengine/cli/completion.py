@@ -60,10 +60,10 @@ def seen_names() -> Iterable[tuple[str, str]]:
 @_completion
 def run_names() -> Iterable[tuple[str, str]]:
     """Yield the named runs."""
-    from gridengine.journal import stored_runs
+    from gridengine.journal import run_reader
     from gridengine.journal.run_file import SUFFIX
 
-    for path in stored_runs.paths():
+    for path in run_reader.paths():
         yield path.name.removesuffix(SUFFIX), "a run with a name"
 
 

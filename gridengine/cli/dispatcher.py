@@ -34,8 +34,8 @@ from gridengine.cli.scheduler_options import (
 from gridengine.cli.tunnel import StartCommand, connect_command, tunnel_options
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
+    DispatcherState,
     StartOptions,
-    State,
     working_directory,
 )
 from gridengine.display import plural
@@ -89,7 +89,7 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
     Raises:
         GridEngineError: it does not run, does not answer, or cannot perform the action.
     """
-    if folder.state() is not State.RUNNING:
+    if folder.state() is not DispatcherState.RUNNING:
         raise folder.not_running()
     from gridengine.calls.remote import RemoteDispatcher
 
@@ -117,7 +117,7 @@ def status(folder: DispatcherFolder) -> dict[str, Any]:
         found["ssh"] = far.ssh
     if holder is not None:
         found |= {name: getattr(holder, name) for name in ("pid", "host", "since", "version")}
-    if state is State.RUNNING:
+    if state is DispatcherState.RUNNING:
         found["addresses"] = list(folder.addresses())
         try:
             found |= ask(folder, "describe")
@@ -138,9 +138,9 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         machine; on this one its processes are killed.
     """
     state = folder.state()
-    if state is State.DISCONNECTED:
+    if state is DispatcherState.DISCONNECTED:
         raise folder.not_running()
-    if state is not State.RUNNING:
+    if state is not DispatcherState.RUNNING:
         return f"dispatcher {folder.name} does not run"
     from gridengine.dispatcher.standalone import background
 

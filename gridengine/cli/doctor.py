@@ -31,7 +31,7 @@ from gridengine.cli.scheduler_options import SchedulerChoice, node_options
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.schedulers.checks import Finding, State, setting_of
+from gridengine.schedulers.checks import CheckState, Finding, setting_of
 from gridengine.schedulers.default import best_place
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.local import worker_environment
@@ -65,24 +65,26 @@ def examine(
     readable = runs_python = True
     for finding in _check_machine():
         yield finding
-        readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
+        readable = readable and (finding.check, finding.state) != ("settings", CheckState.BROKEN)
     if nodes and readable:
         from gridengine.schedulers.interpreter_check import check_interpreter
 
         yield (finding := check_interpreter(settings().runs, environment, wait, **nodes))
-        runs_python = finding.state is State.OK
+        runs_python = finding.state is CheckState.OK
     alone = asked or setting_of("scheduler").value
     for name in (alone,) if alone else STARTERS:
         works = readable and (runs_python or not entry_of(name).system)
         for finding in entry_of(name).findings(environment) if readable else ():
             yield finding
-            works = works and finding.state is State.OK
+            works = works and finding.state is CheckState.OK
         if works:
             yield try_job(name, environment, wait, **(nodes if entry_of(name).system else {}))
         else:
-            yield Finding(name, "job", State.ABSENT, "not tried")
+            yield Finding(name, "job", CheckState.ABSENT, "not tried")
     if readable and not alone and this_allocation() is None:
-        yield _finding("calls", State.OK, f"where no scheduler is named they run on {best_place()}")
+        yield _finding(
+            "calls", CheckState.OK, f"where no scheduler is named they run on {best_place()}"
+        )
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
@@ -91,7 +93,7 @@ def is_broken(findings: Sequence[Finding]) -> bool:
     """
     states = {finding.state for finding in findings}
     alone = len({finding.of for finding in findings} - {"here"}) == 1
-    return State.BROKEN in states or (alone and State.ABSENT in states)
+    return CheckState.BROKEN in states or (alone and CheckState.ABSENT in states)
 
 
 def _check_machine() -> Iterator[Finding]:
@@ -104,17 +106,19 @@ def _check_machine() -> Iterator[Finding]:
         folder = settings().run_directory.expanduser()
     except (ConfigurationError, RuntimeError) as error:
         words = getattr(error, "message", str(error))
-        yield _finding("settings", State.BROKEN, words, getattr(error, "hint", None) or "set HOME")
+        yield _finding(
+            "settings", CheckState.BROKEN, words, getattr(error, "hint", None) or "set HOME"
+        )
         return
     words = "read; `gridengine settings` shows them"
     one = setting_of("scheduler")
     if one.value:
         words += f"; {one.by} says {one.value}: no other is looked at without --scheduler"
-    yield _finding("settings", State.OK, words)
+    yield _finding("settings", CheckState.OK, words)
     if (allocation := this_allocation()) is not None:
         words = f"this process has {allocation}"
         words += "" if one.value else ": calls run on these where no scheduler is named"
-        yield _finding("batch job", State.OK, words)
+        yield _finding("batch job", CheckState.OK, words)
     yield _check_run_directory(folder)
     yield check_encryption()
     yield from findings()
@@ -129,7 +133,7 @@ def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
         words += f"; tested are {oldest} to {newest}"
     if not has_lock:
         words += "; a build without the interpreter's lock, with which gridengine is not tested"
-    return _finding("python", State.OK, words)
+    return _finding("python", CheckState.OK, words)
 
 
 def _check_run_directory(folder: Path) -> Finding:
@@ -141,12 +145,12 @@ def _check_run_directory(folder: Path) -> Finding:
     except OSError as error:
         return _finding(
             "run directory",
-            State.BROKEN,
+            CheckState.BROKEN,
             f"{folder}: nothing can be written to {there}: {error.strerror}",
             "make room, or set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share",
         )
     free = shutil.disk_usage(there).free / 2**30
-    return _finding("run directory", State.OK, f"{folder}, {free:.1f} GB free")
+    return _finding("run directory", CheckState.OK, f"{folder}, {free:.1f} GB free")
 
 
 def check_encryption() -> Finding:
@@ -161,17 +165,17 @@ def check_encryption() -> Finding:
     except zmq.ZMQError as error:
         return _finding(
             "encryption",
-            State.BROKEN,
+            CheckState.BROKEN,
             f"{build}: {error}",
             "workers on other machines need it: install pyzmq's own wheel (`pip install "
             "--force-reinstall pyzmq`)",
         )
     words = f"{rate / 1e6:,.0f} MB for each second of a processor ({build})"
     if rate >= LEAST_ENCRYPTED:
-        return _finding("encryption", State.OK, words)
+        return _finding("encryption", CheckState.OK, words)
     return _finding(
         "encryption",
-        State.SLOW,
+        CheckState.SLOW,
         f"{words}, which slows down the traffic with cluster workers",
         "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as "
         "fast as the libsodium that it found",
@@ -237,13 +241,13 @@ def findings() -> Iterator[Finding]:
     for folder in DispatcherFolder.all():
         found = list(_look_at(folder))
         yield from found
-        if not found and folder.state() is dispatcher_folder.State.RUNNING:
-            yield _finding(f"dispatcher {folder.name}", State.OK, f"runs: {folder.holder()}")
+        if not found and folder.state() is dispatcher_folder.DispatcherState.RUNNING:
+            yield _finding(f"dispatcher {folder.name}", CheckState.OK, f"runs: {folder.holder()}")
 
 
 def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
     """Yield the faults of a dispatcher's files and lock."""
-    broken = partial(_finding, f"dispatcher {folder.name}", State.BROKEN)
+    broken = partial(_finding, f"dispatcher {folder.name}", CheckState.BROKEN)
     start = f"gridengine dispatcher start {folder.name}"
     exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]
     if exposed:
@@ -258,9 +262,9 @@ def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
     except ConfigurationError as error:
         yield broken(error.message, f"{start} --scheduler ...")
     holder, state = folder.holder(), folder.state()
-    if state is dispatcher_folder.State.DIED:
+    if state is dispatcher_folder.DispatcherState.DIED:
         yield broken(f"was killed: {holder}", f"{start}, or remove {folder.path}")
-    if state is not dispatcher_folder.State.RUNNING:
+    if state is not dispatcher_folder.DispatcherState.RUNNING:
         return
     if not folder.answers():
         where = ", ".join(folder.addresses()) or "no address that is known"
@@ -306,7 +310,7 @@ def try_job(name: str, environment: Mapping[str, str], wait: float, **options: A
     except subprocess.TimeoutExpired:
         words = ": ".join(filter(None, [f"did not return within {wait:g} s", _end(process)]))
         return Finding(
-            name, "job", State.BROKEN, words, "look at the queue; --wait SECONDS waits longer"
+            name, "job", CheckState.BROKEN, words, "look at the queue; --wait SECONDS waits longer"
         )
     except BaseException:
         _end(process)
@@ -336,16 +340,16 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
         said: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):
         words = _last_line(errors) or "the process that asked for it died"
-        return finding(State.BROKEN, words, "report this as a fault of gridengine")
+        return finding(CheckState.BROKEN, words, "report this as a fault of gridengine")
     if "error" in said:
         usual = (
             "see docs/troubleshooting.md"
             if os.getuid()
             else "batch systems take no jobs of root, as a rule: do this as a plain user"
         )
-        return finding(State.BROKEN, said["error"], said["hint"] or usual)
+        return finding(CheckState.BROKEN, said["error"], said["hint"] or usual)
     words = f"returned from {said['host']} in {said['seconds']:.1f} s"
-    return finding(State.OK, f"{words}; with Python's own start {seconds:.1f} s")
+    return finding(CheckState.OK, f"{words}; with Python's own start {seconds:.1f} s")
 
 
 def probe(name: str, **options: Any) -> None:

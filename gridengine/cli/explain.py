@@ -10,7 +10,7 @@ import click
 
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import command, echo, folded, json_option, print_json
-from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
+from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.watching.call_explanation import (
     explain_call,
@@ -74,7 +74,7 @@ def _explanations(name: str, which: str) -> list[Explanation]:
         return _look_up(watched, answer, which) if which else explain(answer)
 
 
-def _of_ended(answer: Answer, which: str) -> list[Explanation]:
+def _of_ended(answer: WatchAnswer, which: str) -> list[Explanation]:
     found = explain_call(answer, which) or explain_ended(answer, which)
     if found:
         return found
@@ -84,7 +84,7 @@ def _of_ended(answer: Answer, which: str) -> list[Explanation]:
     )
 
 
-def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
+def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> WatchAnswer:
     """Return a dispatcher's status, limited to the workers and calls that `words` name. If workers
     wait in the batch system's queue, ask the batch system for its reasons first.
     """
@@ -101,7 +101,7 @@ def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
     return answer
 
 
-def _look_up(watched: Watched, answer: Answer, which: str) -> list[Explanation]:
+def _look_up(watched: Watched, answer: WatchAnswer, which: str) -> list[Explanation]:
     found = [*explain_call(answer, which), *explain_worker(answer.status, which)]
     if found:
         return found

@@ -1,8 +1,8 @@
 """The far end of a tunnel: run by ssh, `python -m gridengine.cli.far_end VERSION PYTHON NAME
 [WORDS]`, on a dispatcher's machine.
 
-It starts the dispatcher if it is given the words of a start, prints an `Answer` with the keys by
-which clients connect, and stays until the dispatcher ends, or the other end closes its standard
+It starts the dispatcher if it is given the words of a start, prints an `FarEndAnswer` with the keys
+by which clients connect, and stays until the dispatcher ends, or the other end closes its standard
 input. The exit status says which: see `ssh_link`.
 """
 
@@ -23,9 +23,9 @@ from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     ANSWER_SECONDS,
     DispatcherFolder,
-    State,
+    DispatcherState,
 )
-from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, Answer, Facts
+from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, Facts, FarEndAnswer
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.journal.lock_file import Holder
 from gridengine.serialize.byte_code import PYTHON
@@ -42,22 +42,22 @@ def main(arguments: Sequence[str]) -> int:
     """Run the far end, as the head of the module describes; return the exit status."""
     version, python, name, *words = arguments
     if (version, python) != (__version__, PYTHON):
-        tell(Answer(__version__, PYTHON))
+        tell(FarEndAnswer(__version__, PYTHON))
         return 1
     try:
         folder = folder_of(name)
         if words and not is_started(words):
-            tell(Answer(__version__, PYTHON))
+            tell(FarEndAnswer(__version__, PYTHON))
             return 1
         facts = facts_of(folder)
     except GridEngineError as error:
-        tell(Answer(__version__, PYTHON, error=error.message, hint=error.hint or ""))
+        tell(FarEndAnswer(__version__, PYTHON, error=error.message, hint=error.hint or ""))
         return 1
-    tell(Answer(__version__, PYTHON, facts=facts))
+    tell(FarEndAnswer(__version__, PYTHON, facts=facts))
     return attend(folder, facts)
 
 
-def tell(answer: Answer) -> None:
+def tell(answer: FarEndAnswer) -> None:
     """Print the answer."""
     sys.stdout.buffer.write(b"\n" + MARK + msgspec.json.encode(answer) + b"\n")
     sys.stdout.buffer.flush()
@@ -101,14 +101,14 @@ def facts_of(folder: DispatcherFolder) -> Facts:
         ConfigurationError: the dispatcher does not run, or does not answer.
     """
     end = time.monotonic() + START_SECONDS
-    while folder.state() is State.RUNNING and not folder.client_file.exists():
+    while folder.state() is DispatcherState.RUNNING and not folder.client_file.exists():
         if time.monotonic() > end:
             raise ConfigurationError(
                 f"the dispatcher {folder.name!r} has no address yet", hint="try it again"
             )
         threading.Event().wait(LOOK_SECONDS)
     holder = folder.holder()
-    if folder.state() is not State.RUNNING or holder is None:
+    if folder.state() is not DispatcherState.RUNNING or holder is None:
         raise ConfigurationError(f"the dispatcher {folder.name!r} does not run")
     return Facts(
         target_of(folder, holder),
@@ -145,7 +145,7 @@ def attend(folder: DispatcherFolder, facts: Facts) -> int:
     known, ended_at = (facts.holder, facts.client.addresses), None
     while not select.select([0], [], [], LOOK_SECONDS)[0]:
         now = time.monotonic()
-        if folder.state() is State.RUNNING:
+        if folder.state() is DispatcherState.RUNNING:
             ended_at = None
             if folder.client_file.exists() and (folder.holder(), folder.addresses()) != known:
                 return MOVED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.watching.connections import answers, process_of, sockets, why_blocked
 from gridengine.watching.names import short_id
 from gridengine.watching.phrases import seconds
@@ -70,7 +70,7 @@ def ls_command(as_json: bool) -> None:
     sys.exit(0 if found or elsewhere or silent else 1)
 
 
-def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> None:
+def _show(found: list[WatchAnswer], elsewhere: list[OtherRun], silent: list[str]) -> None:
     out = console()
     if found:
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
@@ -84,7 +84,7 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
         )
 
 
-def _row(one: Answer) -> tuple[object, ...]:
+def _row(one: WatchAnswer) -> tuple[object, ...]:
     who, status = one.identity, one.status
     counts = status.done, status.running, status.waiting, status.failed
     told = *(f"{count:,}" for count in counts), _cancelled(status.cancelled)
@@ -107,7 +107,7 @@ def _names(who: Identity) -> tuple[object, ...]:
     return who.name, short_id(who.run_id), who.pid, who.host
 
 
-def _ended(one: Answer) -> dict[str, object]:
+def _ended(one: WatchAnswer) -> dict[str, object]:
     """Return what is told of a run that has ended: `ended` is in seconds since 1970. Of a run whose
     process was killed, only its identity and its beginning are known.
     """
@@ -123,7 +123,7 @@ def _ended(one: Answer) -> dict[str, object]:
     }
 
 
-def _ended_row(one: Answer) -> tuple[object, ...]:
+def _ended_row(one: WatchAnswer) -> tuple[object, ...]:
     who, status = one.identity, one.status
     if one.killed:
         return (*_names(who), "killed", "-", "-", "-", "", who.script)

@@ -16,8 +16,8 @@ from gridengine.cli.console import command, console, echo, json_option, print_js
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
 from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
-from gridengine.journal import stored_runs
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal import run_reader
+from gridengine.journal.run_reader import RunSummary
 from gridengine.schedulers.base import Scheduler
 from gridengine.watching.phrases import size
 
@@ -36,7 +36,7 @@ def runs_command(as_json: bool) -> None:
       gridengine runs
       gridengine runs --json | jq '.[] | select(.left > 0) | .name'
     """
-    found = [stored_runs.summary(path) for path in stored_runs.paths()]
+    found = [run_reader.summary(path) for path in run_reader.paths()]
     found.sort(key=lambda one: one.when, reverse=True)
     if as_json:
         print_json(found)
@@ -180,15 +180,15 @@ def forget_command(
     from gridengine.watching.run_lookup import own_run_file
 
     named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
-    paths = named or stored_runs.paths()
+    paths = named or run_reader.paths()
     if older is not None:
         begun = time.time()
-        paths = [path for path in paths if begun - stored_runs.size_and_time(path)[1] > older]
+        paths = [path for path in paths if begun - run_reader.size_and_time(path)[1] > older]
     if not paths:
         echo("there is none to delete")
         return
     for path in paths:
-        echo(f"{path}  {size(stored_runs.size_and_time(path)[0])}")
+        echo(f"{path}  {size(run_reader.size_and_time(path)[0])}")
     if not yes:
         click.confirm("Delete with all results?", abort=True)
     sys.exit(1 if [path for path in paths if not _forgotten(path)] else 0)
@@ -196,7 +196,7 @@ def forget_command(
 
 def _forgotten(path: Path) -> bool:
     try:
-        stored_runs.forget(path)
+        run_reader.forget(path)
     except JournalError as error:
         echo(str(error), err=True)
         return False

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from gridengine.cli.completion import watched_names
 from gridengine.cli.console import command, echo, folded, json_option, print_json
 from gridengine.cli.explain import status_with_reasons
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import merged
 from gridengine.watching.connections import Watched
@@ -149,7 +149,7 @@ def _column(view: str, title: str) -> int | None:
     return titles.index(title) if title else None
 
 
-def _print(answer: Answer, view: View, *, as_json: bool) -> None:
+def _print(answer: WatchAnswer, view: View, *, as_json: bool) -> None:
     if as_json:
         print_json({**msgspec.to_builtins(answer), "explanations": explain(answer)})
         return
@@ -173,12 +173,12 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
         sys.stdout.flush()
 
 
-def merged_answers(before: Answer, after: Answer) -> Answer:
+def merged_answers(before: WatchAnswer, after: WatchAnswer) -> WatchAnswer:
     """Return the later answer, with the last events of both."""
     return replace(after, status=merged(before.status, after.status))
 
 
-def cpu_between(before: Answer, after: Answer) -> float | None:
+def cpu_between(before: WatchAnswer, after: WatchAnswer) -> float | None:
     """Return the part of a processor that the dispatcher used between these answers; None when they
     are too close together.
     """
@@ -186,7 +186,7 @@ def cpu_between(before: Answer, after: Answer) -> float | None:
     return (after.cpu_seconds - before.cpu_seconds) / seconds if seconds > LEAST_SECONDS else None
 
 
-Event: TypeAlias = Answer | ClusterError | list[str]
+Event: TypeAlias = WatchAnswer | ClusterError | list[str]
 """An answer, the reason why no more come, or keys; no keys mean to draw again."""
 
 
@@ -208,9 +208,9 @@ class _Screen:
         typed.
         """
         self._what = "filter"
-        self._told: Answer | None = None
+        self._told: WatchAnswer | None = None
         """The last answer, with the events of those before."""
-        self._shown: Answer | None = None
+        self._shown: WatchAnswer | None = None
         """The answer on the screen, which stays while the user pauses."""
         self._help = False
         self._done = False
@@ -278,7 +278,7 @@ class _Screen:
     def _take(self, event: Event) -> None:
         if isinstance(event, ClusterError):
             self._fault = event
-        elif isinstance(event, Answer):
+        elif isinstance(event, WatchAnswer):
             if self._told is not None:
                 self._cpu = cpu_between(self._told, event) or self._cpu
                 event = merged_answers(self._told, event)
@@ -295,7 +295,7 @@ class _Screen:
         if self._shown is None or not self._view.paused:
             self._shown = self._told
 
-    def _lines(self, answer: Answer) -> list[str]:
+    def _lines(self, answer: WatchAnswer) -> list[str]:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
         if self._help:
             return HELP.splitlines()[:lines]

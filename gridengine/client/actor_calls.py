@@ -1,5 +1,6 @@
 """The calls of an actor's methods, as their client has them: numbered in the order in which they
-were made, sent a few ahead, and settled by the answers; see `worker/actors` for the other end.
+were made, sent a few ahead, and settled by the answers; see `call_context/actors` for the other
+end.
 
 A call that was sent cannot be withdrawn any more, and takes memory on its way. Therefore calls wait
 here, and few of them travel ahead: one while methods are slow, more while they are quick.
@@ -16,22 +17,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gridengine.call_context.actors import (
+    END,
+    READY,
+    ActorAnswer,
+    ActorRequest,
+    ActorTarget,
+    decode_answer,
+    encode,
+)
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import introduce
+from gridengine.client.executor_lifetime import Settlement
 from gridengine.client.functions import make_function
 from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
 from gridengine.client.future_outcomes import RUNNING, WAITING, Failed, UndecodedResult
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener, outcomes_of
-from gridengine.client.settlement import Settlement
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskBegan, TaskMessage
-from gridengine.errors import (
-    ActorLost,
-    Cancelled,
-    ConfigurationError,
-    GridEngineError,
-)
+from gridengine.errors import ActorLost, Cancelled, ConfigurationError, GridEngineError
+from gridengine.requests import CallsFinished, Function, TaskBegan, TaskMessage
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
@@ -40,15 +45,6 @@ from gridengine.serialize.payload import FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.wire.messages import Attempt
-from gridengine.worker.actors import (
-    END,
-    READY,
-    ActorTarget,
-    Answer,
-    Request,
-    decode_answer,
-    encode,
-)
 
 QUICK_SECONDS = 0.01
 MOST_SENT, MOST_SLOW = 64, 2
@@ -163,11 +159,11 @@ class ActorCalls(Settlement, OutcomeListener):
         with self._sending:
             while (sendable := self._next()) is not None:
                 number, future, payload = sendable
-                head = encode(Request(number, future.template.function.digest.decode()))
+                head = encode(ActorRequest(number, future.template.function.digest.decode()))
                 self._tell([head, *payload], future)
             if self._ends and self._ready and not (self._waiting or self._told_end):
                 self._told_end = True
-                self.dispatcher.tell(self.task, [encode(Request(0, END))])
+                self.dispatcher.tell(self.task, [encode(ActorRequest(0, END))])
 
     def _next(self) -> tuple[int, CallFuture, Payload] | None:
         """Take the next call from the queue, with a number for it; None if none may be sent now."""
@@ -258,7 +254,7 @@ class ActorCalls(Settlement, OutcomeListener):
         if self._waiting or self._ends:
             self._helper.do(self._send_waiting)
 
-    def _settle_call(self, answer: Answer, payload: Payload) -> None:
+    def _settle_call(self, answer: ActorAnswer, payload: Payload) -> None:
         future = self._sent.pop(answer.number, None)
         if future is not None:
             attempts = self._attempts(answer.seconds) if answer.raised else ()

@@ -16,7 +16,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import needs_of
 
 
-class Batch(HandedTask):
+class TaskOfCalls(HandedTask):
     """Calls of one template that were handed over as one task. `load` is the load of each, 0 for a
     call that waits for the results of others.
     """
@@ -60,7 +60,7 @@ each `MOST_AT_ONCE` that are handed over.
 """
 
 
-class Window:
+class CallWindow:
     """The calls that have been handed over and have not ended: their number and their load.
 
     Args:

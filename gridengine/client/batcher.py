@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.batch import Batch, Window
+from gridengine.client.batch import CallWindow, TaskOfCalls
+from gridengine.client.executor_lifetime import Settlement, ended_by_close
 from gridengine.client.future import MOST_CALLS, CallFuture
 from gridengine.client.future_outcomes import RUNNING, WAITING, Done, Failed, UndecodedResult
 from gridengine.client.hand_in import HandedTasks
 from gridengine.client.initializer import Initializer
-from gridengine.client.settlement import Settlement, ended_by_close
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
+from gridengine.requests import CallsFinished
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
@@ -46,7 +46,7 @@ ENDLESS = 1 << 32
 """More slots than calls can be nested."""
 
 
-class Batcher(Settlement, HandedTasks[Batch]):
+class Batcher(Settlement, HandedTasks[TaskOfCalls]):
     """Takes calls from any thread, hands them over to a dispatcher, and gives futures their
     outcomes.
 
@@ -91,7 +91,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
         # waits for them itself. Detached calls go at once, because after the end of their parent
         # nobody may be there to hand over more.
         self._at_once = dispatcher.at_once or detach
-        self._window = Window(ENDLESS) if self._at_once else Window(dispatcher.slots, most)
+        self._window = CallWindow(ENDLESS) if self._at_once else CallWindow(dispatcher.slots, most)
         # Elsewhere no call may be handed over beyond the window.
         self._may_overtake = most is None and not self._at_once
         if detach:
@@ -266,7 +266,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
         self._asked = False
         self.hand_over()
 
-    def _next_batch(self, *, everything: bool = False) -> Batch | None:
+    def _next_batch(self, *, everything: bool = False) -> TaskOfCalls | None:
         """Take the calls of the next task from the front of the queue; None if none wait or the
         window is full, unless it takes `everything`.
         """
@@ -293,7 +293,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
             window.enter(len(futures), load)
             if not (waiting or overtakes):
                 window.empty()
-        return Batch(len(futures), len(futures), template, futures, load)
+        return TaskOfCalls(len(futures), len(futures), template, futures, load)
 
     def _take_waiting(self, waiting: deque[CallFuture], most: int) -> list[CallFuture]:
         """Take up to `most` calls like the first from the front of a queue, under the lock. A call
@@ -316,7 +316,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
             waiting.popleft()
         return taken
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: TaskOfCalls) -> None:
         """Submit a batch as one task. If that fails, the error is the outcome of its calls."""
         template, first, task = batch.template, batch.futures[0].call, None
         needs = not batch.load and type(first) is CallSnapshot
@@ -359,7 +359,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
         """Withdraw the calls that wait here: the call that submits them has ended."""
         self.withdraw_waiting()
 
-    def _take_outcome(self, batch: Batch, event: CallsFinished) -> None:
+    def _take_outcome(self, batch: TaskOfCalls, event: CallsFinished) -> None:
         """Learn from the duration of calls, and settle their futures."""
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
@@ -374,7 +374,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
             self.settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(
-        self, futures: Sequence[CallFuture], batch: Batch, path: Sequence[str]
+        self, futures: Sequence[CallFuture], batch: TaskOfCalls, path: Sequence[str]
     ) -> Sequence[CallFuture]:
         """Let recalled calls wait again, or cancel those that are unwanted. With a path, a call
         that they need was cancelled. Return the calls that count as ended because all calls were
@@ -396,7 +396,7 @@ class Batcher(Settlement, HandedTasks[Batch]):
         self.cancel(cancelled, batch.load, path)
         return ()
 
-    def _recall_slow(self, batch: Batch) -> None:
+    def _recall_slow(self, batch: TaskOfCalls) -> None:
         """Recall calls that were handed over as quick ones and have not begun, if calls like them
         turn out to be slow.
         """

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
-from gridengine.worker.call_context import GVAR
 
 
 class Value(Struct, frozen=True):

@@ -29,8 +29,8 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
 
         return InlineDispatcher()
     if isinstance(scheduler, NestedScheduler):
+        from gridengine.call_context.current_call import calling_process
         from gridengine.calls.nested import NestedDispatcher
-        from gridengine.worker.call_context import calling_process
 
         process = calling_process()
         if process is None:

@@ -19,17 +19,11 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.future import MOST_CALLS, CallFuture
 from gridengine.client.future_outcomes import CANCELLED, Failed, UndecodedResult
 from gridengine.client.outcomes import path_from
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError
+from gridengine.requests import CallsFinished, ResultData
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.references import (
-    NOTHING,
-    Reference,
-    ResultHolder,
-    awaited_in,
-    can_go_on,
-)
+from gridengine.serialize.references import NOTHING, Reference, ResultHolder, awaited_in, can_go_on
 
 
 class ResultSource(Protocol):

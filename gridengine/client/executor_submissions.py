@@ -16,15 +16,15 @@ import msgspec
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence
 from gridengine.client.dependencies import introduce, pickled
+from gridengine.client.executor_lifetime import ended_by_close
 from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
 from gridengine.client.future_outcomes import RUNNING, Failed, UndecodedResult
 from gridengine.client.graph import Node, WrittenCall, key_text, written
 from gridengine.client.hand_in import HandedTask, HandedTasks
 from gridengine.client.outcomes import Outcome
-from gridengine.client.settlement import ended_by_close
 from gridengine.client.submission import MapTask, Submission
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
+from gridengine.requests import CallsFinished, ResultData, Task
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.exceptions import note_on

@@ -27,10 +27,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from gridengine.call_context.coroutines import synchronous
+from gridengine.call_context.current_call import GVAR
+from gridengine.call_context.environment import Variables, own_variables, present_state
 from gridengine.client.log_relay import log_levels
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
+from gridengine.requests import Function
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.by_value import named_in_texts
 from gridengine.serialize.byte_code import global_names
@@ -39,20 +42,12 @@ from gridengine.serialize.functions import LOOKED_UP, contents_of, names_in_text
 from gridengine.serialize.lazy_imports import LAZY
 from gridengine.serialize.namespaces import Origin
 from gridengine.serialize.payload import ATOMS, size_of
-from gridengine.serialize.references import (
-    ResultHolder,
-    awaited_in,
-    numbers,
-    refer_to,
-)
+from gridengine.serialize.references import ResultHolder, awaited_in, numbers, refer_to
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.serialize.users_modules import own_modules
 from gridengine.wire.messages import CallerState
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.coroutines import synchronous
-from gridengine.worker.environment import Variables, own_variables, present_state
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]
 """The caller's process, as its calls find it: the working directory, `sys.path` with absolute

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.requests import CallsFinished
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL, PayloadAtWorker
@@ -75,7 +75,7 @@ class UndecodedResult:
         if event.error is not None and event.attempts:
             call, form = self._call, maker.form
             if maker.options.seed is not None and type(call) in (int, tuple):
-                from gridengine.worker.random_streams import without_number  # few need it
+                from gridengine.call_context.random_streams import without_number  # few need it
 
                 call, form = without_number(call, form), FULL
             note_on(event.error, list(filter(None, [given_words(call, form)])))

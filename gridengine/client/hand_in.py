@@ -14,9 +14,9 @@ from msgspec import Struct
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import UNNUMBERED
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from gridengine.arguments import whole
+from gridengine.call_context.coroutines import synchronous
+from gridengine.call_context.current_call import GVAR
+from gridengine.call_context.environment import changes_since, own_variables, set_variables
 from gridengine.serialize import namespaces, pickling
 from gridengine.serialize.payload import Payload
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.coroutines import synchronous
-from gridengine.worker.environment import changes_since, own_variables, set_variables
 
 if TYPE_CHECKING:
-    from gridengine.worker.random_streams import Seed
+    from gridengine.call_context.random_streams import Seed
 
 TOKEN = "initializer"
 """The attribute of an initializer's failure that says which initializer it was."""
@@ -155,7 +155,7 @@ def seeded(f: Callable[..., Any], seed: Seed) -> Callable[..., Any]:
     """Return a function whose calls have numbers, and streams of random numbers. An initializer
     draws none of them.
     """
-    from gridengine.worker.random_streams import Seeded  # few need it
+    from gridengine.call_context.random_streams import Seeded  # few need it
 
     if type(f) is Prepared:
         return Prepared(Seeded(f._function, seed), f._initializer)

@@ -4,15 +4,15 @@ by the thread that makes it. One call runs at a time all the same.
 
 from __future__ import annotations
 
+from gridengine.call_context.actors import ActorObject, ActorTarget, decode_answer
+from gridengine.call_context.current_call import GVAR, CurrentJob
 from gridengine.calls.inline import PASSING
 from gridengine.client.actor_calls import ActorCalls
 from gridengine.client.future import CallFuture
 from gridengine.client.future_outcomes import Failed
-from gridengine.dispatcher.core.tasks import Function
+from gridengine.requests import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.worker.actors import ActorObject, ActorTarget, decode_answer
-from gridengine.worker.call_context import GVAR, CurrentJob
 
 
 class InlineActorCalls(ActorCalls):

@@ -14,9 +14,9 @@ from concurrent.futures import CancelledError, Future
 from types import CoroutineType
 from typing import Any, TypeAlias
 
+from gridengine.call_context.current_call import in_event_loop, in_trio
 from gridengine.calls.interface import CallSlot
 from gridengine.errors import short_repr
-from gridengine.worker.call_context import in_event_loop, in_trio
 
 
 class TaskWaiter(ABC):

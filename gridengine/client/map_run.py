@@ -40,7 +40,7 @@ SMALLEST_WINDOW = 16
 """An `imap` may always have this many calls handed over, however few the slots."""
 
 
-class Results:
+class MapResults:
     """The results of a map, filled in as they arrive."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class MapRun:
         """Adds a block of calls to the submission, given the number of the first call; returns the
         bytes of the block.
         """
-        self.results = Results()
+        self.results = MapResults()
         self.total = total
         self._chunksize = chunksize
         self._reraise = reraise
@@ -196,7 +196,7 @@ class MapRun:
 
     def stop(self, error: BaseException) -> None:
         """Cancel the calls that have not ended, and attach the results so far to an error; see
-        `Results.so_far`.
+        `MapResults.so_far`.
         """
         self.submission.cancel()
         for outcome in self.submission.outcomes(0):  # those that have arrived and were not read

@@ -18,14 +18,21 @@ from msgspec import Struct
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.initializer import Initializer
 from gridengine.client.options import RunOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey, is_plain
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
+from gridengine.journal.run_file import (
+    MOST_ARGUMENTS,
+    RunFile,
+    StoredBlock,
+    open_run,
+    path_of,
+    release,
+)
 from gridengine.journal.what_counts import dependencies
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
@@ -36,7 +43,7 @@ from gridengine.serialize.users_modules import own_modules
 log = logging.getLogger("gridengine")
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where the outcomes of the calls `item` to `stop` (exclusive) of a task are recorded: at the
     calls of a block from `offset` on. With `only_here`, a result that stays at its worker is left
     out.
@@ -97,7 +104,7 @@ class OpenRun:
         self._current: dict[bytes, RunFunction] = {}
         """Functions by the digest of their pickle. Valid until modules are edited."""
         self._generation = -1
-        self._places: dict[int, Sequence[Place]] = {}
+        self._places: dict[int, Sequence[RecordPlace]] = {}
         """The places of the outcomes of tasks that have not ended."""
         self._submitters: set[int] = set()
         self._use = _Use(self._file)
@@ -106,7 +113,7 @@ class OpenRun:
         # thread that the exit ends has begun to close this.
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
-    def expect(self, task: int, places: Sequence[Place]) -> None:
+    def expect(self, task: int, places: Sequence[RecordPlace]) -> None:
         """Note, before a task is submitted, where the outcomes of its calls are recorded."""
         self._places[task] = places
 
@@ -154,7 +161,7 @@ class OpenRun:
         for (task, *_), group in itertools.groupby(calls, _row_of):
             row = list(group)
             _, item, call = row[0]
-            place = Place(item, row[-1][1] + 1, call.block, call.offset, call.only_here)
+            place = RecordPlace(item, row[-1][1] + 1, call.block, call.offset, call.only_here)
             self.expect(task, [*self._places.get(task, ()), place])
 
     def submit(
@@ -171,7 +178,7 @@ class OpenRun:
             for task in tasks:
                 for item, stop, block, offset, _ in self._places.get(task.id, ()):
                     self._file.add_handed((task.id, item, stop, block, offset), self.left_at)
-        dispatcher.submit(function, tasks, _Recorder(listener, self._record))
+        dispatcher.submit(function, tasks, _OutcomeRecorder(listener, self._record))
 
     def _record(self, event: CallsFinished) -> None:
         """Record the outcome of calls, in the I/O thread. Cancelled calls have no outcome, and a
@@ -231,7 +238,7 @@ class OpenRun:
 class RunCall(Struct, eq=False):
     """A call that a named run was asked for: its number in the run, its outcome if that is known
     (its one value, or how it failed), and its place in the file (`block` is 0 if it has none yet).
-    With `only_here`, see `Place`.
+    With `only_here`, see `RecordPlace`.
     """
 
     run_function: RunFunction
@@ -250,7 +257,7 @@ def _row_of(one: tuple[int, int, RunCall]) -> tuple[int, int, int, bool]:
     return task, call.block, call.offset - item, call.only_here
 
 
-class _Recorder:
+class _OutcomeRecorder:
     """Passes on the events of a listener; `record` is called first with each outcome."""
 
     __slots__ = ("_record", "_settled", "abandoned", "began", "daemon", "noted", "restarted")
@@ -422,7 +429,7 @@ class RunFunction:
         they follow from the arguments.
         """
         digest = b"" if keys is not None or arguments is None else digest_of(arguments[0], form)
-        calls = Block(self._number, form, len(numbers), digest, keys)
+        calls = StoredBlock(self._number, form, len(numbers), digest, keys)
         block = self._file.add_block(calls, arguments)
         start = 0
         while start < len(numbers):

@@ -20,12 +20,12 @@ from gridengine.client.future_outcomes import UndecodedResult
 from gridengine.client.graph import Node, key_text
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.initializer import Initializer
-from gridengine.client.named_run import OpenRun, Place, RunCall, RunFunction
+from gridengine.client.named_run import OpenRun, RecordPlace, RunCall, RunFunction
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.journal.known_calls import Piece
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL
@@ -220,7 +220,7 @@ class RunMap:
                 part.calls, self._form, self._first + part.first, arguments, part.keys
             )
         for task in tasks:
-            place = Place(0, task.count, block, offset + task.first - part.first)
+            place = RecordPlace(0, task.count, block, offset + task.first - part.first)
             self._run.expect(task.id, [place])
 
 

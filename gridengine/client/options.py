@@ -1,5 +1,5 @@
 """The options of calls (timeout, retries, memory escalation, resources) and of named runs, checked.
-`keywords` has their names.
+`keywords_and_arguments` has their names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from gridengine.arguments import MOST, flag, number, text, whole
-from gridengine.client.keywords import (
+from gridengine.call_context.current_call import GVAR
+from gridengine.client.keywords_and_arguments import (
     ESCALATION,
     RETRIES,
     CallChanges,
@@ -23,13 +24,12 @@ from gridengine.client.keywords import (
     SeededKeywords,
     unexpected_keyword,
 )
-from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import ConfigurationError
+from gridengine.requests import MOST_PRIORITY
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import check_resources
 from gridengine.settings.values import settings
-from gridengine.worker.call_context import GVAR
 
 
 class CallOptions(Struct, frozen=True):
@@ -86,7 +86,7 @@ class CallOptions(Struct, frozen=True):
         logs = settings().forward_logging if said is None else flag("forward_logging", said)
         force_setattr(self, "logs", logs)
         if self.seed is not None:
-            from gridengine.worker.random_streams import seed_of  # few need it
+            from gridengine.call_context.random_streams import seed_of  # few need it
 
             force_setattr(self, "seed", seed_of(self.seed))
         exceptions = () if self.retry_on == () else _classes(self.retry_on)

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
@@ -24,6 +23,7 @@ from gridengine.errors import (
     call_words,
     safe_repr,
 )
+from gridengine.requests import CallsFinished, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable

@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, cast
 
 from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
 from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
+from gridengine.journal.handed_calls import (
+    forget_handed,
+    handed_calls,
+    handed_to,
+    origin,
+    places_of,
+)
 from gridengine.journal.lock_file import read_holder
 from gridengine.journal.run_file import (
     LOCK,
@@ -28,14 +35,7 @@ from gridengine.journal.run_file import (
     open_run,
     release,
 )
-from gridengine.journal.stored_runs import (
-    RunSummary,
-    forget_handed,
-    handed_calls,
-    handed_to,
-    origin,
-    places_of,
-)
+from gridengine.journal.run_reader import RunSummary
 from gridengine.journal.writer import JournalWriter
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
@@ -226,9 +226,9 @@ def runs_at(folder: DispatcherFolder) -> Iterator[RunSummary]:
     not all in the run's file.
     """
     key = folder.server_key()
-    for path in stored_runs.paths():
+    for path in run_reader.paths():
         name = path.name.removesuffix(SUFFIX)
-        if key in handed_to(name, path) and (run := stored_runs.summary(path)).left:
+        if key in handed_to(name, path) and (run := run_reader.summary(path)).left:
             yield run
 
 
@@ -238,10 +238,12 @@ def who_has(name: str, path: Path) -> str:
     Raises:
         JournalError: the run's file cannot be read.
     """
-    if stored_runs.is_under_way(name, path):
+    if run_reader.is_under_way(name, path):
         holder = read_holder(path.with_name(f"{path.name}{LOCK}"))
         return "a script" if holder is None else f"process {holder.pid} on {holder.host}"
-    running = (one for one in dispatchers_with(name, path) if one.state() is State.RUNNING)
+    running = (
+        one for one in dispatchers_with(name, path) if one.state() is DispatcherState.RUNNING
+    )
     return " and ".join(f"the dispatcher {one.name}" for one in running)
 
 
@@ -272,7 +274,7 @@ def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
         return _take(name, path, client)
     more = False
     for one in dispatchers_with(name, path):
-        if one.state() is State.RUNNING:
+        if one.state() is DispatcherState.RUNNING:
             try:
                 more = _take(name, path, RemoteScheduler(one.client_file)) or more
             except GridEngineError as error:

@@ -16,12 +16,12 @@ from gridengine.calls.interface import WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker
-from gridengine.client.keywords import check_function
+from gridengine.client.keywords_and_arguments import check_function
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import PicklingError
+from gridengine.requests import CallsFinished, Task
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import STAR, Payload, size_of
@@ -67,8 +67,8 @@ def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Ite
     seed = request.options.seed
     if seed is None:
         return request, calls
+    from gridengine.call_context.random_streams import with_numbers
     from gridengine.client.initializer import seeded  # few need these
-    from gridengine.worker.random_streams import with_numbers
 
     numbers = itertools.count()
     seeded_request = replace(request, f=seeded(request.f, seed), form=STAR)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec.structs import replace
 
 from gridengine.arguments import whole
+from gridengine.call_context.current_call import CARRIED, GVAR
+from gridengine.call_context.environment import own_variables, present_carried
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
@@ -26,12 +28,12 @@ from gridengine.client.future import CallFuture, CallTemplate
 from gridengine.client.future_outcomes import Failed
 from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.initializer import Initializer, Prepared, seeded
-from gridengine.client.keywords import check_function
+from gridengine.client.keywords_and_arguments import check_function
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize
-from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
+from gridengine.requests import Function
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -39,12 +41,10 @@ from gridengine.schedulers.default import make_scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.unpicklable import name_of
-from gridengine.worker.call_context import CARRIED, GVAR
-from gridengine.worker.environment import own_variables, present_carried
 
 if TYPE_CHECKING:
+    from gridengine.call_context.random_streams import Number
     from gridengine.client.named_run_calls import RunCalls
-    from gridengine.worker.random_streams import Number
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change. Most arguments have one of them, and need no
@@ -237,7 +237,7 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         if self.options.seed is not None:
-            from gridengine.worker.random_streams import with_numbers  # few need it
+            from gridengine.call_context.random_streams import with_numbers  # few need it
 
             form, calls = STAR, with_numbers(form, calls, self.numbers_of_map())
         head = list(itertools.islice(calls, 1))

@@ -17,7 +17,7 @@ Read `io_loop` first, then `unsettled` (the tasks without outcomes, and who is t
 - `serving` is the end of clients in other processes, `standalone` the process of a dispatcher that
   stands alone, `run_directory` the folders.
 - Watching: `watch_server` (a Unix socket, and streams for followers), `watch_messages` and
-  `watch_answers`; `reports` writes files: metrics, and reports of runs that have ended.
+  `watch_answers`; `metrics_file` and `run_reports` (of runs that have ended) write files.
 - `thread_queues` has the two ways in which threads wait for work: a queue of events beside
   descriptors, and a queue of functions.
 

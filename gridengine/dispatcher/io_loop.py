@@ -36,7 +36,14 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.core_policy import GATHER_SECONDS
+from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.serving.clients import REQUESTS, Clients
+from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.dispatcher.worker_links import WorkersLink
+from gridengine.errors import GridEngineError
+from gridengine.requests import (
     CallsFinished,
     Effect,
     ResultData,
@@ -44,13 +51,6 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     WantAnswered,
 )
-from gridengine.dispatcher.launcher_thread import LauncherThread
-from gridengine.dispatcher.run_directory import GATHER_SECONDS
-from gridengine.dispatcher.serving.clients import REQUESTS, Clients
-from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
-from gridengine.dispatcher.worker_links import Link
-from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import cores_of_rank
 from gridengine.resources.kinds import Cores, GPUs
@@ -169,7 +169,7 @@ class EffectPerformer:
 
     def __init__(
         self,
-        link: Link,
+        link: WorkersLink,
         launcher: LauncherThread,
         unsettled: UnsettledTasks,
         held: Resource | None,
@@ -299,7 +299,7 @@ class IOLoop:
         self,
         core: StateMachine,
         queue: EventQueue[Event],
-        link: Link,
+        link: WorkersLink,
         launcher: LauncherThread,
         effects: EffectPerformer,
         clients: Clients,

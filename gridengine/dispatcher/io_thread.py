@@ -22,23 +22,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import (
-    Closing,
-    Draining,
-    Event,
-    ResultAsked,
-    Scaled,
-)
+from gridengine.dispatcher.core.events import Closing, Draining, Event, ResultAsked, Scaled
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import NamesForgotten
+from gridengine.dispatcher.core_policy import policy_of
 from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
-from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
+from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
-from gridengine.dispatcher.worker_links import Link, LocalWorkers
+from gridengine.dispatcher.worker_links import LocalWorkers, WorkersLink
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -46,6 +40,7 @@ from gridengine.errors import (
     GridEngineError,
     safe_repr,
 )
+from gridengine.requests import NamesForgotten
 from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
@@ -55,8 +50,8 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import check_threads, keep_interrupt
 
 if TYPE_CHECKING:
+    from gridengine.dispatcher.metrics_file import MetricsFile
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
-    from gridengine.dispatcher.reports import MetricsFile
     from gridengine.dispatcher.run_directory import Home
     from gridengine.dispatcher.serving.client_listener import Action, ClientListener
     from gridengine.dispatcher.watch_answers import WatchAnswers
@@ -141,7 +136,7 @@ class DispatcherThread:
 
     def _open(self, scheduler: Scheduler, home: Home | None, run_id: str) -> None:
         """Open the link to the workers, and make the core."""
-        self._link: Link
+        self._link: WorkersLink
         wake = self._queue.wake
         self._link = link = _open_link(scheduler, self.settings, run_id, wake, home, self._clock)
         self.worker_keys = link.keys
@@ -150,7 +145,7 @@ class DispatcherThread:
         self._policy = replace(policy, keeps_others=home is not None)
         self._core = StateMachine(self._policy, checked=self.settings.check)
         if self._journal is not None:
-            from gridengine.dispatcher.serving.worker_record import RecordedLink  # few have one
+            from gridengine.dispatcher.serving.journaled_workers import RecordedLink  # few have one
 
             assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
             self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
@@ -165,7 +160,7 @@ class DispatcherThread:
             slots=self.slots,
         )
         if self._journal is not None:
-            from gridengine.dispatcher.serving.client_journal import Journal  # few have one
+            from gridengine.dispatcher.serving.shared_journal import Journal  # few have one
 
             self._journal.wake = self._queue.wake
             clients.record_in(Journal(self._journal))
@@ -208,7 +203,7 @@ class DispatcherThread:
         )
         self._metrics: MetricsFile | None = None
         if settings.metrics_file:
-            from gridengine.dispatcher.reports import MetricsFile  # few want it
+            from gridengine.dispatcher.metrics_file import MetricsFile  # few want it
 
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
@@ -284,10 +279,10 @@ class DispatcherThread:
         return status
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        from gridengine.dispatcher.watch_messages import FOLLOW, Request  # few follow
+        from gridengine.dispatcher.watch_messages import FOLLOW, WatchRequest  # few follow
         from gridengine.dispatcher.watch_server import StatusFollower
 
-        follower, request = StatusFollower(tell), Request(FOLLOW, interval=interval)
+        follower, request = StatusFollower(tell), WatchRequest(FOLLOW, interval=interval)
         self._in_thread(
             lambda: self._watched().streams.begin(follower, request, self._clock.monotonic())
         )

@@ -10,7 +10,7 @@ from gridengine.serialize.payload import Buffer, size_of
 from gridengine.serialize.shared_objects import all_needed
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.tasks import Function, Task
+    from gridengine.requests import Function, Task
     from gridengine.wire.messages import Submit
 
 MOST_BYTES = 900_000_000

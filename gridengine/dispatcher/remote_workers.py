@@ -10,17 +10,20 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
+from gridengine.call_context.process_resources import memory_here
+from gridengine.dispatcher.core_policy import check_lease
 from gridengine.dispatcher.run_directory import (
     EXCHANGE,
     LOGS,
     Home,
-    check_lease,
     folder_of_run,
     tidy,
     tidy_logs,
     write_connection,
 )
 from gridengine.dispatcher.worker_links import LocalWorkers
+from gridengine.output.jobs_output import JobsOutput
+from gridengine.output.stream_writer import StandardStreams
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_own_block
@@ -30,9 +33,6 @@ from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, Saved
 from gridengine.wire.server import Server
 from gridengine.wire.session_server import SessionServer
-from gridengine.worker.output import JobsOutput
-from gridengine.worker.process_resources import memory_here
-from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 

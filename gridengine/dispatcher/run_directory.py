@@ -1,6 +1,6 @@
 """The folders of a dispatcher: the run directory of each run, with its connection file and logs,
-and the folder of a stand-alone dispatcher. This module begins and ends a run in them, removes old
-runs, and derives the core's policy from settings and scheduler.
+and the folder of a stand-alone dispatcher. This module begins and ends a run in them, and removes
+old runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import re
 import socket
 import stat
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core_policy import beat_seconds
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
-from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.registry import SCHEDULERS
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import (
@@ -33,13 +32,13 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
+from gridengine.wire.processes import python_version
 
 if TYPE_CHECKING:
     from gridengine.wire.session_server import SessionServer
 
 log = logging.getLogger("gridengine")
 
-GATHER_SECONDS = 0.05
 DISPATCHERS = "dispatchers"
 SERVER, WORKER, CLIENT, WATCHER = "server.json", "worker.json", "client.json", "watcher.json"
 """Files of a stand-alone dispatcher. The first has all keys and ports, and survives restarts;
@@ -57,9 +56,6 @@ SUCCEEDED = "succeeded"
 """This file marks the folder of a run in which nothing failed."""
 FAILED_FACTOR = 4
 """The folder of a run that is not marked is kept this many times as long."""
-MOST_FILE_BEAT_SECONDS, LEAST_FILE_LEASE_SECONDS = 5.0, 10.0
-FILE_SECONDS = 0.1
-"""How long a message takes that travels as a file, while messages come and go."""
 DAY_SECONDS = 86400.0
 MOST_LOOKED_AT = 50
 MOST_SECONDS = 0.1
@@ -174,7 +170,7 @@ def was_killed(folder: Path) -> bool:
 
 def is_under_way(file: Path) -> bool:
     """Return whether the dispatcher of a connection file can be reached."""
-    from gridengine.worker.main import is_listening  # imported here, because few runs ask
+    from gridengine.wire.exchange_folder import is_listening  # imported here, because few runs ask
 
     try:
         return any(map(is_listening, Connection.load(file).addresses))
@@ -186,67 +182,9 @@ def _host() -> str:
     return re.sub(r"[^\w.]", "_", socket.gethostname())
 
 
-def python_version() -> str:
-    """Return this interpreter's minor version, such as `3.11`."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> Policy:
-    """Return the policy for the core of a scheduler's dispatcher."""
-    return Policy(
-        max_workers=scheduler.max_workers if scheduler.starts_workers else 0,
-        min_workers=scheduler.min_workers,
-        slots=scheduler.slots,
-        idle_seconds=scheduler.idle_seconds,
-        pooled=scheduler.starts_workers and not scheduler.local,
-        resources=scheduler.worker_resources,
-        walltime=scheduler.walltime,
-        margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
-        gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
-        start_at_once=scheduler._start_at_once,
-        jobs_per_worker=scheduler.jobs_per_worker,
-        beat_seconds=beat_seconds(scheduler, settings),
-        lease_seconds=settings.lease_seconds,
-        start_seconds=settings.start_seconds,
-        message_seconds=0.0 if scheduler.transport == "tcp" else FILE_SECONDS,
-        start_timeout=settings.start_timeout
-        if scheduler.start_timeout is None
-        else scheduler.start_timeout,
-        max_nesting=settings.max_nesting,
-        version=__version__,
-        python=python_version(),
-        run_id=run.id,
-        addresses=run.addresses,
-        epoch=run.epoch,
-    )
-
-
 def folder_of_run(settings: Settings, run_id: str, home: Home | None) -> Path:
     """Return the run directory: the folder of a stand-alone dispatcher, if it is one."""
     return settings.runs / run_id if home is None else home.folder
-
-
-def beat_seconds(scheduler: Scheduler, settings: Settings) -> float:
-    """Return how often workers give a sign of life. By files they do so less often, because each is
-    a file: twelve times in a lease, but not more often than the setting says.
-    """
-    if scheduler.transport == "tcp":
-        return settings.beat_seconds
-    return max(settings.beat_seconds, min(MOST_FILE_BEAT_SECONDS, settings.lease_seconds / 12))
-
-
-def check_lease(settings: Settings) -> None:
-    """Check that a lease is long enough for messages that travel as files.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if settings.lease_seconds < LEAST_FILE_LEASE_SECONDS:
-        raise ConfigurationError(
-            f"lease_seconds={settings.lease_seconds:g} is too short for transport='files'",
-            hint=f"make it {LEAST_FILE_LEASE_SECONDS:g} at least (GRIDENGINE_LEASE_SECONDS), or "
-            "leave it out",
-        )
 
 
 def write_connection(

@@ -13,9 +13,9 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import OpenTask, shown_calls
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import Run, TaskQueue, Worker, WorkerPhase
 from gridengine.errors import UNNUMBERED, call_words
 from gridengine.schedulers import launcher
 from gridengine.status import rows
@@ -80,7 +80,7 @@ def status_of(
         queues=[_queue(state, one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
-        worker_slots=state.slots_by_phase[Phase.READY],
+        worker_slots=state.slots_by_phase[WorkerPhase.READY],
         workers=[worker_status(one, now, epoch) for one in sample(workers, most)],
         run_count=len(state.runs),
         runs=list(islice(_named(_oldest_runs(state, now), names), most)),
@@ -175,13 +175,13 @@ def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
     )
 
 
-def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.WorkerStatus:
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.ConnectedWorkerStatus:
     """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, launch = worker.phase.value, worker.launch
     if phase == "ready":
         phase = "busy" if worker.batches else "idle"
-    told = rows.WorkerStatus(
+    told = rows.ConnectedWorkerStatus(
         id=_short(worker),
         host=hello.host,
         pid=hello.pid,

@@ -14,14 +14,8 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    ResultWanted,
-    Task,
-    TaskBegan,
-    TaskMessage,
-)
 from gridengine.errors import GridEngineError
+from gridengine.requests import CallsFinished, ResultWanted, Task, TaskBegan, TaskMessage
 
 Wanted: TypeAlias = tuple[ResultWanted, Callable[[], object]]
 """A question whether the dispatcher will keep a result, and the function to call if it will not."""

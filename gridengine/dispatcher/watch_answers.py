@@ -18,13 +18,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
+from gridengine.call_context.process_resources import resident_bytes
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
 from gridengine.dispatcher.core.state import MOST_FAILURES, CoreState
-from gridengine.dispatcher.core.tasks import TasksCancelled
-from gridengine.dispatcher.reports import write_report
-from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.run_reports import write_report
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.task_views import call_window, graph_of
 from gridengine.dispatcher.watch_messages import (
@@ -38,21 +37,21 @@ from gridengine.dispatcher.watch_messages import (
     REPORT,
     STATUS,
     WINDOW,
-    Answer,
     Identity,
     Line,
-    Request,
+    WatchAnswer,
+    WatchRequest,
 )
 from gridengine.dispatcher.watch_server import Follower, WatchStreams
 from gridengine.errors import safe_repr
+from gridengine.output.stream_writer import OutputExcerpt
+from gridengine.requests import TasksCancelled
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.processes import program
-from gridengine.worker.process_resources import resident_bytes
-from gridengine.worker.stream_writer import OutputExcerpt
+from gridengine.wire.processes import program, python_version
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.launcher_thread import LauncherThread
@@ -146,7 +145,7 @@ class WatchAnswers:
         if now - made_at <= FRESH_SECONDS:
             return answer
         try:
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=WatchRequest)
             if request.ask in ACTS and not may_act:
                 raise PermissionError(f"a watcher may not {request.ask}")
             if request.ask == FOLLOW and follower is not None:
@@ -155,14 +154,14 @@ class WatchAnswers:
         except Exception as error:  # an exception here would end the I/O thread
             log.debug("a watcher could not be answered", exc_info=True)
             words = f"cannot be answered: {safe_repr(error)}"
-            return msgspec.json.encode(Answer(self._identity, error=words))
+            return msgspec.json.encode(WatchAnswer(self._identity, error=words))
         if request.ask not in UNIQUE:
             if len(self._fresh) >= MOST_FRESH:
                 self._fresh.clear()
             self._fresh[line] = now, answer
         return answer
 
-    def status(self, request: Request, now: float) -> Answer:
+    def status(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Return the status, with the log's latest lines and the process's own figures."""
         most = min(max(request.most, 0), MOST_SAMPLED)
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -174,7 +173,7 @@ class WatchAnswers:
             epoch=time.time() - now,
             names=request.words[:MOST_NAMED],
         )
-        return Answer(
+        return WatchAnswer(
             identity=self._identity,
             status=replace(status, faults=list(self._faults()), allocation=self._allocation),
             lines=[Line(now - at, text, warning) for at, text, warning in self._recent],
@@ -201,7 +200,7 @@ class WatchAnswers:
             if failure is not None:
                 yield FileFault(str(path), str(failure), UNWRITTEN)
 
-    def report(self, request: Request, now: float) -> Answer:
+    def report(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Return everything that is known of a run, for a report that is stored."""
         timeline = [replace(one, seconds_ago=now - at) for at, one in self._state.sample.calls]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
@@ -222,12 +221,12 @@ class WatchAnswers:
         ended_otherwise = state.failed or state.cancelled
         if not (ended_otherwise or (state.done and now - self._began >= REPORT_SECONDS)):
             return
-        answer = self.report(Request(REPORT, MOST_SAMPLED), now)
+        answer = self.report(WatchRequest(REPORT, MOST_SAMPLED), now)
         write_report(
             self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports)
         )
 
-    def ask_reasons(self, request: Request, now: float) -> Answer:
+    def ask_reasons(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Ask the batch system why queued workers wait. Its answers go into the status."""
         queued = [
             next(
@@ -239,56 +238,56 @@ class WatchAnswers:
         for launch in [one for one in queued if one is not None][:MOST_ASKED]:
             seconds = now - launch.launched_at
             self._launcher.explain([launch.handle], seconds, level=logging.DEBUG)
-        return Answer(self._identity)
+        return WatchAnswer(self._identity)
 
-    def name_calls(self, request: Request, now: float) -> Answer:
+    def name_calls(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Return the calls that the request names."""
         named = self._named(request.words)
         told = [call_status(self._state, one, index, now) for one, index in named[:MOST_NAMED]]
-        return Answer(self._identity, calls=told, count=len(named))
+        return WatchAnswer(self._identity, calls=told, count=len(named))
 
-    def window(self, request: Request, now: float) -> Answer:
+    def window(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Return a window of the calls that have not ended."""
         most = min(max(request.most, 0), MOST_SAMPLED)
         calls, count = call_window(self._state, request.first, most, now)
-        return Answer(self._identity, calls=calls, count=count)
+        return WatchAnswer(self._identity, calls=calls, count=count)
 
-    def graph(self, request: Request, now: float) -> Answer:
+    def graph(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Return the calls that need each other's results, and the counts of their functions."""
         made = graph_of(self._state, min(max(request.most, 0), MOST_NODES))
-        return replace(self.status(Request(STATUS, MOST_FAILURES), now), graph=made)
+        return replace(self.status(WatchRequest(STATUS, MOST_FAILURES), now), graph=made)
 
-    def cancel(self, request: Request, now: float) -> Answer:
+    def cancel(self, request: WatchRequest, now: float) -> WatchAnswer:
         """End the calls that the request names, or all calls; with a run, only calls of that named
         run or client.
         """
         if not request.words:
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
             self._post(TasksCancelled([one.task.id for one in left], signal.SIGTERM))
-            return Answer(self._identity, count=sum(one.unsettled for one in left))
+            return WatchAnswer(self._identity, count=sum(one.unsettled for one in left))
         calls = [
             (one.task.id, index, index + 1)
             for one, index in self._named(request.words)
             if not one.is_settled(index) and self._is_of(one, request.run)
         ]
         self._post(TasksCancelled((), signal.SIGTERM, calls))
-        return Answer(self._identity, count=len(calls))
+        return WatchAnswer(self._identity, count=len(calls))
 
     def _is_of(self, one: OpenTask, run: str) -> bool:
         return not run or self._named_calls.has(run, one.task.submitter)
 
-    def drain(self, request: Request, now: float) -> Answer:
+    def drain(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Let the workers on these hosts leave when the calls that they run have ended."""
         hosts = frozenset(request.words)
         count = sum(one.hello.host in hosts for one in self._state.workers.values())
         self._post(DrainHosts(hosts))
-        return Answer(self._identity, count=count)
+        return WatchAnswer(self._identity, count=count)
 
     def _named(self, words: Sequence[str]) -> list[tuple[OpenTask, int]]:
         return [found for word in words[:MOST_NAMED] for found in find_calls(self._state, word)]
 
 
-_ANSWERS: Mapping[str, Callable[[WatchAnswers, Request, float], Answer]] = {
+_ANSWERS: Mapping[str, Callable[[WatchAnswers, WatchRequest, float], WatchAnswer]] = {
     STATUS: WatchAnswers.status,
     REASONS: WatchAnswers.ask_reasons,
     REPORT: WatchAnswers.report,

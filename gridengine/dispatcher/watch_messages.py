@@ -16,7 +16,7 @@ ACTS = CANCEL, DRAIN
 """The requests that change something. Over TCP, clients may make them, but watchers may not."""
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class WatchRequest(Struct, frozen=True, omit_defaults=True):
     """One line to a dispatcher.
 
     ask: one of these.
@@ -81,7 +81,7 @@ class Line(Struct, frozen=True):
     warning: bool = False
 
 
-class Answer(Struct, frozen=True):
+class WatchAnswer(Struct, frozen=True):
     """One line from a dispatcher.
 
     lines: the latest lines of its log.

@@ -22,13 +22,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Request
+from gridengine.dispatcher.watch_messages import WatchAnswer, WatchRequest
 from gridengine.status.rows import Status
 from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import EventRecorder, Position
 from gridengine.wire.channel import peer_credentials
 from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
-from gridengine.worker.poller import Poller
+from gridengine.wire.poller import Poller
 
 log = logging.getLogger("gridengine")
 
@@ -40,10 +40,10 @@ MOST_WATCHERS = 32
 MOST_REQUEST = 16 * 1024
 
 
-class Told:
+class FollowerAnswer:
     """An answer for followers. It is encoded as a line of JSON at most once for all of them."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: WatchAnswer) -> None:
         self.answer = answer
 
     @cached_property
@@ -55,7 +55,7 @@ class Told:
 class Follower(Protocol):
     """A receiver of answers. The I/O thread calls its methods, which must return at once."""
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         """Take an answer and return True; or return False while an earlier answer is unread, or if
         the answer cannot be passed on.
         """
@@ -73,7 +73,7 @@ class StatusFollower:
     def __init__(self, tell: Callable[[Status | None], object]) -> None:
         self._tell = tell
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         self._tell(told.answer.status)
         return True
 
@@ -83,12 +83,12 @@ class StatusFollower:
     end = drop
 
 
-class Stream(Struct):
+class FollowerStream(Struct):
     """The state of one follower: its request, encoded as `key`; when it is `due`; and up to which
     event it was `told`, and when.
     """
 
-    request: Request
+    request: WatchRequest
     key: bytes
     due: float
     told: Position
@@ -106,14 +106,14 @@ class WatchStreams:
         status: makes the answers.
     """
 
-    def __init__(self, log: RunLog, status: Callable[[Request, float], Answer]) -> None:
+    def __init__(self, log: RunLog, status: Callable[[WatchRequest, float], WatchAnswer]) -> None:
         self._log = log
         self._status = status
-        self._streams: dict[Follower, Stream] = {}
+        self._streams: dict[Follower, FollowerStream] = {}
         self.deadline = math.inf
         """The monotonic time at which `push` must be called."""
 
-    def add(self, follower: Follower, request: Request, now: float) -> None:
+    def add(self, follower: Follower, request: WatchRequest, now: float) -> None:
         """Add a follower, or change the request of one.
 
         Raises:
@@ -129,17 +129,19 @@ class WatchStreams:
         before = self._streams.get(follower)
         told = self._log.events.position if before is None else before.told
         key = msgspec.json.encode(request)
-        self._streams[follower] = Stream(request, key, _next(request.interval, now), told, now)
+        self._streams[follower] = FollowerStream(
+            request, key, _next(request.interval, now), told, now
+        )
         self._schedule()
 
-    def begin(self, follower: Follower, request: Request, now: float) -> None:
+    def begin(self, follower: Follower, request: WatchRequest, now: float) -> None:
         """Add a follower, and send the first answer at once.
 
         Raises:
             ValueError: see `add`.
         """
         self.add(follower, request, now)
-        follower.tell(Told(self._status(request, now)))
+        follower.tell(FollowerAnswer(self._status(request, now)))
 
     def remove(self, follower: Follower) -> None:
         """Remove a follower. May be called twice."""
@@ -167,7 +169,7 @@ class WatchStreams:
         events = self._log.events
         if events is None:
             return
-        made, position = dict[tuple[bytes, int], Told](), events.position
+        made, position = dict[tuple[bytes, int], FollowerAnswer](), events.position
         for follower in followers:
             stream = self._streams[follower]
             stream.due = _next(stream.request.interval, now)
@@ -187,11 +189,11 @@ class WatchStreams:
                 self._streams.pop(follower, None)
                 follower.drop()
 
-    def _make(self, events: EventRecorder, stream: Stream, now: float) -> Told:
+    def _make(self, events: EventRecorder, stream: FollowerStream, now: float) -> FollowerAnswer:
         happened, left_out = events.since(stream.told, now)
         answer = self._status(stream.request, now)
         status = replace(answer.status, events=happened, left_out=left_out)
-        return Told(replace(answer, status=status))
+        return FollowerAnswer(replace(answer, status=status))
 
     def _schedule(self) -> None:
         self.deadline = min((one.due for one in self._streams.values()), default=math.inf)
@@ -214,7 +216,7 @@ class Watcher:
         self.stuck_at = 0.0
         self._server = server
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         if self.left:
             return False
         self._server.send(self, told.line)

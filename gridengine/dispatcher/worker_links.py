@@ -1,5 +1,5 @@
-"""The links of the I/O thread to workers: their interface (`Link`), and the link to the workers on
-this machine (`LocalWorkers`). Links to workers elsewhere are in `remote_workers`.
+"""The links of the I/O thread to workers: their interface (`WorkersLink`), and the link to the
+workers on this machine (`LocalWorkers`). Links to workers elsewhere are in `remote_workers`.
 
 The agents of local workers run in the dispatcher's own I/O thread, and their fork servers in
 processes of their own. To the core they are workers like all others. The same `Agent` that
@@ -21,24 +21,24 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from gridengine.call_context.process_resources import memory_here
 from gridengine.dispatcher.run_directory import LOGS, Home
 from gridengine.errors import ConfigurationError
+from gridengine.output.stream_writer import LogLimit, OutputExcerpt, StandardStreams
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.settings.values import Settings
+from gridengine.wire.agent_requests import answer_in_user_process
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
-from gridengine.wire.processes import FILES_PER_RUNNER, allow_open_files
-from gridengine.worker.agent import HANDLERS, Agent, make_hello
-from gridengine.worker.agent_requests import answer_in_user_process
+from gridengine.wire.processes import FILES_PER_RUNNER, allow_open_files, make_hello
+from gridengine.worker.agent import HANDLERS, Agent
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.meter import Meter
-from gridengine.worker.output import Relay
-from gridengine.worker.process_resources import memory_here
-from gridengine.worker.stream_writer import LogLimit, OutputExcerpt, StandardStreams
+from gridengine.worker.runner_output import Relay
 
 NAME = "local-workers.log"
 TICK_DELAY_SECONDS = 0.01
@@ -49,7 +49,7 @@ PRINTED_BYTES = 64 * 1024
 """Where there is no log, this many bytes of calls' output are stored for `gridengine logs`."""
 
 
-class Link(Protocol):
+class WorkersLink(Protocol):
     """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those on this machine.
 
     context: how the launcher lets workers connect.
@@ -90,7 +90,7 @@ class Link(Protocol):
         """Close the link for good, after the launcher. `failed`: whether any call has failed."""
 
 
-class LastingLink(Link, Protocol):
+class LastingLink(WorkersLink, Protocol):
     """A link of which some workers outlive this process and go on with the next."""
 
     def lasts(self, peer: bytes) -> bool:

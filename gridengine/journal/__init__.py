@@ -9,8 +9,8 @@ dispatcher has one with everything that a restart needs.
 
 Nothing here runs a call. Read `run_file` first, then `writer`, then `known_calls`.
 
-- `stored_runs` reads a run's file without the code that made it, and records which calls a
-  stand-alone dispatcher was handed.
+- `run_reader` reads a run's file without the code that made it, and `handed_calls` records which
+  calls a stand-alone dispatcher was handed.
 - `dispatcher_file` is the dispatcher's journal.
 - `lock_file` lets one process at a time use a file.
 

@@ -24,12 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import GridEngineError
-from gridengine.journal.call_keys import (
-    KEY_BYTES,
-    CallKeys,
-    FunctionKey,
-    changed_parts,
-)
+from gridengine.journal.call_keys import KEY_BYTES, CallKeys, FunctionKey, changed_parts
 from gridengine.journal.run_file import (
     FAILED,
     RAISED,
@@ -57,7 +52,7 @@ class Piece(Struct, frozen=True):
     row: int = 0
 
 
-class _Known(Struct):
+class _KnownBlock(Struct):
     """A block in the file: its digest, its number of calls, and the row of each call's result (0:
     none).
     """
@@ -69,7 +64,7 @@ class _Known(Struct):
     rows: list[int]
 
 
-class _Row(Struct, frozen=True):
+class _ResultRow(Struct, frozen=True):
     """A row of results: the range of calls in the block, the place of the first in the payload, and
     the state.
     """
@@ -113,8 +108,8 @@ class KnownCalls:
         self._keys = CallKeys(function.ignored)
         self._since = since
         self._retry_failed = retry_failed
-        self._blocks: dict[int, _Known] = {}
-        self._rows: dict[int, _Row] = {}
+        self._blocks: dict[int, _KnownBlock] = {}
+        self._rows: dict[int, _ResultRow] = {}
         self._by_digest: dict[bytes, list[int]] = {}
         self._by_key: dict[bytes, list[int]] | None = None
         self.changes: Sequence[str] = ()
@@ -173,7 +168,7 @@ class KnownCalls:
             f"SELECT id, form, calls, digest, keys IS NOT NULL FROM blocks WHERE {chosen} "
             f"ORDER BY function IN ({_listed(same)}) DESC, function DESC, id"
         ):
-            self._blocks[id] = _Known(form, calls, digest, bool(has_keys), [0] * calls)
+            self._blocks[id] = _KnownBlock(form, calls, digest, bool(has_keys), [0] * calls)
             self._by_digest.setdefault(digest, []).append(id)
         # In order, so that the latest outcome of a call counts.
         for block, id, ended, *row in reader.execute(
@@ -183,7 +178,7 @@ class KnownCalls:
             if ended < self._since:
                 self.is_old = True
                 continue
-            made = self._rows[id] = _Row(*row)
+            made = self._rows[id] = _ResultRow(*row)
             self._blocks[block].rows[made.start : made.stop] = [id] * (made.stop - made.start)
         for numbers in self._by_digest.values():
             self._put_last(numbers, lambda number: -self._blocks[number].rows.count(0))
@@ -284,7 +279,7 @@ class KnownCalls:
         row = self._blocks[block].rows[offset]
         return bool(row) and self._rows[row].state == RETURNED
 
-    def _keys_of_block(self, number: int, known: _Known) -> list[bytes]:
+    def _keys_of_block(self, number: int, known: _KnownBlock) -> list[bytes]:
         column = "keys" if known.has_keys else "arguments"
         [[blob]] = self._reader.execute(f"SELECT {column} FROM blocks WHERE id = ?", (number,))
         if blob is None:

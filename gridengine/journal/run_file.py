@@ -39,12 +39,7 @@ import msgspec
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
 from gridengine.journal.lock_file import take_lock
-from gridengine.journal.writer import (
-    JournalWriter,
-    check_private,
-    is_of_the_file,
-    open_connection,
-)
+from gridengine.journal.writer import JournalWriter, check_private, is_of_the_file, open_connection
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import check_unmarked
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -89,7 +84,7 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
     return path / f"{name}{SUFFIX}" if path.is_dir() else path
 
 
-class Block(NamedTuple):
+class StoredBlock(NamedTuple):
     """Calls of one function that were handed in together. `digest` is the digest of their
     arguments. `keys` are the keys of the calls, joined; None when they follow from the arguments.
     """
@@ -249,7 +244,7 @@ class RunFile:
         """Note that the file has a function."""
         self._ids[digest] = number
 
-    def add_block(self, block: Block, arguments: Payload | None) -> int:
+    def add_block(self, block: StoredBlock, arguments: Payload | None) -> int:
         """Write calls that are handed in; return the number of their block."""
         self._has_blocks = True
         number = next(self._block_numbers)
@@ -305,7 +300,7 @@ class RunFile:
             connection.execute("RELEASE rows")
 
     def add_handed(self, calls: tuple[int, int, int, int, int], dispatcher: str) -> None:
-        """Note which calls a dispatcher is handed; see `stored_runs`."""
+        """Note which calls a dispatcher is handed; see `run_reader`."""
         self._insert("handed", *calls, dispatcher)
 
     def close(self) -> None:

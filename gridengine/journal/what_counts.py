@@ -12,12 +12,12 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
 
+from gridengine.call_context.coroutines import Synchronous
+from gridengine.call_context.random_streams import Seeded, takes_number
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.serialize.payload import FULL, STAR
 from gridengine.serialize.unpicklable import name_of
 from gridengine.serialize.users_modules import is_own_module
-from gridengine.worker.coroutines import Synchronous
-from gridengine.worker.random_streams import Seeded, takes_number
 
 
 def dependencies(depends: Iterable[Any]) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.status.rows import FunctionStatus, GraphFunction, GraphNode
 
 MOST_DRAWN = 5000
@@ -50,7 +50,7 @@ class GraphMemory:
         self._nodes: dict[str, GraphNode] = {}
         self._functions: dict[str, Counter[str]] = {}
 
-    def update(self, answer: Answer) -> Graph:
+    def update(self, answer: WatchAnswer) -> Graph:
         """Take in an answer, and return the graph to draw."""
         told = answer.graph
         if told is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import GridEngineError
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import Explanation, seconds, size
@@ -48,7 +48,7 @@ class Overview(Struct, frozen=True):
     graph: bool = False
 
 
-def overview(answer: Answer, *, actions: bool, is_report: bool = False) -> Overview:
+def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> Overview:
     """Return the overview of a dispatcher, from its answer, or from the report that it has left."""
     who, status = answer.identity, answer.status
     end = time.localtime(who.since + status.elapsed_seconds)

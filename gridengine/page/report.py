@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.page.overview import overview
 from gridengine.page.rows import OPEN_CALLS, TABLES, table
 from gridengine.page.timeline import timeline_of
@@ -31,7 +31,7 @@ _IMPORT = re.compile(r'^import (\{.*?\}) from "\./(\w+)\.js";$', re.MULTILINE | 
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 
 
-def report(answer: Answer, *, ended: bool) -> str:
+def report(answer: WatchAnswer, *, ended: bool) -> str:
     """Return the page of a run, from its dispatcher's answer for a report."""
     answers = msgspec.json.encode(_answers(answer, ended=ended)).decode()
     # A `<` in a name of the user's would be read as markup.
@@ -62,7 +62,7 @@ def static(name: str) -> Traversable:
     return resources.files("gridengine.page").joinpath("static", name)
 
 
-def _answers(answer: Answer, *, ended: bool) -> Mapping[str, object]:
+def _answers(answer: WatchAnswer, *, ended: bool) -> Mapping[str, object]:
     """Return the answers to the page's requests, by path."""
     told = overview(answer, actions=False, is_report=ended)
     if not ended:

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.dispatcher.watch_messages import CALLS, REPORT, STATUS, WINDOW, Answer
+from gridengine.dispatcher.watch_messages import CALLS, REPORT, STATUS, WINDOW, WatchAnswer
 from gridengine.page.source import Source
-from gridengine.status.rows import CallStatus, FunctionStatus, Status, WorkerStatus
+from gridengine.status.rows import CallStatus, ConnectedWorkerStatus, FunctionStatus, Status
 from gridengine.watching.call_descriptions import call_arguments, causes
 from gridengine.watching.phrases import date, memory_to_ask_for, seconds, size
 from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of
@@ -40,7 +40,7 @@ class Row(Struct, frozen=True):
     cells: Sequence[str]
 
 
-class Window(Struct, frozen=True):
+class RowWindow(Struct, frozen=True):
     """Rows of a table from the `first` on, the `total` number of rows, a note about them, and
     whether they can be sorted.
     """
@@ -71,7 +71,7 @@ def _durations(one: FunctionStatus) -> str:
     return "; ".join(f"{count:,} up to {seconds(upto)}" for upto, count in sorted(counts.items()))
 
 
-def _settings(answer: Answer) -> list[tuple[str, object]]:
+def _settings(answer: WatchAnswer) -> list[tuple[str, object]]:
     who, status = answer.identity, answer.status
     return [
         ("gridengine", who.version),
@@ -85,7 +85,7 @@ def _settings(answer: Answer) -> list[tuple[str, object]]:
     ]
 
 
-OWN_VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] = {
+OWN_VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[Column]]] = {
     CAUSES: (
         lambda answer: causes(answer.status.failures),
         (
@@ -116,7 +116,7 @@ OWN_VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column
 """The tables of the page alone, as in `VIEWS`."""
 
 
-def window(source: Source, view: View, most: int) -> Window:
+def window(source: Source, view: View, most: int) -> RowWindow:
     """Return rows of a view, one of `TABLES`."""
     most = max(0, min(most, MOST_ROWS))
     if view.name == OPEN_CALLS:
@@ -124,7 +124,7 @@ def window(source: Source, view: View, most: int) -> Window:
     return table(source.ask(REPORT if view.name == SETTINGS else STATUS), view, most)
 
 
-def table(answer: Answer, view: View, most: int | None = None) -> Window:
+def table(answer: WatchAnswer, view: View, most: int | None = None) -> RowWindow:
     """Return rows of a view, any of `TABLES` but the open calls; without `most` all rows, for a
     report: with dates instead of how long ago something was.
     """
@@ -142,10 +142,10 @@ def table(answer: Answer, view: View, most: int | None = None) -> Window:
     first = _first(view, most, len(found))
     rows = [_row(one, columns) for one in found[first : first + most]]
     note = _note(view.name, answer.status)
-    return Window(_headings(columns), rows, first, len(found), note)
+    return RowWindow(_headings(columns), rows, first, len(found), note)
 
 
-def _open_calls(source: Source, view: View, most: int) -> Window:
+def _open_calls(source: Source, view: View, most: int) -> RowWindow:
     if view.filter:
         named = source.ask(CALLS, most=0, words=[view.filter]).calls
         found = [one for one in named if one.state != "ended"]
@@ -157,7 +157,7 @@ def _open_calls(source: Source, view: View, most: int) -> Window:
     first = _first(view, most, total)
     rows = [_row(one, OPEN_COLUMNS) for one in calls]
     note = "as they were submitted; a filter here is a call's number, its id, or a job's name"
-    return Window(_headings(OPEN_COLUMNS), rows, first, total, note, sortable=False)
+    return RowWindow(_headings(OPEN_COLUMNS), rows, first, total, note, sortable=False)
 
 
 def _first(view: View, most: int, total: int) -> int:
@@ -174,7 +174,7 @@ def _headings(columns: Sequence[Column]) -> list[Heading]:
 
 
 def _row(one: Any, columns: Sequence[Column]) -> Row:
-    key = one.host if isinstance(one, WorkerStatus) else getattr(one, "id", "")
+    key = one.host if isinstance(one, ConnectedWorkerStatus) else getattr(one, "id", "")
     return Row(key, [column.show(column.value(one)) for column in columns])
 
 

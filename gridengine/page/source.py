@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import ACTS, GRAPH, STATUS, Answer, Identity
+from gridengine.dispatcher.watch_messages import ACTS, GRAPH, STATUS, Identity, WatchAnswer
 from gridengine.errors import GridEngineError
 from gridengine.status.rows import GraphStatus
 from gridengine.watching.connections import Watched
@@ -36,18 +36,18 @@ class Source:
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
-        self._answers: dict[object, tuple[float, Answer]] = {}
+        self._answers: dict[object, tuple[float, WatchAnswer]] = {}
         self._fault: GridEngineError | None = None
         self._fault_at = 0.0
         self._watched: Watched | None = connect(name)
-        self.ended: Answer | None = None
+        self.ended: WatchAnswer | None = None
         """The report of the dispatcher, once it has ended."""
         self.identity: Identity
         self._ask(STATUS, 0, (), 0)
 
     def ask(
         self, ask: str = STATUS, *, most: int = 1000, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         """Return the dispatcher's answer, which may be up to `SHARED_SECONDS` old.
 
         Raises:
@@ -66,7 +66,7 @@ class Source:
                 self._answers[key] = time.monotonic(), answer
             return answer
 
-    def act(self, ask: str, words: Sequence[str]) -> Answer:
+    def act(self, ask: str, words: Sequence[str]) -> WatchAnswer:
         """Let the dispatcher act, and forget its earlier answers. A refusal concerns this request
         alone: other viewers are not told that the dispatcher is gone.
 
@@ -85,7 +85,7 @@ class Source:
         with self._lock:
             self._drop()
 
-    def _ask(self, ask: str, most: int, words: Sequence[str], first: int) -> Answer:
+    def _ask(self, ask: str, most: int, words: Sequence[str], first: int) -> WatchAnswer:
         self._fault = None
         try:
             if self._watched is None:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 
 MOST_ROWS = 100
 SLACK = 0.05
 """Calls that overlap by at most this many seconds are drawn in one row."""
 
 
-class Bar(Struct, frozen=True):
+class TimelineBar(Struct, frozen=True):
     """One call, or several in a row: the row, the start in seconds after the dispatcher's, the
     duration so far, the function, and the state.
     """
@@ -36,11 +36,11 @@ class Timeline(Struct, frozen=True):
 
     seconds: float
     rows: Sequence[str] = ()
-    bars: Sequence[Bar] = ()
+    bars: Sequence[TimelineBar] = ()
     left_out: int = 0
 
 
-def timeline_of(answer: Answer) -> Timeline:
+def timeline_of(answer: WatchAnswer) -> Timeline:
     """Return the timeline of a run from its dispatcher's answer for a report."""
     total = max(answer.status.elapsed_seconds, 1e-3)
     calls = sorted(_calls(answer, total), key=lambda one: one[1].start)
@@ -55,20 +55,26 @@ def timeline_of(answer: Answer) -> Timeline:
     return Timeline(total, names, bars, len(calls) - len(bars))
 
 
-def _calls(answer: Answer, total: float) -> Iterator[tuple[str, Bar]]:
+def _calls(answer: WatchAnswer, total: float) -> Iterator[tuple[str, TimelineBar]]:
     """Yield the ended calls of the sample, and the running calls, each with its worker and without
     a row yet.
     """
     for one in answer.timeline:
         begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"
-        yield one.worker, Bar(0, max(0.0, begun), one.seconds, one.function, state, one.died)
+        yield (
+            one.worker,
+            TimelineBar(0, max(0.0, begun), one.seconds, one.function, state, one.died),
+        )
     workers = {one.id: f"{one.host} {one.job or one.pid}" for one in answer.status.workers}
     for run in answer.status.runs:
         worker = workers.get(run.worker, f"{run.host} {run.job}")
-        yield worker, Bar(0, max(0.0, total - run.seconds), run.seconds, run.function, "running")
+        yield (
+            worker,
+            TimelineBar(0, max(0.0, total - run.seconds), run.seconds, run.function, "running"),
+        )
 
 
-def _lanes(calls: Sequence[tuple[str, Bar]]) -> list[tuple[str, int]]:
+def _lanes(calls: Sequence[tuple[str, TimelineBar]]) -> list[tuple[str, int]]:
     """Return for each call, sorted by start, its worker and a lane: a number that no overlapping
     call of that worker has.
     """

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gridengine.dispatcher.reports import metrics
+from gridengine.dispatcher.metrics_file import metrics
 from gridengine.dispatcher.watch_messages import CANCEL, DRAIN, GRAPH, REPORT
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.page.access import HEADERS, Access

@@ -52,7 +52,7 @@ class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
     order: int
 
 
-class _Waiting(NamedTuple):
+class _WaitingTask(NamedTuple):
     """A task in its queue. `entry` is a unique number, by which an outdated entry is recognised and
     skipped.
     """
@@ -100,7 +100,7 @@ class _Queue(Struct, eq=False):
     key: tuple[ResourceKey, Hashable]
     candidates: list[int]
     listed: set[int]
-    tasks: list[_Waiting] = field(default_factory=list)
+    tasks: list[_WaitingTask] = field(default_factory=list)
     overtaken_since: float | None = None
     drained: _Holder | None = None
     searched_at: int = -1
@@ -238,7 +238,7 @@ class Packer(Generic[TaskT, HolderT]):
     def _enqueue(self, queue: _Queue, order: int, since: float, task: Hashable) -> None:
         self._last_entry += 1
         self._entries[task] = self._last_entry, queue
-        heapq.heappush(queue.tasks, _Waiting(order, self._last_entry, since, task))
+        heapq.heappush(queue.tasks, _WaitingTask(order, self._last_entry, since, task))
 
     def remove(self, task: TaskT) -> None:
         """Remove a task: it has ended and gives its resources back, or it need not wait any longer.
@@ -354,7 +354,7 @@ class Packer(Generic[TaskT, HolderT]):
                 hint="ask for less; or have workers hold more: worker_resources= of the scheduler",
             )
 
-    def _head(self, queue: _Queue) -> _Waiting | None:
+    def _head(self, queue: _Queue) -> _WaitingTask | None:
         while queue.tasks:
             head = queue.tasks[0]
             if self._waits(head, queue):
@@ -362,10 +362,10 @@ class Packer(Generic[TaskT, HolderT]):
             heapq.heappop(queue.tasks)
         return None
 
-    def _waits(self, one: _Waiting, queue: _Queue) -> bool:
+    def _waits(self, one: _WaitingTask, queue: _Queue) -> bool:
         return self._entries.get(one.task, (0, queue))[0] == one.entry
 
-    def _room(self, queue: _Queue, head: _Waiting, now: float) -> _Holder | None:
+    def _room(self, queue: _Queue, head: _WaitingTask, now: float) -> _Holder | None:
         while queue.candidates:
             holder = self._by_number.get(queue.candidates[0])
             if (
@@ -377,7 +377,7 @@ class Packer(Generic[TaskT, HolderT]):
             queue.listed.discard(heapq.heappop(queue.candidates))
         return None
 
-    def _may_have(self, queue: _Queue, head: _Waiting, holder: _Holder) -> bool:
+    def _may_have(self, queue: _Queue, head: _WaitingTask, holder: _Holder) -> bool:
         """Return whether the head of a queue may have something of a holder: it is admitted there,
         and the holder does not drain for a task that came earlier.
         """
@@ -387,7 +387,7 @@ class Packer(Generic[TaskT, HolderT]):
         first = None if other is None or other is queue else self._head(other)
         return first is None or head.order <= first.order
 
-    def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
+    def _give(self, queue: _Queue, head: _WaitingTask, holder: _Holder) -> Placed[TaskT, HolderT]:
         given = holder.free.of(queue.request).allocate(queue.request)
         heapq.heappop(queue.tasks)
         del self._entries[head.task]
@@ -410,7 +410,7 @@ class Packer(Generic[TaskT, HolderT]):
         for queue in self._queues.values():
             queue.consider(holder.number)
 
-    def _blocked(self, queue: _Queue, head: _Waiting, now: float) -> None:
+    def _blocked(self, queue: _Queue, head: _WaitingTask, now: float) -> None:
         """Let a holder drain for this queue, whose head fits nowhere, if the head has waited long
         enough.
         """
@@ -435,7 +435,7 @@ class Packer(Generic[TaskT, HolderT]):
                 self._stop_draining(holder.drains_for)
                 queue.drained, holder.drains_for = holder, queue
 
-    def _is_due(self, queue: _Queue, head: _Waiting, now: float) -> bool:
+    def _is_due(self, queue: _Queue, head: _WaitingTask, now: float) -> bool:
         if self.overtake_seconds == 0:
             return True
         return (

@@ -40,12 +40,8 @@ from gridengine.schedulers.registry import BY_CLASS
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler as Scheduler
-    from gridengine.schedulers.default import (
-        best_available as best_available,
-    )
-    from gridengine.schedulers.default import (
-        current_scheduler as current_scheduler,
-    )
+    from gridengine.schedulers.default import best_available as best_available
+    from gridengine.schedulers.default import current_scheduler as current_scheduler
     from gridengine.schedulers.flux import FluxScheduler as FluxScheduler
     from gridengine.schedulers.grid_engine.scheduler import (
         GridEngineScheduler as GridEngineScheduler,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.batch_commands import BatchCommands
-from gridengine.schedulers.command import Answer, CommandRunner
+from gridengine.schedulers.command import CommandOutput, CommandRunner
 from gridengine.schedulers.requests import first_match
 from gridengine.settings.values import Setting, sources
 
 
-class State(enum.Enum):
+class CheckState(enum.Enum):
     """The result of one check."""
 
     OK = "ok"
@@ -34,7 +34,7 @@ class Finding:
 
     of: str
     check: str
-    state: State
+    state: CheckState
     text: str
     remedy: str = ""
 
@@ -62,7 +62,7 @@ def check_names(finding: Finding, setting: str, there: Collection[str]) -> Findi
     what = setting.rpartition(".")[2].replace("_", " ")
     return replace(
         finding,
-        state=State.BROKEN,
+        state=CheckState.BROKEN,
         text=f"there is no {what} {', '.join(missing)}, which {one.by} names; there are: "
         + listed(there),
         remedy=f"correct {one.by}",
@@ -77,7 +77,7 @@ def listed(names: Iterable[str]) -> str:
 def machine_findings() -> Iterator[Finding]:
     """Check this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
-    yield Finding("processes", "processors", State.OK, text)
+    yield Finding("processes", "processors", CheckState.OK, text)
 
 
 def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
     if len(missing) == len(found):
         yield finding(
             "commands",
-            State.ABSENT,
+            CheckState.ABSENT,
             f"there is no {system.commands[0]} in PATH",
             f"load your site's module, where {system.title} is; it takes {listed(system.commands)}",
         )
@@ -98,7 +98,7 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
         packages = f" ({system.package})" if system.package else ""
         yield finding(
             "commands",
-            State.BROKEN,
+            CheckState.BROKEN,
             f"not in PATH: {', '.join(missing)}",
             f"install {system.title}'s commands{packages}, all of them",
         )
@@ -107,14 +107,14 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
     first, *others = map(str, found.values())
     doubt = "" if system.tested else "which gridengine's authors have not run; tell them"
     words = [first, _first_line(runner.answer(system.version()).output), *others, doubt]
-    yield finding("commands", State.OK, ", ".join(filter(None, words)))
+    yield finding("commands", CheckState.OK, ", ".join(filter(None, words)))
     answer = runner.answer(system.ping())
     if answer.failure or not system.is_up(answer.output):
         said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
         remedy = first_match(said, system.unavailable) or "ask whoever runs it"
-        yield finding(system.server_name, State.BROKEN, said, remedy)
+        yield finding(system.server_name, CheckState.BROKEN, said, remedy)
         return
-    yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
+    yield finding(system.server_name, CheckState.OK, _first_line(answer.output) or "answers")
     if system.queues():
         yield _queues(system, runner.answer(system.queues()))
 
@@ -123,14 +123,16 @@ def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def _queues(system: BatchCommands, answer: Answer) -> Finding:
+def _queues(system: BatchCommands, answer: CommandOutput) -> Finding:
     name = system.queue_name
     finding = functools.partial(Finding, system.key, f"{name}s")
     if answer.failure:
-        return finding(State.BROKEN, answer.failure, f"look at what `{system.queues()[0]}` says")
+        return finding(
+            CheckState.BROKEN, answer.failure, f"look at what `{system.queues()[0]}` says"
+        )
     found = system.parse_queues(answer.output)
     words = listed(f"{one.name} ({one.words})" for one in found)
     if not any(one.open for one in found):
-        return finding(State.BROKEN, f"none is up: {words}", "ask whoever runs it")
+        return finding(CheckState.BROKEN, f"none is up: {words}", "ask whoever runs it")
     there = [one.name.rstrip("*") for one in found]
-    return check_names(finding(State.OK, words), f"{system.key}.{name}", there)
+    return check_names(finding(CheckState.OK, words), f"{system.key}.{name}", there)

@@ -15,12 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridengine.call_context.environment import GRANTED, matches, place_variables
 from gridengine.schedulers import cleanup_process
 from gridengine.schedulers.batch_commands import Argv, BatchCommands
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.launcher import BatchSystemError, Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    BatchSystemRefusal,
+    Unavailable,
+    Unreachable,
+)
 from gridengine.settings.values import settings
-from gridengine.worker.environment import GRANTED, matches, place_variables
 
 logger = logging.getLogger("gridengine")
 
@@ -29,7 +34,7 @@ LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandOutput:
     """The standard output of a command, and why it failed; `failure` is empty if it did not.
     `is_silent` is whether it gave no answer: it cannot be run, was too slow, or only waits.
     """
@@ -94,7 +99,7 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
 
 def ask(
     command: Sequence[str], environment: Mapping[str, str], seconds: float, *, waiting: bytes = b""
-) -> Answer:
+) -> CommandOutput:
     """Return a command's answer within this time; `waiting` as for `run_command`.
 
     Raises:
@@ -104,17 +109,17 @@ def ask(
         done = run_command(command, environment, seconds, waiting=waiting)
     except subprocess.TimeoutExpired as error:
         words = error_text((error.stderr or b"").decode(errors="replace"))
-        return Answer("", words or f"{command[0]} gave no answer within {seconds:g} s", True)
+        return CommandOutput("", words or f"{command[0]} gave no answer within {seconds:g} s", True)
     except FileNotFoundError:
         raise
     except OSError as error:
-        return Answer("", f"{command[0]} cannot be run: {error.strerror}", True)
+        return CommandOutput("", f"{command[0]} cannot be run: {error.strerror}", True)
     output = done.stdout.decode(errors="replace")
     if done.returncode == 0:
-        return Answer(output)
+        return CommandOutput(output)
     errors = done.stderr.decode(errors="replace")
     ended = f"{command[0]} ended with status {done.returncode}"
-    return Answer(output, error_text(errors) or error_text(output) or ended)
+    return CommandOutput(output, error_text(errors) or error_text(output) or ended)
 
 
 def error_text(text: str) -> str:
@@ -160,7 +165,7 @@ class CommandRunner:
         """
         try:
             return self.submit(command, seconds)
-        except Refused as error:
+        except BatchSystemRefusal as error:
             if self._system.gone.search(str(error)):
                 return error.output
             raise
@@ -184,14 +189,14 @@ class CommandRunner:
         is_limit = system.later.search(answer.failure)
         if not is_limit and (answer.is_silent or system.away.search(answer.failure)):
             raise Unreachable(answer.failure)
-        raise Refused(answer.failure, answer.output)
+        raise BatchSystemRefusal(answer.failure, answer.output)
 
-    def answer(self, command: Argv) -> Answer:
+    def answer(self, command: Argv) -> CommandOutput:
         """Return a command's answer; its `failure` is the error that `run` would raise."""
         try:
-            return Answer(self.run(command))
+            return CommandOutput(self.run(command))
         except BatchSystemError as error:
-            return Answer("", str(error))
+            return CommandOutput("", str(error))
 
     def answers(self, commands: Sequence[Argv]) -> list[str]:
         """Return the outputs of these commands, empty for those that are refused: a site may show
@@ -204,7 +209,7 @@ class CommandRunner:
         for command in commands:
             try:
                 outputs.append(self.run(command))
-            except Refused as error:
+            except BatchSystemRefusal as error:
                 logger.info(
                     "%s has no answer to `%s`: %s", self._system.title, " ".join(command), error
                 )

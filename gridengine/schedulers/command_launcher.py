@@ -38,9 +38,9 @@ from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
+    BatchSystemRefusal,
     Handle,
     LaunchContext,
-    Refused,
     Report,
     TryAgain,
     Unavailable,
@@ -202,7 +202,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         except Unreachable as error:
             self.in_doubt = True
             raise TryAgain(f"{self.title} cannot be reached: {error}") from None
-        except Refused as error:
+        except BatchSystemRefusal as error:
             self.in_doubt |= bool(self.system.ids(error.output, count))
             raise self._refusal(error, options, count) from None
 
@@ -222,7 +222,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.tasks.update((handle, CommandTask(demand)) for handle in handles)
 
     def _refusal(
-        self, error: Refused, asked: Sequence[str], count: int
+        self, error: BatchSystemRefusal, asked: Sequence[str], count: int
     ) -> TryAgain | GridEngineError:
         """Return the error of a refused array of `count` tasks with these options."""
         asked = [*asked, *self.runner.said_by_variables()]
@@ -269,7 +269,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         """Return the listing of all jobs of our name; raise Unreachable if there is none."""
         try:
             return self.system.parse(self.runner.run(self.system.listing(self.name)))
-        except (ValueError, Refused) as error:
+        except (ValueError, BatchSystemRefusal) as error:
             raise Unreachable(str(error)) from error
 
     def _delete_unknown(self, seen: Mapping[str, Seen]) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
@@ -21,7 +22,6 @@ from gridengine.schedulers.registry import (
     entry_of,
 )
 from gridengine.settings.systems import SYSTEMS
-from gridengine.worker.call_context import GVAR
 
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of this process and its forks, by process and name; by None the default one."""
@@ -132,7 +132,7 @@ def makes_calls() -> bool:
     """Return whether this code runs in a call whose nested calls go to the same scheduler."""
     if not GVAR.in_runner:
         return False
-    from gridengine.worker.call_context import calling_process
+    from gridengine.call_context.current_call import calling_process
 
     return calling_process() is not None
 

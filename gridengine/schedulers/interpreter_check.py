@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from gridengine._version import __version__
-from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.worker_command import (
     command_words,
     container_words,
@@ -34,7 +34,7 @@ CONDA = (
     "with conda say `conda run --no-capture-output`; a worker is known by its standard output, "
     "which must be its log"
 )
-_broken = partial(Finding, "here", "python of workers", State.BROKEN)
+_broken = partial(Finding, "here", "python of workers", CheckState.BROKEN)
 
 
 def check_interpreter(
@@ -128,7 +128,7 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
     if int(said[3]) != log:
         return broken(f"{line} does not leave its Python the standard output", CONDA)
     words = f"{line}: Python {version}, gridengine {package[1]} in {Path(package[2]).parent}"
-    return Finding("here", "python of workers", State.OK, words)
+    return Finding("here", "python of workers", CheckState.OK, words)
 
 
 def _not_run(command: Sequence[str], output: str, by_hand: str) -> Finding:

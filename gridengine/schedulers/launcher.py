@@ -118,7 +118,7 @@ class Unavailable(BatchSystemError):
     """A command or library that is needed is not here, or does not work."""
 
 
-class Refused(BatchSystemError):
+class BatchSystemRefusal(BatchSystemError):
     """The answer is no. `output` is the command's standard output."""
 
     def __init__(self, words: str, output: str = "") -> None:

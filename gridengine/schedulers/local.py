@@ -159,8 +159,8 @@ def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
     from gridengine.wire.processes import fork_hooks
 
     with fork_hooks().importing:
-        from gridengine.worker.environment import EXPORTED, KEPT
-        from gridengine.worker.process_resources import THREADS
+        from gridengine.call_context.environment import EXPORTED, KEPT
+        from gridengine.call_context.process_resources import THREADS
 
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
     return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
@@ -392,7 +392,9 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
     if not added:
         return own
-    from gridengine.worker.environment import KEPT  # here: it takes milliseconds, and few need it
+    from gridengine.call_context.environment import (
+        KEPT,  # here: it takes milliseconds, and few need it
+    )
 
     return {**own, **added, KEPT: "=".join(added)}
 

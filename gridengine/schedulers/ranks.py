@@ -23,6 +23,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import cores_of_rank
@@ -30,7 +31,6 @@ from gridengine.resources.kinds import Cores, Ranks
 from gridengine.schedulers.allocation import system_of_job
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.settings.systems import SYSTEMS
-from gridengine.worker.call_context import GVAR
 
 OF_MPIRUN = tuple(name for system in SYSTEMS for name in system.of_mpirun)
 """Variables of batch jobs in which mpirun looks for its hosts. It refuses other hosts then."""

@@ -83,12 +83,14 @@ class SchedulerEntry(NamedTuple):
         )
         if reason:
             raise SchedulerUnavailable(reason)
-        from gridengine.schedulers.launcher import BatchSystemError, Refused
+        from gridengine.schedulers.launcher import BatchSystemError, BatchSystemRefusal
 
         try:
             return self.system_class()._system_here()
         except (BatchSystemError, ConfigurationError) as error:
-            refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
+            refused = (
+                "a job of this user is refused: " if isinstance(error, BatchSystemRefusal) else ""
+            )
             raise SchedulerUnavailable(f"{refused}{error}") from None
 
 

@@ -217,7 +217,7 @@ def launch_script(
     from gridengine.wire.processes import fork_hooks
 
     with fork_hooks().importing:
-        from gridengine.worker.environment import BEGAN, EXPORTED, KEPT, SITE
+        from gridengine.call_context.environment import BEGAN, EXPORTED, KEPT, SITE
 
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [

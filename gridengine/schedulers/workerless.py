@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from gridengine.arguments import number, whole
+from gridengine.call_context.current_call import GVAR
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
-from gridengine.worker.call_context import GVAR
 
 logger = logging.getLogger("gridengine")
 

@@ -59,7 +59,7 @@ class Descriptor(shared_objects.SharedObject):
         return found.descriptor
 
 
-class Received(NamedTuple):
+class ReceivedDescriptor(NamedTuple):
     """A descriptor in the process that unpickles it, in the form that `multiprocessing` expects.
 
     Args:
@@ -102,9 +102,9 @@ class _Child(NamedTuple):
         self.pickler.name_shared(one)
         return one
 
-    def DupFd(self, one: Descriptor) -> Received:
+    def DupFd(self, one: Descriptor) -> ReceivedDescriptor:
         """Return the object that stands for the open file in the pickle."""
-        return Received(one.name, self.what)
+        return ReceivedDescriptor(one.name, self.what)
 
 
 def recipes() -> Mapping[type, Recipe]:

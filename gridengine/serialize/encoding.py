@@ -175,7 +175,7 @@ def dill_recipes() -> Mapping[type, Recipe]:
     }
 
 
-class _Recorder:
+class _ReductionRecorder:
     """Stands in for dill's pickler, and records the reduction that a handler of dill saves."""
 
     reduction: Reduction = NotImplemented
@@ -184,8 +184,10 @@ class _Recorder:
         self.reduction = reduction
 
 
-def _record(handler: Callable[[_Recorder, Any], None], pickler: Pickler, obj: Any) -> Reduction:
-    recorder = _Recorder()
+def _record(
+    handler: Callable[[_ReductionRecorder, Any], None], pickler: Pickler, obj: Any
+) -> Reduction:
+    recorder = _ReductionRecorder()
     try:
         handler(recorder, obj)
     except AttributeError:  # the handler wants to write bytes of its own

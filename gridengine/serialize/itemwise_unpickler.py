@@ -67,10 +67,10 @@ def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
     Raises:
         Exception: this is not a pickled list.
     """
-    return _Unpickler(io.BytesIO(body), buffers=buffers).items()
+    return _ItemwiseUnpickler(io.BytesIO(body), buffers=buffers).items()
 
 
-class _Unpickler(pickle._Unpickler):
+class _ItemwiseUnpickler(pickle._Unpickler):
     """The standard library's unpickler in Python, with operations that may fail.
 
     Objects are known by their `id`, so none may be freed meanwhile (`_alive`). An object that was
@@ -161,7 +161,7 @@ def _attempting(code: bytes, act: Operation) -> Operation:
 
 
 _PLAIN: dict[int, Operation] = pickle._Unpickler.dispatch
-_Unpickler.dispatch = {
+_ItemwiseUnpickler.dispatch = {
     **_PLAIN,
     **{
         code[0]: _attempting(code, _PLAIN[code[0]]) for code in (pickle.POP, *OPERANDS, *ABOVE_MARK)

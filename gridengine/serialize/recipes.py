@@ -15,13 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
-from gridengine.serialize import (
-    functions,
-    lazy_imports,
-    sentinels,
-    shared_objects,
-    type_parameters,
-)
+from gridengine.serialize import functions, lazy_imports, sentinels, shared_objects, type_parameters
 from gridengine.serialize.byte_code import dump_code, load_code
 from gridengine.serialize.classes import Filled
 from gridengine.serialize.namespaces import Origin, find

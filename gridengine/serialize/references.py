@@ -21,7 +21,7 @@ RESULT_NAME_BYTES = 8
 """The length of a result's name. Names of shared objects and functions are longer."""
 
 
-class User(Protocol):
+class ReferenceUser(Protocol):
     """A dispatcher, which knows the results that references stand for."""
 
     def release_references(self, references: list[int]) -> None: ...
@@ -36,7 +36,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.number = new_number()
-        self._users: list[weakref.ref[User]] = []
+        self._users: list[weakref.ref[ReferenceUser]] = []
         weakref.finalize(self, _release, self.number, self._users).atexit = False
 
     @property
@@ -44,20 +44,20 @@ class Reference:
         """The bytes by which it is pickled."""
         return self.number.to_bytes(RESULT_NAME_BYTES, "big")
 
-    def is_known_to(self, user: User) -> bool:
+    def is_known_to(self, user: ReferenceUser) -> bool:
         """Return whether this dispatcher knows the reference."""
         return any(one() is user for one in self._users)
 
-    def add_user(self, user: User) -> None:
+    def add_user(self, user: ReferenceUser) -> None:
         """Note that a dispatcher knows the reference."""
         self._users.append(weakref.ref(user))
 
-    def remove_user(self, user: User) -> None:
+    def remove_user(self, user: ReferenceUser) -> None:
         """Note that a dispatcher does not know the reference after all."""
         self._users[:] = [one for one in self._users if one() is not user]
 
 
-def _release(number: int, users: list[weakref.ref[User]]) -> None:
+def _release(number: int, users: list[weakref.ref[ReferenceUser]]) -> None:
     """Tell the dispatchers that know a reference that it is gone. The garbage collector calls this
     too, at any point and in any thread: it must not wait for a lock.
     """

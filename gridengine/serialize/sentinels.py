@@ -21,7 +21,7 @@ SENTINEL: type = getattr(builtins, "sentinel", type("sentinel", (), {}))
 """The type of sentinels; before Python 3.15 a type without objects."""
 
 
-class _Known(NamedTuple):
+class _KnownSentinels(NamedTuple):
     """The known sentinels: with their tokens, by `id`; and by token."""
 
     tokens: dict[int, tuple[Any, bytes]]
@@ -29,8 +29,8 @@ class _Known(NamedTuple):
 
 
 @functools.cache
-def _known() -> _Known:
-    return _Known({}, {})
+def _known() -> _KnownSentinels:
+    return _KnownSentinels({}, {})
 
 
 def reduction(one: Any) -> Any:

@@ -34,7 +34,7 @@ NAME_BYTES = 16
 """The length of names. Any buffer that travels apart from its pickle is longer."""
 
 
-class User(Protocol):
+class ObjectUser(Protocol):
     """A dispatcher, whose workers may have received shared objects."""
 
     def release(self, name: bytes) -> None: ...
@@ -56,7 +56,7 @@ class SharedObject:
         self.payload = payload
         self.handles = handles
         self.needs: tuple[SharedObject, ...] = needs_of(payload)
-        self._users: list[weakref.ref[User]] = []
+        self._users: list[weakref.ref[ObjectUser]] = []
         self._lock = threading.Lock()
         self._released = False
         registry().owned[name] = self
@@ -67,7 +67,7 @@ class SharedObject:
         with resolving_locally():
             return _load(self.payload)
 
-    def used_by(self, user: User) -> None:
+    def used_by(self, user: ObjectUser) -> None:
         """Call `user.release` once no handle is left; at once if none is left now."""
         with self._lock:
             users = [one for one in self._users if one() not in (None, user)]
@@ -289,7 +289,7 @@ even if they have more.
 """
 
 
-class _Known(Struct, eq=False):
+class _SeenArray(Struct, eq=False):
     """An array that was seen. From the second time on, the copy `shared` stands for it, unless the
     array `changes`.
     """
@@ -313,7 +313,7 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
     named: int = 0
     generators: list[Any] = []
     repeats_generator: bool | None = False
-    _known: dict[tuple[int, int], _Known] = {}
+    _known: dict[tuple[int, int], _SeenArray] = {}
 
     def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
         """Return the shared object that stands for a buffer that was seen before; else None.
@@ -329,7 +329,7 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
         if known is None or known.owner() is not owner:
             forget = functools.partial(_forget, weakref.ref(self), key)
             with contextlib.suppress(TypeError):  # `bytes`, say, have no weak references
-                self._known[key] = _Known(weakref.ref(owner, forget))
+                self._known[key] = _SeenArray(weakref.ref(owner, forget))
             return None
         self._known[key] = known  # at the end: in order of use
         if known.changes:

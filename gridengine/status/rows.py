@@ -115,7 +115,7 @@ class LaunchStatus(Struct, frozen=True):
     left_out: Sequence[str] = ()
 
 
-class WorkerStatus(Struct, frozen=True):
+class ConnectedWorkerStatus(Struct, frozen=True):
     """A connected worker.
 
     id: unique among workers.
@@ -281,7 +281,7 @@ class Status(Struct, frozen=True):
     launches: Sequence[LaunchStatus] = ()
     worker_count: int = 0
     worker_slots: int = 0
-    workers: Sequence[WorkerStatus] = ()
+    workers: Sequence[ConnectedWorkerStatus] = ()
     run_count: int = 0
     runs: Sequence[RunStatus] = ()
     failures: Sequence[FailureStatus] = ()

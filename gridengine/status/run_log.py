@@ -28,7 +28,7 @@ FIGURES_SECONDS = 10.0
 """The figures of calls are logged at their end if the calls ran for at least this long."""
 
 
-class Tally(Struct):
+class LineTally(Struct):
     """The lines of one kind since `since`: how many were written, and how many left out."""
 
     since: float = -math.inf
@@ -39,7 +39,7 @@ class Tally(Struct):
 class RunLog(Struct):
     """The lines that the log has of a run. Each method returns the lines that are due."""
 
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, LineTally] = field(default_factory=dict)
     figures: tuple[int, int, int] = (0, 0, 0)
     """How many calls were done, had failed and had run again when figures were last logged."""
     busy_since: float | None = None
@@ -134,7 +134,7 @@ class RunLog(Struct):
         return [text]
 
     def _line(self, kind: str, text: str, now: float) -> list[str]:
-        tally = self.tallies.setdefault(kind, Tally())
+        tally = self.tallies.setdefault(kind, LineTally())
         before = self._left_out(kind, now)
         if now - tally.since >= BULK_SECONDS:
             tally.since, tally.told = now, 0

@@ -57,7 +57,7 @@ class Named:
     __setstate__ = __setitem__ = append = extend = add = __init__
 
 
-class _Unpickler(pickle.Unpickler):
+class _DescribingUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name in PLAIN.get(module, ()):
             return getattr(importlib.import_module(module), name)
@@ -75,7 +75,7 @@ def call_arguments(calls: bytes, place: int, form: int) -> str:
     if not calls:
         return ""
     try:
-        call = _Unpickler(io.BytesIO(calls)).load()[place]
+        call = _DescribingUnpickler(io.BytesIO(calls)).load()[place]
         positional: tuple[Any, ...] = (call,) if form not in (STAR, FULL) else tuple(call)
         named: dict[str, Any] = {}
         if form == FULL:

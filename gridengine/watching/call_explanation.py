@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.display import plural
 from gridengine.status.figures import EndedCall
 from gridengine.status.rows import CallStatus, Status
@@ -15,7 +15,7 @@ from gridengine.watching.phrases import Explanation, ago, clock, names_of, on, s
 SAMPLED = "its worker is not known, because only an even sample of calls is recorded"
 
 
-def explain_call(answer: Answer, call: str) -> list[Explanation]:
+def explain_call(answer: WatchAnswer, call: str) -> list[Explanation]:
     """Return the facts about a call that runs or has failed lately, by its id, number, label, or a
     job's name.
     """
@@ -71,7 +71,7 @@ def explain_waiting(one: CallStatus) -> Explanation:
     return Explanation("waiting", text)
 
 
-def ended_calls(answer: Answer, which: str) -> list[EndedCall]:
+def ended_calls(answer: WatchAnswer, which: str) -> list[EndedCall]:
     """Return the recorded ends of a call with this id, number, name or label: each attempt that
     returned or raised, the last one last. Only an even sample of a run's calls is recorded.
     """
@@ -90,7 +90,7 @@ def _has(one: EndedCall, which: str) -> bool:
     return int(first) <= int(index) < int(first) + one.calls
 
 
-def explain_ended(answer: Answer, which: str) -> list[Explanation]:
+def explain_ended(answer: WatchAnswer, which: str) -> list[Explanation]:
     """Return the recorded facts about a call that neither waits nor runs, nor has failed lately;
     nothing when there was none.
     """
@@ -106,7 +106,7 @@ def explain_ended(answer: Answer, which: str) -> list[Explanation]:
     return [Explanation("ended", f"call {number} {state}; {SAMPLED}")]
 
 
-def _explained(answer: Answer, one: EndedCall, which: str) -> Explanation:
+def _explained(answer: WatchAnswer, one: EndedCall, which: str) -> Explanation:
     call = one.call if one.calls == 1 else f"call {which} of {one.function}"
     many = "" if one.calls == 1 else f", with {one.calls - 1:,} others"
     state = "has failed" if one.failed else "is done"

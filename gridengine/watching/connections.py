@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import WATCHER
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
-from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
+from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, WatchAnswer, WatchRequest
 from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
@@ -85,14 +85,14 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
 
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         """Return the dispatcher's answer. A request to cancel concerns only the calls of `run`, if
         there is one.
 
         Raises:
             ClusterError: the dispatcher does not answer, has ended, or refuses.
         """
-        self._send(Request(ask, most, words, first, run=self.run))
+        self._send(WatchRequest(ask, most, words, first, run=self.run))
         return self.next_answer()
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
@@ -103,9 +103,9 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
             ClusterError: the dispatcher does not answer, or has ended.
         """
         self._sock.settimeout(self._seconds + interval)
-        self._send(Request(FOLLOW, most, words, interval=interval))
+        self._send(WatchRequest(FOLLOW, most, words, interval=interval))
 
-    def next_answer(self) -> Answer:
+    def next_answer(self) -> WatchAnswer:
         """Wait for the next answer, and return it.
 
         Raises:
@@ -117,7 +117,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
             raise self._fault("it has ended")
         return self._read(line)
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: WatchRequest) -> None:
         with self._faults():
             self._sock.sendall(msgspec.json.encode(request) + b"\n")
 
@@ -130,9 +130,9 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         except (OSError, GridEngineError) as error:
             raise self._fault("it does not answer", error) from error
 
-    def _read(self, line: Buffer) -> Answer:
+    def _read(self, line: Buffer) -> WatchAnswer:
         try:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=WatchAnswer)
         except msgspec.DecodeError as error:
             words = _other_version(line) or "its answer is not understood"
             raise self._fault(words, error) from error
@@ -190,14 +190,14 @@ def why_blocked() -> str:
 
 
 def ask_all(
-    ask: Callable[[Watched], Answer] = lambda one: one.ask(most=0),
+    ask: Callable[[Watched], WatchAnswer] = lambda one: one.ask(most=0),
     *,
     seconds: float = ANSWER_SECONDS,
-) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
+) -> tuple[list[tuple[Path, WatchAnswer]], list[tuple[Path, ClusterError]]]:
     """Return the socket and the answer of each running dispatcher, and the socket and the error of
     each that does not answer within these seconds. Remove the sockets of killed ones.
     """
-    found: list[tuple[Path, Answer]] = []
+    found: list[tuple[Path, WatchAnswer]] = []
     silent: list[tuple[Path, ClusterError]] = []
     for path in sockets():
         try:
@@ -212,7 +212,7 @@ def ask_all(
     return found, silent
 
 
-def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
+def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[WatchAnswer], list[str]]:
     """Return the answers of all running dispatchers, beginning with the latest dispatcher; and the
     errors of those that do not answer.
     """
@@ -233,4 +233,4 @@ def is_watched_elsewhere(folder: DispatcherFolder) -> bool:
     """Return whether a stand-alone dispatcher runs and can be watched over the network. Older
     versions had no key for watchers.
     """
-    return (folder.path / WATCHER).exists() and folder.state() is State.RUNNING
+    return (folder.path / WATCHER).exists() and folder.state() is DispatcherState.RUNNING

@@ -16,10 +16,10 @@ from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WORKER, was_
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     OPTIONS,
     DispatcherFolder,
-    State,
+    DispatcherState,
     is_name,
 )
-from gridengine.dispatcher.watch_messages import STATUS, Answer
+from gridengine.dispatcher.watch_messages import STATUS, WatchAnswer
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.watching.connections import (
     Watched,
@@ -58,7 +58,7 @@ TAKES_NONE = (
 )
 
 
-class Place(NamedTuple):
+class DispatcherPlace(NamedTuple):
     """Where a dispatcher is found: its socket on this machine, the folder of its run, and the
     folder of a stand-alone dispatcher.
     """
@@ -84,7 +84,9 @@ class Place(NamedTuple):
         does not run.
         """
         one = self.standalone
-        ended = one is not None and self.socket is None and one.state() is not State.RUNNING
+        ended = (
+            one is not None and self.socket is None and one.state() is not DispatcherState.RUNNING
+        )
         if self.folder is None or ended:
             return None
         files = (self.folder / name for name in (WORKER, CONNECTION))
@@ -108,7 +110,7 @@ Silent: TypeAlias = Mapping[int, ClusterError]
 """The errors, by process, of the dispatchers on this machine that do not answer."""
 
 
-def there() -> tuple[list[Known[Place]], Silent]:
+def there() -> tuple[list[Known[DispatcherPlace]], Silent]:
     """Return the dispatchers that run on this machine, and all stand-alone dispatchers."""
     answers, silent = ask_all()
     alone = list(map(of_folder, standalone_folders()))
@@ -119,29 +121,31 @@ def there() -> tuple[list[Known[Place]], Silent]:
     return known, {process_of(path): error for path, error in silent}
 
 
-def of_folder(folder: DispatcherFolder) -> Known[Place]:
+def of_folder(folder: DispatcherFolder) -> Known[DispatcherPlace]:
     """Return the words that name a stand-alone dispatcher, from its files."""
     holder, run_id = folder.holder(), folder.run_id()
     own = [*([short_id(run_id)] if run_id else []), *([str(holder.pid)] if holder else [])]
     about = "it does not run" if holder is None else f"process {holder.pid} on {holder.host}"
     words = (*own, *([run_id] if run_id else []), *folder.addresses())
     path = os.path.realpath(folder.path)
-    place = Place(None, folder.path, folder)
+    place = DispatcherPlace(None, folder.path, folder)
     return Known(folder.name, place, about, words, id=run_id, paths=(path,))
 
 
-def _of_answer(socket: Path, answer: Answer, homes: Mapping[str, str]) -> Known[Place]:
+def _of_answer(
+    socket: Path, answer: WatchAnswer, homes: Mapping[str, str]
+) -> Known[DispatcherPlace]:
     who = answer.identity
     path = who.home or homes.get(who.run_id)
     if not path:
-        return of_answer(answer, Place(socket, Path(who.folder) if who.folder else None))
+        return of_answer(answer, DispatcherPlace(socket, Path(who.folder) if who.folder else None))
     home = DispatcherFolder(Path(path))
-    told = of_answer(answer, Place(socket, home.path, home))
+    told = of_answer(answer, DispatcherPlace(socket, home.path, home))
     own = tuple(dict.fromkeys([*told.own, *of_folder(home).own]))
     return told._replace(own=own)
 
 
-def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
+def _asked_of(word: Word, one: Known[DispatcherPlace]) -> Known[DispatcherPlace]:
     """Ask a dispatcher about the word as a cluster job, and return the words that name it."""
     if not one.thing.is_watchable:
         return one
@@ -155,16 +159,21 @@ def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
     return one._replace(other=others, calls=told.calls)
 
 
-WIDER: Sequence[Callable[[Word, list[Known[Place]]], list[Known[Place]]]] = (
+WIDER: Sequence[Callable[[Word, list[Known[DispatcherPlace]]], list[Known[DispatcherPlace]]]] = (
     lambda word, known: known,
     # Only a dispatcher itself knows its named runs and cluster jobs.
     lambda word, known: [_asked_of(word, one) for one in known],
-    lambda word, known: [*known, *(known_folder(one, Place(None, one)) for one in run_folders())],
+    lambda word, known: [
+        *known,
+        *(known_folder(one, DispatcherPlace(None, one)) for one in run_folders()),
+    ],
 )
 """Where a name is looked for, in this order: each place takes longer than the one before."""
 
 
-def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
+def find(
+    text: str, wanted: Callable[[DispatcherPlace], object], why_not: str
+) -> Known[DispatcherPlace]:
     """Return the dispatcher that a word names, among those that are `wanted`. `why_not` ends the
     error for one that is not.
 
@@ -187,7 +196,7 @@ def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Pl
 
 
 def _none(
-    word: Word, known: Sequence[Known[Place]], silent: Silent, why_not: str
+    word: Word, known: Sequence[Known[DispatcherPlace]], silent: Silent, why_not: str
 ) -> GridEngineError | None:
     """Return the error for a word that names no wanted dispatcher, if the reason is known."""
     for one in meant(word, known):
@@ -197,13 +206,13 @@ def _none(
             start = folder.how_to_start()
             if holder is not None and holder.is_here and holder.pid in silent:
                 return silent[holder.pid]
-            if state is State.DIED:
+            if state is DispatcherState.DIED:
                 hint = f"`{start}` goes on with its calls"
                 return ConfigurationError(f"the dispatcher {name!r} was killed", hint=hint)
-            if state is State.DISCONNECTED:
+            if state is DispatcherState.DISCONNECTED:
                 return folder.not_running()
             folder.check_here("worker", name)
-            if state is State.ENDED:
+            if state is DispatcherState.ENDED:
                 hint = f"start it: {start}"
                 return NotKnown(f"the dispatcher {name!r} does not run", hint=hint)
         killed = place.folder is not None and was_killed(place.folder)
@@ -223,7 +232,7 @@ def _none(
     return None
 
 
-def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
+def _unknown(text: str, candidates: Sequence[Known[DispatcherPlace]]) -> NotKnown:
     """Return the error for a word that names nothing, with what it may have meant."""
     from gridengine.journal.run_file import SUFFIX, folder  # imports SQLite
 
@@ -261,7 +270,7 @@ def connect(text: str = "") -> Watched:
     return watched
 
 
-def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
+def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
     """Return the answer of the dispatcher of this name, and True. If none runs, return the report
     of the last run of this name, and False. An empty name means the only dispatcher that runs, else
     the last report.
@@ -280,7 +289,7 @@ def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
         return found, False
 
 
-def _watchable(text: str) -> tuple[str, Known[Place]]:
+def _watchable(text: str) -> tuple[str, Known[DispatcherPlace]]:
     """Return the dispatcher that a word names, and the word. If it names none, it may be the script
     or process that began a named run: return that run's name, and the dispatcher that has its
     calls.
@@ -296,7 +305,7 @@ def _watchable(text: str) -> tuple[str, Known[Place]]:
         raise error from None
 
 
-def _the_only_one() -> Known[Place]:
+def _the_only_one() -> Known[DispatcherPlace]:
     known, silent = there()
     here = [one for one in known if one.thing.socket is not None]
     if not here and silent:
@@ -408,7 +417,7 @@ def worker_file(text: str) -> Path:
         ClusterError: it may be one of those that do not answer.
     """
     path = _path(text)
-    copied = Place(None, path).worker_file or path
+    copied = DispatcherPlace(None, path).worker_file or path
     if copied is not None and _is_copied(copied):
         if copied.name == CLIENT:
             raise ConfigurationError(f"{copied} is for clients", hint=f"copy {WORKER} beside it")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.display import plural
 from gridengine.resources.units import format_seconds
 from gridengine.status.rows import (
+    ConnectedWorkerStatus,
     FunctionStatus,
     LaunchStatus,
     QueueStatus,
     RunStatus,
     Status,
-    WorkerStatus,
 )
 from gridengine.watching.call_descriptions import Cause, causes
 from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
@@ -50,7 +50,7 @@ SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
 """Calls shorter than this, and at least this many, spend most of their time on the way."""
 
 
-def explain(answer: Answer) -> list[Explanation]:
+def explain(answer: WatchAnswer) -> list[Explanation]:
     """Return why calls wait, and everything else that is unusual, the most important first."""
     status, who = answer.status, answer.identity
     if answer.killed:
@@ -353,7 +353,7 @@ def _stragglers(status: Status) -> Iterator[Explanation]:
             return
 
 
-def _ending(worker: WorkerStatus, left: float, who: Identity) -> Explanation:
+def _ending(worker: ConnectedWorkerStatus, left: float, who: Identity) -> Explanation:
     words = words_of(who.scheduler)
     own = f" or the scheduler's {words.time_argument()}=" if words is not None else ""
     return Explanation(

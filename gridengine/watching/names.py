@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gridengine.dispatcher.call_selection import client_words
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def short_id(run_id: str) -> str:
     return run_id.rpartition("-")[2]
 
 
-def of_answer(answer: Answer, thing: T) -> Known[T]:
+def of_answer(answer: WatchAnswer, thing: T) -> Known[T]:
     """Return the words that name a dispatcher, from its answer or report."""
     who, status = answer.identity, answer.status
     jobs = [one.job for one in status.launches]

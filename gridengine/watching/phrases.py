@@ -6,7 +6,7 @@ import time
 
 from msgspec import Struct
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.resources.units import format_seconds
 
 
@@ -45,7 +45,7 @@ def ago(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
 
 
-def date(answer: Answer, seconds_ago: float) -> str:
+def date(answer: WatchAnswer, seconds_ago: float) -> str:
     """Return the date and time at which something happened, from how many seconds before an answer
     it was.
     """
@@ -53,7 +53,7 @@ def date(answer: Answer, seconds_ago: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told_at - seconds_ago))
 
 
-def clock(answer: Answer, seconds_ago: float) -> str:
+def clock(answer: WatchAnswer, seconds_ago: float) -> str:
     """Return the date and time, without the date if it is today."""
     return date(answer, seconds_ago).removeprefix(time.strftime("%Y-%m-%d "))
 

@@ -13,7 +13,7 @@ import msgspec
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.run_directory import CLIENT, WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
+from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, WatchAnswer, WatchRequest
 from gridengine.errors import ClusterError
 from gridengine.serialize.payload import Buffer
 from gridengine.watching.connections import (
@@ -40,11 +40,11 @@ class RemoteWatched(Watched):
 
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         """Return the answer, as `Watched.ask` does. Requests that change something use the clients'
         key.
         """
-        request = msgspec.json.encode(Request(ask, most, words, first, run=self.run)).decode()
+        request = msgspec.json.encode(WatchRequest(ask, most, words, first, run=self.run)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)
         with contextlib.closing(self._connect(CLIENT)) as remote:
@@ -52,12 +52,12 @@ class RemoteWatched(Watched):
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
         self._remote.unfollow(self._followed)
-        request = msgspec.json.encode(Request(FOLLOW, most, words, interval=interval)).decode()
+        request = msgspec.json.encode(WatchRequest(FOLLOW, most, words, interval=interval)).decode()
         self._seconds = ANSWER_SECONDS + interval
         with self._faults():
             self._followed = self._remote.follow_lines(self._told.put, request)
 
-    def next_answer(self) -> Answer:
+    def next_answer(self) -> WatchAnswer:
         try:
             line = self._told.get(timeout=self._seconds)
         except queue.Empty:
@@ -71,7 +71,7 @@ class RemoteWatched(Watched):
             remote = RemoteDispatcher(self.path / file, python="", patience=ANSWER_SECONDS)
         return remote
 
-    def _control(self, remote: RemoteDispatcher, action: str, request: str) -> Answer:
+    def _control(self, remote: RemoteDispatcher, action: str, request: str) -> WatchAnswer:
         with self._faults():
             answer = remote.control(action, {"request": request}, seconds=ANSWER_SECONDS)
         return self._read(msgspec.json.encode(answer))
@@ -80,7 +80,7 @@ class RemoteWatched(Watched):
         self._remote.close()
 
 
-def answers(here: set[int]) -> tuple[list[Answer], list[str]]:
+def answers(here: set[int]) -> tuple[list[WatchAnswer], list[str]]:
     """Return the answers of all running stand-alone dispatchers, except these processes of this
     machine; and the errors of those that gave none.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import GridEngineError, JournalError
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 from gridengine.journal.run_file import SUFFIX, path_of
 from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
@@ -27,7 +27,7 @@ def run_file(text: str, journal: Any = None) -> Path:
     """
     word = word_of(text)
     if journal is not None:
-        return stored_runs.find(text, journal)
+        return run_reader.find(text, journal)
     if os.sep not in text and (path := path_of(text)).is_file():
         return path
     runs = known_runs()

@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from gridengine.dispatcher.reports import report_file, report_files
 from gridengine.dispatcher.run_directory import CONNECTION, RUN_NAME, is_under_way
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.run_reports import report_file, report_files
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
 from gridengine.watching.connections import process_of, runtime_files
@@ -83,10 +83,10 @@ def known_runs() -> list[Known[Path]]:
 
 def _known_and_left() -> list[tuple[Known[Path], int]]:
     """Return the named runs, and how many of their calls have no result."""
-    from gridengine.journal import stored_runs  # imports SQLite
+    from gridengine.journal import run_reader  # imports SQLite
 
     found = []
-    for one in map(stored_runs.summary, stored_runs.paths()):
+    for one in map(run_reader.summary, run_reader.paths()):
         script, path = Path(one.script), Path(one.path)
         words = {one.script, script.name, script.stem, str(one.pid)} - {"", "0"}
         about = f"begun by {one.script} on {one.host}"
@@ -111,7 +111,7 @@ def run_begun_by(word: Word) -> str:
     return "" if found is None or found.title == word.text else found.title
 
 
-def ended_answer(name: str) -> Answer | None:
+def ended_answer(name: str) -> WatchAnswer | None:
     """Return the report of the last run of this name, or without a name of the last run; None if
     there is none.
     """
@@ -119,30 +119,30 @@ def ended_answer(name: str) -> Answer | None:
     return next((one for one in ended_answers() if meant(word, [of_answer(one, None)])), None)
 
 
-def ended_answers() -> Iterator[Answer]:
+def ended_answers() -> Iterator[WatchAnswer]:
     """Yield the reports of ended runs, and the identities of killed ones, the last begun first."""
     killed = sorted(_killed(), key=lambda one: one.identity.run_id, reverse=True)
     return heapq.merge(_reports(), killed, key=lambda one: one.identity.run_id, reverse=True)
 
 
-def report_of(run_id: str) -> Answer | None:
+def report_of(run_id: str) -> WatchAnswer | None:
     """Return the report of the run with this id; None if there is none."""
     path = report_file(run_id)
     return None if path is None else _report_in(path)
 
 
-def _reports() -> Iterator[Answer]:
+def _reports() -> Iterator[WatchAnswer]:
     return filter(None, map(_report_in, report_files()))
 
 
-def _report_in(path: Path) -> Answer | None:
+def _report_in(path: Path) -> WatchAnswer | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Answer)
+        return msgspec.json.decode(path.read_bytes(), type=WatchAnswer)
     except (OSError, msgspec.DecodeError):  # another version's
         return None
 
 
-def _killed() -> Iterator[Answer]:
+def _killed() -> Iterator[WatchAnswer]:
     """Yield the last runs of this machine whose processes were killed; delete older records."""
     records = [path for path in runtime_files(RECORD) if not started(process_of(path))]
     dated = sorted(((_time_of(path), path) for path in records), reverse=True)
@@ -150,7 +150,7 @@ def _killed() -> Iterator[Answer]:
         path.unlink(missing_ok=True)
     for _, path in dated[:MOST_KILLED]:
         try:
-            yield Answer(msgspec.json.decode(path.read_bytes(), type=Identity), killed=True)
+            yield WatchAnswer(msgspec.json.decode(path.read_bytes(), type=Identity), killed=True)
         except (OSError, msgspec.DecodeError):  # another version's
             continue
 
@@ -163,7 +163,7 @@ def _time_of(path: Path) -> float:
         return 0.0
 
 
-def ended_words(answer: Answer) -> str:
+def ended_words(answer: WatchAnswer) -> str:
     """Return a sentence that says which run has ended, and when."""
     who = answer.identity
     end = "was killed; it began" if answer.killed else "ended"
@@ -172,7 +172,7 @@ def ended_words(answer: Answer) -> str:
     return words + time.strftime("%Y-%m-%d %H:%M:%S", at)
 
 
-def heading(answer: Answer, name: str) -> str:
+def heading(answer: WatchAnswer, name: str) -> str:
     """Return the line above the description of an ended run: which run it is, and when it ended. If
     the run was found as the last of its name, the line also says which later runs leave no report.
     """

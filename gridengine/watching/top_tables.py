@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.display import printable
-from gridengine.status.rows import FunctionStatus, RunStatus, WorkerStatus
+from gridengine.status.rows import ConnectedWorkerStatus, FunctionStatus, RunStatus
 from gridengine.status.watch_events import WatchEvent
 from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.explanation import explain
@@ -53,14 +53,14 @@ def _percent(processors: float | None) -> str:
     return "-" if processors is None else f"{100 * processors:.0f} %"
 
 
-def _left_out(answer: Answer) -> list[WatchEvent]:
+def _left_out(answer: WatchAnswer) -> list[WatchEvent]:
     """Return a row with the events that happened and are not listed, if there are any."""
     left_out = answer.status.left_out
     words = ", ".join(f"{count:,} {kind}" for kind, count in left_out.items())
     return [WatchEvent("left out", sum(left_out.values()), reason=words)] if left_out else []
 
 
-VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] = {
+VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[Column]]] = {
     "functions": (
         lambda answer: answer.status.functions,
         (
@@ -181,7 +181,13 @@ class View(Struct, frozen=True):
 
 
 def frame(
-    answer: Answer, view: View, *, width: int, height: int, cpu: float | None = None, foot: str = ""
+    answer: WatchAnswer,
+    view: View,
+    *,
+    width: int,
+    height: int,
+    cpu: float | None = None,
+    foot: str = "",
 ) -> list[str]:
     """Return the lines of a frame, at most `height` lines of at most `width` characters. `cpu` is
     the part of a processor that the dispatcher uses, `foot` the last line.
@@ -195,7 +201,7 @@ def frame(
     return [line[:width] for line in lines[: max(height, LEAST_HEIGHT)]]
 
 
-def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[str]:
+def _head(answer: WatchAnswer, cpu: float | None, width: int, height: int) -> list[str]:
     who, status = answer.identity, answer.status
     ended = status.ended
     total = ended + status.running + status.waiting
@@ -221,7 +227,7 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
     return lines[: max(height - LEAST_TABLE, 1)]
 
 
-def rows_of(answer: Answer, view: View) -> list[Any]:
+def rows_of(answer: WatchAnswer, view: View) -> list[Any]:
     """Return the rows of a view, filtered and sorted."""
     rows: list[Any] = list(VIEWS[view.name][0](answer))
     if view.name == "functions" and view.follow:
@@ -251,7 +257,7 @@ def _key(value: Any) -> tuple[bool, Any]:
     return (value is not None, value if value is not None else 0)
 
 
-def part_at(answer: Answer, view: View, size: tuple[int, int], x: int, y: int) -> Any:
+def part_at(answer: WatchAnswer, view: View, size: tuple[int, int], x: int, y: int) -> Any:
     """Return the part of a frame of this size at column x and line y, from 0: the name of a view,
     the index of a column under its title, or a row of the table; None for other parts.
     """
@@ -275,7 +281,7 @@ def part_at(answer: Answer, view: View, size: tuple[int, int], x: int, y: int) -
 
 _FOLLOWED: Mapping[type, Callable[[Any], str]] = {
     FunctionStatus: lambda row: row.name,
-    WorkerStatus: lambda row: row.id,
+    ConnectedWorkerStatus: lambda row: row.id,
     WatchEvent: lambda row: row.function or row.host,
     RunStatus: lambda row: row.worker,
 }

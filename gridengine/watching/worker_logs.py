@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
-from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.dispatcher.watch_messages import REPORT, WatchAnswer
 from gridengine.status.figures import EndedCall, FailureStatus
 from gridengine.status.rows import RunStatus
 from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
@@ -76,7 +76,7 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
     )
 
 
-def _logs_of(answer: Answer, which: str) -> list[str]:
+def _logs_of(answer: WatchAnswer, which: str) -> list[str]:
     """Return the logs of a call, and of workers by id, process, cluster job or host. Workers that
     have left are known by the calls that they ran.
     """
@@ -95,7 +95,7 @@ def _is_named(path: Path, which: str) -> bool:
     return which in (str(path), path.name, path.stem)
 
 
-def _why_none(answer: Answer, which: str) -> str:
+def _why_none(answer: WatchAnswer, which: str) -> str:
     """Return why there is no log at all, or none of the named call or worker."""
     if answer.killed:
         return "nothing is known of its calls, because its process was killed"

@@ -5,7 +5,8 @@ Read `messages` first, then `framing`, which turns messages into frames and back
     caller's objects -> payloads (serialize)                      opaque from here on
     message + buffers -> framing.encode -> frames
     frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
-                                numbered envelopes -> exchange -> files      where no node connects
+                                numbered envelopes -> exchange_folder -> files  where no node
+                                connects
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
     numbered envelopes -> local_connection -> packet_socket -> Unix socket   clients on this machine
 
@@ -53,7 +54,7 @@ Other modules: `session_server` and `session_client` (what both ends do, whateve
 messages), `server` (a dispatcher's end over TCP, and the addresses of this machine),
 `dispatcher_connection` (the end of a worker or client over TCP), `file_server` and
 `file_connection` (both ends by files, which `file_socket` writes and reads), `envelope_file` (what
-a file holds), `sockets` (options, polling and keys that both ends over TCP share),
-`connection_file` (how others find a dispatcher), `clock`, `processes` (whether others still run;
-the limits of this one).
+a file holds), `agent_requests` (a runner's requests to its agent), `poller`, `sockets` (options,
+polling and keys that both ends over TCP share), `connection_file` (how others find a dispatcher),
+`clock`, `processes` (whether others still run; the limits of this one).
 """

@@ -1,4 +1,4 @@
-"""The content of a file with envelopes (see `exchange`). Pure.
+"""The content of a file with envelopes (see `exchange_folder`). Pure.
 
 MAGIC, keyed hash of the file's place and of the rest
 for each envelope: the number of its frames; for each frame its size, and the frame

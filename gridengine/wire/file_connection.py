@@ -11,7 +11,7 @@ from gridengine.errors import UNSHARED, ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.exchange import DISPATCHER, make_folder
+from gridengine.wire.exchange_folder import DISPATCHER, make_folder
 from gridengine.wire.file_socket import FileSocket
 from gridengine.wire.messages import Message, Refuse
 from gridengine.wire.session import Frames

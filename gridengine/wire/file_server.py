@@ -13,7 +13,7 @@ from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.exchange import ALIVE, DISPATCHER, make_folder
+from gridengine.wire.exchange_folder import ALIVE, DISPATCHER, make_folder
 from gridengine.wire.file_socket import FileSocket
 from gridengine.wire.messages import Hello
 from gridengine.wire.session import Frames

@@ -1,5 +1,5 @@
 """A socket that is made of files: both ends of a session through the exchange folder of a run use
-it where others use a socket of ZeroMQ. `exchange` says how the files are written and read.
+it where others use a socket of ZeroMQ. `exchange_folder` says how the files are written and read.
 
     send -> queue -> thread -> files in the receiver's folder
     files in the own folder -> thread -> queue, descriptor -> receive
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.exchange import (
+from gridengine.wire.exchange_folder import (
     ALIVE,
     ALIVE_SECONDS,
     DISPATCHER,

@@ -1,5 +1,6 @@
 """Processes of this machine: whether another one still runs, the limits of this one (open files,
-threads, processes), which are checked and raised before it has workers, and forks of this one.
+threads, processes), which are checked and raised before it has workers, forks of this one, and
+how it introduces itself as a worker.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ import contextlib
 import functools
 import os
 import resource
+import socket
 import sys
 import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
+from gridengine._version import __version__
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.shared_memory import MOST_BLOCKS
 from gridengine.settings.schema import is_interactive
+from gridengine.wire.messages import VERSION, Hello
 
 
 def this_machine() -> str:
@@ -255,3 +259,29 @@ class ForkHooks:
 def fork_hooks() -> ForkHooks:
     """Return the hooks of this process, which are installed at the first use."""
     return ForkHooks()
+
+
+def python_version() -> str:
+    """Return this interpreter's minor version, such as `3.11`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def make_hello(
+    *, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0, **other: Any
+) -> Hello:
+    """Return the first message of a worker in this process, whose cluster job has run for `elapsed`
+    seconds.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Hello(
+        protocol=VERSION,
+        version=__version__,
+        python=python,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=pid,
+        slots=slots,
+        log=log,
+        elapsed=max(0.0, elapsed),
+        **other,
+    )

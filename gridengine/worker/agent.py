@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
-from gridengine._version import __version__
+from gridengine.call_context.process_resources import Processors, threads_of_call
 from gridengine.errors import ProtocolError
+from gridengine.output.stream_writer import StandardStreams
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_shared_block
+from gridengine.wire import agent_requests
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (
     CANCELLED,
-    VERSION,
     Allocate,
     Assign,
     Cancel,
@@ -32,7 +31,6 @@ from gridengine.wire.messages import (
     Fetch,
     Fetched,
     Forget,
-    Hello,
     Keep,
     LeaveBy,
     Message,
@@ -45,17 +43,14 @@ from gridengine.wire.messages import (
     large_inputs,
     portions,
 )
-from gridengine.worker import agent_requests
+from gridengine.wire.poller import Poller
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_relay import NestedCalls
-from gridengine.worker.output import OutputReaders, Relay
-from gridengine.worker.poller import Poller
-from gridengine.worker.process_resources import Processors, threads_of_call
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_messages import RunnerMessages
+from gridengine.worker.runner_output import OutputReaders, Relay
 from gridengine.worker.runner_pool import RunnerPool
-from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
@@ -345,27 +340,6 @@ class Agent:
     def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
         if self._relay is not None:
             self._relay.taken(message.run, message.size)
-
-
-def make_hello(
-    *, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0, **other: Any
-) -> Hello:
-    """Return the first message of a worker in this process, whose cluster job has run for `elapsed`
-    seconds.
-    """
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Hello(
-        protocol=VERSION,
-        version=__version__,
-        python=python,
-        run_id=run_id,
-        host=socket.gethostname(),
-        pid=pid,
-        slots=slots,
-        log=log,
-        elapsed=max(0.0, elapsed),
-        **other,
-    )
 
 
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {

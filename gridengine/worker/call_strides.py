@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 
-from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL
+from gridengine.call_context.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL
 
 _MOST_CALLS = 256
 _QUICK_SECONDS = 0.0005

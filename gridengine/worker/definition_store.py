@@ -9,13 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gridengine.serialize.payload import Payload, Place
-from gridengine.serialize.shared_memory import (
-    MOST_BLOCKS,
-    Block,
-    StoredPayload,
-    block_of,
-    store,
-)
+from gridengine.serialize.shared_memory import MOST_BLOCKS, Block, StoredPayload, block_of, store
 from gridengine.wire.messages import Define
 
 

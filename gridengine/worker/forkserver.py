@@ -405,7 +405,7 @@ class Forked(Struct, frozen=True):
     pid: int
 
 
-class Refused(Struct, frozen=True):
+class ForkRefused(Struct, frozen=True):
     """A runner could not be forked; `errno` says why."""
 
     runner: int
@@ -462,7 +462,7 @@ class ForkServer:
         return self._socket.fileno()
 
     def fork(self, runner: int, descriptors: RunnerDescriptors) -> None:
-        """Fork a runner; the event `Forked` or `Refused` follows. The caller still closes the
+        """Fork a runner; the event `Forked` or `ForkRefused` follows. The caller still closes the
         descriptors.
 
         Raises:
@@ -487,13 +487,13 @@ class ForkServer:
         """
         self._socket.send(RECORD.pack(PRELOAD, 0, 0, 0))
 
-    def receive(self) -> list[Forked | Refused | Exited]:
+    def receive(self) -> list[Forked | ForkRefused | Exited]:
         """Return the events since the last call. Never waits.
 
         Raises:
             EOFError: the fork server is gone.
         """
-        events: list[Forked | Refused | Exited] = []
+        events: list[Forked | ForkRefused | Exited] = []
         while True:
             try:
                 data = self._socket.recv(RECORD.size, socket.MSG_DONTWAIT)
@@ -509,7 +509,9 @@ class ForkServer:
             if kind == EXITED:
                 events.append(Exited(runner, first, second))
             elif kind != READY:
-                events.append(Forked(runner, first) if kind == FORKED else Refused(runner, first))
+                events.append(
+                    Forked(runner, first) if kind == FORKED else ForkRefused(runner, first)
+                )
 
     def close(self) -> None:
         """End all runners, the processes that they left behind, and the fork server; wait for them

@@ -18,12 +18,20 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
+from gridengine.call_context import environment
+from gridengine.call_context.current_call import GVAR
+from gridengine.call_context.environment import (
+    NONE_GIVEN,
+    CallEnvironment,
+    SiteEnvironment,
+    Variables,
+)
 from gridengine.serialize import pickling, shared_objects, users_modules
 from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.namespaces import SHARED, Namespaces, Table
-from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.serialize.users_modules import (
@@ -34,15 +42,12 @@ from gridengine.serialize.users_modules import (
     parts_of,
 )
 from gridengine.wire.messages import Assignment, Define, input_name
-from gridengine.worker import environment
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
 Modules: TypeAlias = dict[str, types.ModuleType]
 MOST_SET_ASIDE = 8
 NO_VARIABLES = Table()
-WRAPPING = ("gridengine.client.initializer", "gridengine.worker.random_streams")
+WRAPPING = ("gridengine.client.initializer", "gridengine.call_context.random_streams")
 """The modules whose objects wrap functions of users, to be called in their place."""
 
 
@@ -168,7 +173,9 @@ Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 class LoadedFunctions:
     """Functions by their digests; and shared objects, registered for the unpickler."""
 
-    def __init__(self, main: CallersMain, site: Site | None = None, threads: int = 0) -> None:
+    def __init__(
+        self, main: CallersMain, site: SiteEnvironment | None = None, threads: int = 0
+    ) -> None:
         self._main = main
         self.environment = CallEnvironment(site, threads)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
@@ -336,26 +343,12 @@ def taking_item(
     return checked
 
 
-def arguments_text(call: Any, assignment: Assignment, function: object = None) -> str:
-    """Return the arguments of a call of this function for people, shortened: "argument -1.5",
-    "arguments 1, b=2". Empty when they are unknown, and for a job that was pickled as a whole.
-    """
-    if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
-        return ""
-    from gridengine.serialize.argument_snapshot import given_words  # for an error alone
-
-    streams: Any = sys.modules.get("gridengine.worker.random_streams")
-    if streams is not None and streams.takes_number(function):
-        return given_words(streams.without_number(call, assignment.form), FULL)
-    return given_words(call, assignment.form)
-
-
 def _load(define: Define, payload: Payload) -> Loaded:
     """Unpickle a function. An error says on which machine and with which path it was tried."""
     _list_folders_anew()
     try:
         if define.codec != PICKLE:
-            from gridengine.worker.coroutines import synchronous  # few name functions
+            from gridengine.call_context.coroutines import synchronous  # few name functions
 
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
         environment.import_for_effect()
@@ -377,9 +370,9 @@ def resumed(function: Any) -> Any:
     if type(function).__module__ in WRAPPING:
         function._function = resumed(function._function)
     elif method := checkpoint_method(function):
-        from gridengine.worker.checkpoints import Resumed  # here: few need it
+        from gridengine.call_context.checkpoints import ResumedFunction  # here: few need it
 
-        return Resumed(function, method)
+        return ResumedFunction(function, method)
     return function
 
 

@@ -25,13 +25,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gridengine.call_context.environment import BEGAN, JOB_END, SiteEnvironment
+from gridengine.call_context.process_resources import memory_here
 from gridengine.errors import GridEngineError
+from gridengine.output.stream_writer import LogLimit, StandardStreams
 from gridengine.resources.demand import decode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.connection_file import Connection, folder_at, why_unreachable
+from gridengine.wire.connection_file import Connection, folder_at
+from gridengine.wire.exchange_folder import is_listening
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -44,9 +48,9 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
+from gridengine.wire.processes import make_hello
 from gridengine.worker import runner
-from gridengine.worker.agent import Agent, make_hello
-from gridengine.worker.environment import BEGAN, JOB_END, Site
+from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import (
     ForkServer,
     adopt_orphans,
@@ -56,9 +60,7 @@ from gridengine.worker.forkserver import (
 )
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.meter import Meter, signs_of_life
-from gridengine.worker.output import Relay
-from gridengine.worker.process_resources import memory_here
-from gridengine.worker.stream_writer import LogLimit, StandardStreams
+from gridengine.worker.runner_output import Relay
 
 if TYPE_CHECKING:
     from gridengine.wire.session_client import SessionClient
@@ -69,7 +71,6 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.
 """The signals by which batch systems and people end a worker. Grid Engine announces SIGKILL by
 SIGUSR2 (qsub(1), -notify).
 """
-LISTEN_SECONDS = 0.5
 END_SECONDS = 60.0
 """How long the command that ends the worker's own job may take."""
 _LISTEN_BEATS = 5
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     adopt_orphans()
     restore_dispositions()
     fork_server = ForkServer.fork_off(
-        partial(runner.main, site=Site.here())
+        partial(runner.main, site=SiteEnvironment.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     connection = None
     try:
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     meter = Meter(agent.pool.runners.values(), time.process_time)
     client.sign_of_life = partial(next, signs_of_life(meter))
-    worker = Worker(connection, client, agent, held)
+    worker = WorkerProcess(connection, client, agent, held)
     try:
         return worker.work(wake, woken)
     finally:
@@ -153,7 +154,7 @@ def _wake(woken: socket.socket) -> None:
         woken.send(b"\0")
 
 
-class Worker:
+class WorkerProcess:
     """Connects an agent to its dispatcher, and decides when to leave.
 
     Args:
@@ -400,18 +401,6 @@ def end_job(command: str) -> None:
             f"over: {error}",
             file=sys.stderr,
         )
-
-
-def is_listening(address: str) -> bool:
-    """Return whether a process accepts connections at an address of the form `tcp://host:port`, or
-    looks for files in the folder at `file:///path`.
-    """
-    exchange = folder_at(address)
-    if exchange is not None:
-        from gridengine.wire.exchange import is_attended  # few exchange files
-
-        return is_attended(exchange)
-    return not why_unreachable(address, LISTEN_SECONDS)
 
 
 def seconds_since(began: str) -> float:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from gridengine.call_context.process_resources import resident_bytes
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Measured, RunnerFigures
-from gridengine.worker.process_resources import resident_bytes
 from gridengine.worker.runner_handle import RunnerHandle
 
 MOST_RUNNERS = 256

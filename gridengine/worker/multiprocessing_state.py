@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from gridengine.serialize import shared_objects
 from gridengine.serialize.users_modules import after_import, note_sending
-from gridengine.worker import agent_requests
+from gridengine.wire import agent_requests
 
 SAY_SECONDS = 5.0
 """After this time a job says what it waits for."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
+from gridengine.wire import agent_requests
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.messages import (
     CANCELLED,
@@ -23,8 +24,7 @@ from gridengine.wire.messages import (
     ToClient,
     Waits,
 )
-from gridengine.worker import agent_requests
-from gridengine.worker.poller import Poller
+from gridengine.wire.poller import Poller
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gridengine.call_context.current_call import Controller
+from gridengine.call_context.environment import NONE_GIVEN, Variables
+from gridengine.call_context.process_resources import bind_process
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Allocate, Assignment
-from gridengine.worker.environment import NONE_GIVEN, Variables
-from gridengine.worker.process_resources import bind_process
 
 if TYPE_CHECKING:
     from gridengine.worker.forkserver import RunnerDescriptors
@@ -144,34 +145,6 @@ def flush_output() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-
-
-class Controller:
-    """An object by which a call exchanges data with its caller.
-
-    `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
-    """
-
-    def __init__(self, *, job_id: int, attempt: int, push: Callable[[Any], None]) -> None:
-        self.job_id = job_id
-        self.attempt = attempt
-        self._push = push
-        self.cancelled = False
-        """Whether the host has asked this job to end (`terminate()`). The job then has the grace
-        time to end.
-        """
-
-    def push(self, value: Any) -> None:
-        """Send the host an intermediate result. Values arrive in order, before the job's end.
-
-        Raises:
-            PicklingError: the value cannot travel.
-        """
-        self._push(value)
-
-    def cancel(self) -> None:
-        """Set `cancelled`."""
-        self.cancelled = True
 
 
 def with_controller(

@@ -13,13 +13,13 @@ from itertools import chain
 from time import monotonic, sleep
 from typing import Any, Protocol
 
+from gridengine.call_context import process_resources
 from gridengine.errors import UNNUMBERED, OutOfMemory, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.unpicklable import reason
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
-from gridengine.worker import process_resources
 
 _HOLD_SECONDS = 0.01
 """How long an outcome may wait for others, and the time between two looks of the backstop thread:

@@ -20,6 +20,36 @@ from functools import partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gridengine.call_context.current_call import (
+    GVAR,
+    CallingProcess,
+    CallStates,
+    CurrentJob,
+    Interrupted,
+    ProcessSpent,
+    process_name,
+)
+from gridengine.call_context.environment import KEPT, SiteEnvironment
+from gridengine.call_context.process_resources import (
+    MemoryLimit,
+    data_bytes,
+    peak_memory,
+    reset_peak_memory,
+)
+from gridengine.call_context.status_block import (
+    BACKGROUND,
+    BARRED_FROM,
+    BARRED_TO,
+    CALL_STEP,
+    DATA,
+    HOLD,
+    INDEX,
+    LATE,
+    RUN,
+    START,
+    UNTIL,
+    map_words,
+)
 from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on_read_only
@@ -50,30 +80,9 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import multiprocessing_state
-from gridengine.worker.call_context import (
-    GVAR,
-    CallingProcess,
-    CallStates,
-    CurrentJob,
-    Interrupted,
-    ProcessSpent,
-    process_name,
-)
 from gridengine.worker.call_strides import CallStrides
-from gridengine.worker.environment import KEPT, Site
 from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
-from gridengine.worker.loaded_functions import (
-    LoadedFunctions,
-    arguments_text,
-    modules_before_fork,
-    taking_item,
-)
-from gridengine.worker.process_resources import (
-    MemoryLimit,
-    data_bytes,
-    peak_memory,
-    reset_peak_memory,
-)
+from gridengine.worker.loaded_functions import LoadedFunctions, modules_before_fork, taking_item
 from gridengine.worker.process_setup import (
     AllocatedResources,
     exit_forked,
@@ -84,20 +93,6 @@ from gridengine.worker.process_setup import (
     with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
-from gridengine.worker.status_block import (
-    BACKGROUND,
-    BARRED_FROM,
-    BARRED_TO,
-    CALL_STEP,
-    DATA,
-    HOLD,
-    INDEX,
-    LATE,
-    RUN,
-    START,
-    UNTIL,
-    map_words,
-)
 
 if TYPE_CHECKING:
     from gridengine.worker.log_forwarder import LogForwarder
@@ -108,7 +103,7 @@ STRAY_SIGNAL = (
 )
 
 
-def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
+def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) -> NoReturn:
     """Run as a runner until the agent closes the channel. `site` is the environment of a machine
     other than the caller's.
     """
@@ -138,7 +133,7 @@ def fork_server() -> NoReturn:
     Used for an agent in a dispatcher's own process, which may have threads and sockets, or be a
     notebook. So its fork server is not forked from it.
     """
-    site = Site.here(local=True) if KEPT in os.environ else None
+    site = SiteEnvironment.here(local=True) if KEPT in os.environ else None
     modules_before_fork()
     sock = socket.socket(fileno=int(sys.argv[1]))
     be_fork_server(sock, partial(main, site=site), gc.enable)
@@ -148,7 +143,11 @@ class Runner:
     """Reads work from the channel, makes the calls, and sends the outcomes."""
 
     def __init__(
-        self, channel: Channel, words: memoryview, site: Site | None = None, threads: int = 0
+        self,
+        channel: Channel,
+        words: memoryview,
+        site: SiteEnvironment | None = None,
+        threads: int = 0,
     ) -> None:
         self._channel = channel
         self._words = words
@@ -553,6 +552,8 @@ class Runner:
         self._result_buffer.add_raised(index, payload, status)
 
     def _arguments_text(self, call: Any, assignment: Assignment) -> str:
+        from gridengine.call_context.shown_arguments import arguments_text  # for errors alone
+
         return arguments_text(call, assignment, self.functions.loaded(assignment.function))
 
     def _add_interrupted(self, index: int, assignment: Assignment) -> None:
@@ -560,7 +561,7 @@ class Runner:
         carries an exception, which is the outcome of the call if it was not told to stop, or if it
         saved nothing although it had nearly all of a worker's life.
         """
-        from gridengine.worker.checkpoints import interrupted  # here: few need it
+        from gridengine.call_context.checkpoints import interrupted  # here: few need it
 
         _, what = self._present_call()
         told = self.states.told == (assignment.run, index)

@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 import msgspec
 
+from gridengine.call_context.status_block import WORDS_SIZE, RunnerStatus, map_words
+from gridengine.output.stream_writer import OutputExcerpt, StandardStreams
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.worker.forkserver import ForkServer, RunnerDescriptors
-from gridengine.worker.output import CallersSink, OutputReader
-from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words
-from gridengine.worker.stream_writer import OutputExcerpt, StandardStreams
+from gridengine.worker.runner_output import CallersSink, OutputReader
 
 AssignedRun: TypeAlias = tuple[Assignment, Payload]
 Batch: TypeAlias = deque[AssignedRun]
@@ -62,7 +62,7 @@ _LOOK_SECONDS = 0.05
 _RUN = attrgetter("run")
 
 
-class Ending(msgspec.Struct):
+class RunnerEnding(msgspec.Struct):
     """A runner is being ended: for which reason (as in `Crashed`), in which run and call, and when
     to kill it (monotonic seconds).
     """
@@ -143,7 +143,7 @@ class RunnerHandle:
         self.defined: set[bytes] = set()
         self.outdated = False
         """Whether the runner may have loaded modules that have changed since."""
-        self.ending: Ending | None = None
+        self.ending: RunnerEnding | None = None
         self.has_answered = False
         self.dead = False
         self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
@@ -319,7 +319,7 @@ class RunnerHandle:
         """Signal the runner and its process group. Kill it when it has not ended by `kill_at`
         (monotonic seconds).
         """
-        self.ending = Ending(
+        self.ending = RunnerEnding(
             reason,
             self.status.run,
             self.status.index,
@@ -331,7 +331,7 @@ class RunnerHandle:
         """Let an idle runner end when its threads have ended. Kill it when it has not ended by
         `kill_at` (monotonic seconds).
         """
-        self.ending = Ending(CANCELLED, self.status.run, self.status.index, kill_at)
+        self.ending = RunnerEnding(CANCELLED, self.status.run, self.status.index, kill_at)
         self.channel.end()
 
     def kill(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gridengine.call_context.process_resources import KillCounter, killed_for_memory
 from gridengine.errors import CallError, ProtocolError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -41,8 +42,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.forkserver import Exited, Forked, Refused
-from gridengine.worker.process_resources import KillCounter, killed_for_memory
+from gridengine.worker.forkserver import Exited, Forked, ForkRefused
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
@@ -251,7 +251,7 @@ class RunnerMessages:
             else:
                 self._return_refused(runner, event)
 
-    def _return_refused(self, runner: RunnerHandle, event: Refused) -> None:
+    def _return_refused(self, runner: RunnerHandle, event: ForkRefused) -> None:
         self._pool.remove(runner)
         self._pool.stop_growing(event.errno)
         self._send_returned(runner, f"no process could be started: {os.strerror(event.errno)}")

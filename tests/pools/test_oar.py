@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_driver import alive
-from tests.support.pools import (
-    Pool,
-    check_foreign_configuration_is_left_alone,
-    pool_of,
-    processes,
-)
+from tests.support.pools import Pool, check_foreign_configuration_is_left_alone, pool_of, processes
 from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/oar/oar.conf")

@@ -26,16 +26,16 @@ from gridengine.calls.requesting import Question
 from gridengine.dispatcher.core.events import Continue, Event, Lost, Rebalance, Received, Send, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, WantAnswered
-from gridengine.dispatcher.serving import client_record
-from gridengine.dispatcher.serving.client_journal import Journal
+from gridengine.dispatcher.serving import journaled_client
 from gridengine.dispatcher.serving.client_listener import ClientListener
 from gridengine.dispatcher.serving.clients import Clients
-from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.serving.journaled_workers import RecordedLink
+from gridengine.dispatcher.serving.shared_journal import Journal
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter
+from gridengine.requests import CallsFinished, ResultData, Task, WantAnswered
 from gridengine.serialize.payload import Payload
 from gridengine.settings.schema import Settings
 from gridengine.wire.connection_file import ClientConnection
@@ -590,7 +590,7 @@ def play(
 ) -> World:
     """Have so many things happen, and then all end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
+        patch.setattr(journaled_client, "LARGE", random.choice([0, journaled_client.LARGE]))
         patch.setattr(remote, "DispatcherConnection", lambda connection, **_: Connection())
         patch.setattr(
             remote,

@@ -23,14 +23,8 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    CallsRecalled,
-    Submitted,
-    Task,
-    TasksCancelled,
-)
 from gridengine.errors import ProtocolError
+from gridengine.requests import CallsFinished, CallsRecalled, Submitted, Task, TasksCancelled
 from gridengine.resources import Cores, Memory, Token, WTime
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import Block, RunFile
+from gridengine.journal.run_file import RunFile, StoredBlock
 from gridengine.serialize.payload import SINGLE
 from tests.support.hypothesis_profiles import examples
 
@@ -64,7 +64,7 @@ class Session:
             arguments = pickle.dumps(calls, 5)
             keys = b"".join(CallKeys().of_calls(calls, SINGLE)) if keyed else None
             digest = b"" if keyed else digest_of(arguments, SINGLE)
-            new = Block(self._function, SINGLE, len(calls), digest, keys)
+            new = StoredBlock(self._function, SINGLE, len(calls), digest, keys)
             block = self._run.add_block(new, [arguments])
         for place, (call, fate) in enumerate(zip(calls, fates, strict=True), offset):
             if fate == "done":

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.requests import CallsFinished, Task
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Finished, FinishedItem
 

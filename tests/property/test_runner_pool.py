@@ -15,6 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridengine.call_context.status_block import (
+    BARRED_FROM,
+    BARRED_TO,
+    CUT,
+    CUT_RUN,
+    HOLD,
+    INDEX,
+    RUN,
+    UNTIL,
+)
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import (
     CANCELLED,
@@ -35,16 +45,6 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import Exited
 from gridengine.worker.runner_handle import RunnerHandle
-from gridengine.worker.status_block import (
-    BARRED_FROM,
-    BARRED_TO,
-    CUT,
-    CUT_RUN,
-    HOLD,
-    INDEX,
-    RUN,
-    UNTIL,
-)
 from tests.support.agent_driver import NoForkServer
 
 SLOTS = 3

@@ -45,11 +45,12 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.model import TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.core.workers_and_queues import TaskQueue, Worker
+from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
+from gridengine.requests import (
     CallsFinished,
     CallsRecalled,
     Function,
@@ -62,7 +63,6 @@ from gridengine.dispatcher.core.tasks import (
     TasksCancelled,
     WantAnswered,
 )
-from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus

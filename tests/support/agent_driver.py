@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gridengine.output.stream_writer import StandardStreams
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.messages import VALUES, Assign, Assignment, Define, Message, Results, portions
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.stream_writer import StandardStreams
 from tests.support.manual_clock import STEP, ManualClock
 
 ROOT = Path(__file__).parents[2]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gridengine.dispatcher.core import (
-    state_machine,
-)
+from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Event, Launched, Polled, Received, Send, Tick
-from gridengine.dispatcher.core.model import Run
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import CallsFinished, Effect, Function, Submitted, Task
+from gridengine.dispatcher.core.workers_and_queues import Run
+from gridengine.requests import CallsFinished, Effect, Function, Submitted, Task
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus

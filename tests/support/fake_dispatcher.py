@@ -12,21 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    Function,
-    ResultData,
-    Task,
-    TaskBegan,
-    TaskMessage,
-)
+from gridengine.call_context.current_call import process_name
 from gridengine.errors import Cancelled, GridEngineError
+from gridengine.requests import CallsFinished, Function, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.status.snapshot import Snapshot
-from gridengine.worker.call_context import process_name
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridengine.dispatcher.serving.client_journal import Journal
-from gridengine.dispatcher.serving.client_record import ClientRecord
+from gridengine.dispatcher.serving.journaled_client import ClientRecord
+from gridengine.dispatcher.serving.shared_journal import Journal
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import (

@@ -9,7 +9,6 @@ import msgspec
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core.events import ClientJoined, Event
-from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.serving.client_listener import (
     LOOK_SECONDS,
     Action,
@@ -32,6 +31,7 @@ from gridengine.wire.messages import (
     Submit,
     TaskItem,
 )
+from gridengine.wire.processes import python_version
 from tests.support.core_play import Play
 
 FUNCTION = FunctionItem("f", [b"/code"], b"/home")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.status_block import WORDS_SIZE
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.framing import encode
@@ -24,7 +25,6 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker.runner import Runner
-from gridengine.worker.status_block import WORDS_SIZE
 
 
 class ScriptedChannel:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from gridengine.call_context.environment import EXPORTED, KEPT
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 from gridengine.schedulers.local import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.worker.environment import EXPORTED, KEPT
 
 
 class TcpScheduler(ProcessScheduler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
+from gridengine.dispatcher.watch_messages import STATUS, Identity, WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
 
@@ -19,14 +19,14 @@ class FakeWatched:
 
     run = ""
 
-    def __init__(self, answer: Callable[[str], Answer] | None = None) -> None:
-        self.answer = answer or (lambda ask: Answer(WHO, Status()))
+    def __init__(self, answer: Callable[[str], WatchAnswer] | None = None) -> None:
+        self.answer = answer or (lambda ask: WatchAnswer(WHO, Status()))
         self.asked: list[tuple[str, Sequence[str]]] = []
         self.closed = False
 
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         self.asked.append((ask, words))
         return self.answer(ask)
 
@@ -37,6 +37,6 @@ class FakeWatched:
         self.closed = True
 
 
-def silent(ask: str) -> Answer:
+def silent(ask: str) -> WatchAnswer:
     """Give no answer."""
     raise ClusterError("it does not answer")

@@ -11,7 +11,7 @@ import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
 from gridengine.display import html_table, plural, printable
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.run_reader import RunSummary
 from gridengine.status.rows import FunctionStatus, Status
 
 

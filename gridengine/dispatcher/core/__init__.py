@@ -3,7 +3,7 @@
 `StateMachine.handle(event, now)` takes one event and returns the effects to perform, in order. An
 event is a request of a client, a message of a worker, a report of the scheduler, or the passing of
 time (`events`). An effect is a message to send, a launch to request, or an outcome to tell
-(`events`, `tasks`). There is no clock, socket, thread, file or pickle here, so a test can play
+(`events`, `requests`). There is no clock, socket, thread, file or pickle here, so a test can play
 every failure.
 
 The core promises two things. Each call of each task is settled exactly once, whatever workers do.
@@ -18,13 +18,13 @@ concerns.
 **Two state machines.** A *call* is waiting (in a queue), missing (inputs), assigned (in a run) or
 settled; `calls.CALL_MOVES` is the table of its moves. The place of a call is its state: a field for
 each of a million waiting calls would cost memory, and could disagree with the place. A *worker* has
-a `Phase`; `model.NEXT_PHASES` is the table. Whether calls may begin at a worker depends on more
-facts, which change independently: `Worker.closed_because` says it for all calls, `Worker.floor` by
-their depth, `CoreState.stays_for` by their time, and the packer asks these three. Whoever changes
-such a fact calls `books.reconsider`. One state for each combination was rejected: thirty states
-would be no clearer. Runs are numbered, and no number is used again, so
-the core recognises an answer to an ended run as late, and drops it. The number of the attempt would
-not do, since calls that are given back keep theirs.
+a `WorkerPhase`; `workers_and_queues.NEXT_PHASES` is the table. Whether calls may begin at a worker
+depends on more facts, which change independently: `Worker.closed_because` says it for all calls,
+`Worker.floor` by their depth, `CoreState.stays_for` by their time, and the packer asks these three.
+Whoever changes such a fact calls `books.reconsider`. One state for each combination was rejected:
+thirty states would be no clearer. Runs are numbered, and no number is used again, so the core
+recognises an answer to an ended run as late, and drops it. The number of the attempt would not do,
+since calls that are given back keep theirs.
 
 **Kept in step.** Counts stand beside the tables, since a walk over all calls for each event is too
 slow. `books` is the only module that changes them. `invariants.check` derives each count again from
@@ -45,7 +45,7 @@ memory), then to other calls (3). So the core finishes work before it begins mor
 
 | who or what | modules |
 |---|---|
-| the tables | `state`, `calls` (tasks, results), `model` (runs, workers, queues), `books` |
+| the tables | `state`, `calls` (tasks, results), `workers_and_queues` (and runs), `books` |
 | clients | `clients`; their limits: `policy` |
 | results and functions | `dependencies`, `objects` |
 | who runs what, where | `fair_queue`, `assigner`, `allocator` (slots), `nested` |

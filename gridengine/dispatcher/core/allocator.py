@@ -17,9 +17,9 @@ from gridengine.dispatcher.core import assigner, books, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
-from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import SlotGroup, TaskQueue, Worker, WorkerPhase
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import Demand, on_one_node, replaced
@@ -124,7 +124,7 @@ def assign_all(state: CoreState, *, again: bool = False) -> None:
 def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
     """Return whether other queues wait for the resources of a slot group."""
     others = len(state.pending_requests) - (group.queue in state.pending_requests)
-    return others > 0 and group.worker.phase is Phase.READY and group.worker.open
+    return others > 0 and group.worker.phase is WorkerPhase.READY and group.worker.open
 
 
 def _fill_queues(state: CoreState) -> list[TaskQueue]:
@@ -304,7 +304,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
         queue.unlist(group)  # nothing ahead while others wait
         return
     queue.remove(group)
-    if group.allocation and worker.phase is not Phase.GONE:
+    if group.allocation and worker.phase is not WorkerPhase.GONE:
         state.effects.append(Send(worker.id, Release([group.allocation])))
     state.forget_if_unused(queue)
 

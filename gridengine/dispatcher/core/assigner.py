@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from gridengine.dispatcher.core import books, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import (
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import (
     READY,
     Batch,
     Run,
@@ -20,7 +21,6 @@ from gridengine.dispatcher.core.model import (
     TaskQueue,
     Worker,
 )
-from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.status.watch_events import STARTED

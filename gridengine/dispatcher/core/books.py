@@ -19,23 +19,23 @@ counts everything again and compares.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import (
+from gridengine.dispatcher.core.calls import CoreClient, CoreSubmitter, OpenTask, RemoteObject
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import (
     NEXT_PHASES,
     READY,
     Batch,
-    Phase,
     Run,
     SlotGroup,
     Worker,
+    WorkerPhase,
 )
-from gridengine.dispatcher.core.provisioner import Provisioner
-from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import UNNUMBERED
+from gridengine.requests import MOST_PRIORITY
 
 
-def open_task(submitter: Submitter, function: RemoteObject, calls: int, first: int) -> None:
+def open_task(submitter: CoreSubmitter, function: RemoteObject, calls: int, first: int) -> None:
     """Count a new task of a submitter with this many calls; `first` is the number of the first of
     them in its map.
     """
@@ -47,7 +47,7 @@ def open_task(submitter: Submitter, function: RemoteObject, calls: int, first: i
     function.counts.unsettled += calls
 
 
-def add_submitter(state: CoreState, submitter: Submitter) -> None:
+def add_submitter(state: CoreState, submitter: CoreSubmitter) -> None:
     """Take in a submitter that is to have open tasks."""
     state.submitters[submitter.number] = submitter
     client = submitter.client
@@ -165,7 +165,7 @@ def end_run(state: CoreState, run: Run) -> None:
         worker.provisioner.idle.add(worker.id)
 
 
-def count_slot(group: SlotGroup, batch: Batch, submitter: Submitter, sign: int) -> None:
+def count_slot(group: SlotGroup, batch: Batch, submitter: CoreSubmitter, sign: int) -> None:
     """Count a batch that gets a slot (`sign` 1) or leaves its slot (-1) in its client's share."""
     client, load = submitter.client, sign * batch.load
     group.batches += sign
@@ -175,7 +175,7 @@ def count_slot(group: SlotGroup, batch: Batch, submitter: Submitter, sign: int) 
     client.share = client_load / client.weight
 
 
-def set_weight(client: Client, weight: float) -> None:
+def set_weight(client: CoreClient, weight: float) -> None:
     """Give a client a weight, from which its share follows."""
     client.weight, client.share = weight, client.load / weight
 
@@ -255,7 +255,7 @@ def add_worker(state: CoreState, worker: Worker) -> None:
     _count_phase(state, worker, +1)
 
 
-def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
+def enter(state: CoreState, worker: Worker, phase: WorkerPhase) -> None:
     """Change the phase of a worker. A change that `NEXT_PHASES` does not allow is a fault of this
     package.
     """
@@ -287,7 +287,7 @@ def _count_phase(state: CoreState, worker: Worker, sign: int) -> None:
 
 def remove_worker(state: CoreState, worker: Worker) -> None:
     """Forget a worker that is gone."""
-    enter(state, worker, Phase.GONE)
+    enter(state, worker, WorkerPhase.GONE)
     del state.workers[worker.id]
     state.retiring.pop(worker.id, None)
     worker.provisioner.workers -= 1

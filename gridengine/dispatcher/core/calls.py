@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Received
-from gridengine.dispatcher.core.tasks import Function, ResultData, Task
+from gridengine.requests import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
 from gridengine.status.figures import FunctionCounts
@@ -95,7 +95,7 @@ class RemoteObject:
 
 
 @record
-class Client:
+class CoreClient:
     """A process that submits calls, with the calls that its calls make. Number 0 is the
     dispatcher's own process. `share`: the load of its batches divided by its weight. `last_turn`:
     the number of its latest batch. A client is forgotten when it has `left` and has no
@@ -117,7 +117,7 @@ class Client:
 
 
 @record
-class Submitter:
+class CoreSubmitter:
     """One source of calls within a client, with its open tasks and its batches at workers.
 
     last_run: the number of its latest run. function: its latest function.
@@ -129,7 +129,7 @@ class Submitter:
     number: int
     function: RemoteObject
     pace: Pace
-    client: Client
+    client: CoreClient
     open: int = 0
     batches: int = 0
     load: int = 0
@@ -200,7 +200,7 @@ class OpenTask(Struct, eq=False, gc=False):
     """
 
     function: RemoteObject
-    submitter: Submitter
+    submitter: CoreSubmitter
     pace: Pace
     task: Task
     unsettled: int

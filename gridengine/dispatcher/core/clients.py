@@ -10,20 +10,20 @@ from itertools import islice
 
 from gridengine.dispatcher.core import allocator, books, dependencies, events, objects, outcomes
 from gridengine.dispatcher.core.calls import (
-    Client,
+    CoreClient,
+    CoreSubmitter,
     OpenTask,
     Pace,
     RemoteObject,
     Span,
-    Submitter,
     Unwanted,
 )
 from gridengine.dispatcher.core.events import Rebalance, Send
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsRecalled, Submitted, Task, TasksCancelled, Told
+from gridengine.dispatcher.core.workers_and_queues import Run, TaskQueue, Worker, WorkerPhase
+from gridengine.requests import CallsRecalled, Submitted, Task, TasksCancelled, Told
 from gridengine.resources.demand import ANY
 from gridengine.status.watch_events import WAITING
 from gridengine.wire.messages import NUMBER_BITS, Cancel, Deliver, Recall
@@ -33,7 +33,7 @@ def joined(state: CoreState, event: events.ClientJoined) -> None:
     """Add a client, or change the weight of a client that has come back."""
     if event.number < 1 or not event.weight > 0:
         raise ValueError(f"a client cannot have number {event.number}, weight {event.weight}")
-    client = state.clients.setdefault(event.number, Client(event.number))
+    client = state.clients.setdefault(event.number, CoreClient(event.number))
     client.left = False
     books.set_weight(client, event.weight)
 
@@ -52,7 +52,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         state.clients.pop(client.number, None)
 
 
-def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
+def _tasks_of(state: CoreState, client: CoreClient) -> Iterator[OpenTask]:
     """Yield the open tasks of a client. The search begins at both ends: in a table with a million
     tasks of another client they are all near the beginning or all near the end.
     """
@@ -133,7 +133,7 @@ def _open(
 
 def _submitter_of(
     state: CoreState, task: Task, function: RemoteObject, parent: Run | None, detached: bool
-) -> Submitter:
+) -> CoreSubmitter:
     """Return the submitter of a task of this function, made at its first task. Tasks of a call
     (`parent`) belong to that call's client.
     """
@@ -145,7 +145,7 @@ def _submitter_of(
             client, depth = above.client, 0 if detached else above.depth + 1
         elif number := task.submitter >> NUMBER_BITS:
             client = state.clients.get(number, client)
-        submitter = Submitter(task.submitter, function, pace, client, depth=depth)
+        submitter = CoreSubmitter(task.submitter, function, pace, client, depth=depth)
         submitter.plain = not depth and client is state.own
         books.add_submitter(state, submitter)
     elif submitter.function is not function:
@@ -154,7 +154,7 @@ def _submitter_of(
 
 
 def provide(
-    state: CoreState, queues: Collection[TaskQueue], submitter: Submitter, name: str
+    state: CoreState, queues: Collection[TaskQueue], submitter: CoreSubmitter, name: str
 ) -> None:
     """Assign calls that were just queued, one of them of this submitter and name, and have more
     workers requested if there are too few.
@@ -302,7 +302,7 @@ def rebalance(state: CoreState, event: Rebalance) -> None:
             if not (run := worker.runs[number]).batch.waiting
             and state.now - _last_sign(run, state.now) > LATE_SECONDS + 2 * trip
         ]
-        if worker.phase is not Phase.READY or not spare or not late:
+        if worker.phase is not WorkerPhase.READY or not spare or not late:
             continue
         for run in late:
             run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now) - trip)
@@ -339,7 +339,7 @@ def _last_sign(run: Run, now: float) -> float:
 
 def recall(state: CoreState, worker: Worker) -> None:
     """Have a worker return its unbegun calls."""
-    if worker.phase is Phase.READY and (runs := worker.spare()):
+    if worker.phase is WorkerPhase.READY and (runs := worker.spare()):
         for run in runs:
             run.touched, run.recalled = state.now, True
         state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

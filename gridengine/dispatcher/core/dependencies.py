@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from gridengine.dispatcher.core import events, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
-from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.core.workers_and_queues import Worker, WorkerPhase
+from gridengine.errors import Cancelled, GridEngineError, call_words
+from gridengine.requests import (
     CallsFinished,
     NamesForgotten,
     ResultData,
@@ -19,7 +20,6 @@ from gridengine.dispatcher.core.tasks import (
     Supplied,
     WantAnswered,
 )
-from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.serialize.references import can_go_on
@@ -292,7 +292,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
             objects.bring_again(state, [name])
         return
     del state.away[name]
-    if worker.phase is Phase.STOPPING:
+    if worker.phase is WorkerPhase.STOPPING:
         worker.stopping_since = state.now  # it makes progress: the rest has the whole time again
     payload = outcomes.unwritable(buffers)
     known.function = objects.result_function(name, payload)

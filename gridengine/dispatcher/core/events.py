@@ -7,13 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import (
-    Effect,
-    Request,
-    ResultData,
-    Submitted,
-)
 from gridengine.errors import GridEngineError
+from gridengine.requests import Effect, Request, ResultData, Submitted
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TypeAlias
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, Span, Submitter
+from gridengine.dispatcher.core.calls import CoreClient, CoreSubmitter, OpenTask, Span
 
 MOST_COMPARED = 16
 """The shares of this many submitters are compared, those that have waited longest: a turn costs
@@ -25,7 +25,7 @@ MOST_CLIENTS = 64
 
 Spans: TypeAlias = deque[Span]
 """The waiting spans of one submitter."""
-Waiting = OrderedDict[Submitter, Spans]
+Waiting = OrderedDict[CoreSubmitter, Spans]
 """The spans of each submitter. Ordered: a plain dictionary takes longer to find its first item, the
 more items before it were removed.
 """
@@ -74,11 +74,11 @@ class FairQueue:
     def __init__(self) -> None:
         self.spans = Waiting()
         self.alone = False
-        self._others: OrderedDict[Client, _Levels] = OrderedDict()
+        self._others: OrderedDict[CoreClient, _Levels] = OrderedDict()
         self._depths: dict[int, int] = {}
         """How many levels there are of each depth."""
 
-    def level(self, submitter: Submitter, priority: int) -> Waiting:
+    def level(self, submitter: CoreSubmitter, priority: int) -> Waiting:
         """Return the level at which calls of a submitter and priority wait. A missing level is
         made; the caller must add a call to it at once.
         """
@@ -130,10 +130,10 @@ class FairQueue:
 
     def _first_level(self, floor: int) -> Waiting:
         others, own = self._others, None
-        clients: Iterable[Client] = others
+        clients: Iterable[CoreClient] = others
         if floor >= 0:
             clients = (one for one, its in others.items() if -its.first[0] > floor)
-        compared: Iterable[Client] = islice(clients, MOST_CLIENTS)
+        compared: Iterable[CoreClient] = islice(clients, MOST_CLIENTS)
         if self.spans and floor < 0:
             own = next(iter(self.spans)).client
             compared = chain((own,), compared)
@@ -157,7 +157,7 @@ class FairQueue:
         if not plain and submitter.client in self._others:
             self._others.move_to_end(submitter.client)
 
-    def _drop(self, client: Client, level: Level) -> None:
+    def _drop(self, client: CoreClient, level: Level) -> None:
         """Forget an empty level."""
         levels, depth = self._others[client], -level[0]
         del levels[level]
@@ -197,7 +197,7 @@ class FairQueue:
         return taken
 
 
-def _share(submitter: Submitter) -> tuple[int, int]:
+def _share(submitter: CoreSubmitter) -> tuple[int, int]:
     return submitter.load, submitter.last_run
 
 

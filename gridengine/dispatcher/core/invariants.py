@@ -9,10 +9,25 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
-from gridengine.dispatcher.core.calls import CallState, Client, OpenTask, Story, Subject, Submitter
-from gridengine.dispatcher.core.model import READY, Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.calls import (
+    CallState,
+    CoreClient,
+    CoreSubmitter,
+    OpenTask,
+    Story,
+    Subject,
+)
 from gridengine.dispatcher.core.provisioner import MOST_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import (
+    READY,
+    Batch,
+    Run,
+    SlotGroup,
+    TaskQueue,
+    Worker,
+    WorkerPhase,
+)
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -334,7 +349,7 @@ class _Check:
         state, seen = self.state, self.state.snapshot()
         phases = Counter(worker.phase for worker in self.workers)
         ready = [worker for worker in self.workers if worker.phase is READY]
-        for phase in (Phase.READY, Phase.SILENT, Phase.STOPPING):
+        for phase in (WorkerPhase.READY, WorkerPhase.SILENT, WorkerPhase.STOPPING):
             self.same(f"workers that are {phase.value}", state.phases[phase], phases[phase])
         self.same("busy ones", seen.statuses["busy"], sum(one.batches > 0 for one in ready))
         slots = sum(worker.hello.slots for worker in ready)
@@ -347,11 +362,11 @@ class _Check:
         self.holds(ended <= state.done, "clients have more calls that are done than there are")
 
 
-def _submitter(run: Run) -> Submitter:
+def _submitter(run: Run) -> CoreSubmitter:
     return run.span.open_task.submitter
 
 
-def _client(run: Run) -> Client:
+def _client(run: Run) -> CoreClient:
     return run.span.open_task.submitter.client
 
 

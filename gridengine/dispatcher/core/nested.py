@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, books, clients
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TasksCancelled
+from gridengine.dispatcher.core.workers_and_queues import READY, Run, SlotGroup, Worker
 from gridengine.display import plural
 from gridengine.errors import safe_repr
+from gridengine.requests import TasksCancelled
 from gridengine.resources.kinds import WTime
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Resumed, Resumes, Waits

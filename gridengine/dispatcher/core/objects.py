@@ -13,18 +13,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, objects
-from gridengine.dispatcher.core.calls import (
-    AwaitedResult,
-    OpenTask,
-    RemoteObject,
-    Span,
-    added,
-)
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span, added
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.workers_and_queues import Worker
 from gridengine.errors import UNNUMBERED
+from gridengine.requests import Function, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import IDLE_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed

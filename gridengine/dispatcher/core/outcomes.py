@@ -22,11 +22,10 @@ from gridengine.dispatcher.core.calls import (
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultStays, StateSaved, Warn
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.dispatcher.core.verdicts import Fact, Verdict
+from gridengine.dispatcher.core.workers_and_queues import Run, TaskQueue, Worker
 from gridengine.errors import (
     CallError,
     Cancelled,
@@ -42,6 +41,7 @@ from gridengine.errors import (
     out_of_memory,
     safe_repr,
 )
+from gridengine.requests import CallsFinished, ResultData
 from gridengine.resources.base import Resource
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.figures import FailureStatus

@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
 from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, key_of
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import GridEngineError, WorkerNotStarted
+from gridengine.requests import Effect
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 

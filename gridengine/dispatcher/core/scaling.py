@@ -20,11 +20,11 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.events import Launch, Scaled
 from gridengine.dispatcher.core.launches import LaunchedWorker
-from gridengine.dispatcher.core.model import READY, Phase, Worker
 from gridengine.dispatcher.core.outcomes import give_up
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Effect
+from gridengine.dispatcher.core.workers_and_queues import READY, Worker, WorkerPhase
+from gridengine.requests import Effect
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.status.watch_events import REQUESTED, RUNNING, SCHEDULER
 
@@ -163,7 +163,7 @@ def _share_of(worker: Worker) -> float:
 def _retire(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when its calls have ended."""
     worker_lifecycle.drain_worker(state, worker)
-    if worker.phase is not Phase.STOPPING:
+    if worker.phase is not WorkerPhase.STOPPING:
         state.retiring[worker.id] = worker
         clients.recall(state, worker)
 

@@ -12,10 +12,16 @@ from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
 from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker
-from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, Provisioner
-from gridengine.dispatcher.core.tasks import CallsFinished, Effect
+from gridengine.dispatcher.core.workers_and_queues import (
+    Run,
+    SlotGroup,
+    TaskQueue,
+    Worker,
+    WorkerPhase,
+)
+from gridengine.requests import CallsFinished, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
 from gridengine.resources.kinds import Memory, WTime
@@ -100,9 +106,9 @@ class CoreState:
     def _add_tasks(self) -> None:
         self.open_tasks: dict[int, calls.OpenTask] = {}
         """All tasks that have not ended."""
-        self.submitters: dict[int, calls.Submitter] = {}
+        self.submitters: dict[int, calls.CoreSubmitter] = {}
         """The submitters of open tasks."""
-        self.own = calls.Client(0)
+        self.own = calls.CoreClient(0)
         """The dispatcher's own process."""
         self.clients = {0: self.own}
         """The clients by number: `own`, those that have joined, and those that have open tasks."""
@@ -123,8 +129,8 @@ class CoreState:
         """Workers that leave when their calls have ended, in the order in which they were told."""
         self.yielding = b""
         """The latest worker that was told to leave for a client without workers."""
-        self.phases = dict.fromkeys(Phase, 0)
-        self.slots_by_phase = dict.fromkeys(Phase, 0)
+        self.phases = dict.fromkeys(WorkerPhase, 0)
+        self.slots_by_phase = dict.fromkeys(WorkerPhase, 0)
         self.passed_over: dict[bytes, None] = {}
         """Workers that leave too soon for the call whose turn it was, since the last tick."""
         self.unmatched: dict[str, bytes] = {}
@@ -357,9 +363,9 @@ class CoreState:
                 "requested": sum(one.requested for one in provisioners),
                 "launched": sum(len(one.expected) for one in provisioners),
                 "idle": idle,
-                "busy": phases[Phase.READY] - idle,
-                "silent": phases[Phase.SILENT],
-                "stopping": phases[Phase.STOPPING],
+                "busy": phases[WorkerPhase.READY] - idle,
+                "silent": phases[WorkerPhase.SILENT],
+                "stopping": phases[WorkerPhase.STOPPING],
             },
             demands={
                 queue.demand: DemandCounts(queue.calls, queue.running, queue.slots)

@@ -26,10 +26,11 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.calls import Story, Subject
 from gridengine.dispatcher.core.events import Event, Warn
-from gridengine.dispatcher.core.model import SILENT, Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.core.workers_and_queues import SILENT, WorkerPhase
+from gridengine.display import plural
+from gridengine.requests import (
     CallsRecalled,
     Effect,
     NamesForgotten,
@@ -40,7 +41,6 @@ from gridengine.dispatcher.core.tasks import (
     TasksCancelled,
     Told,
 )
-from gridengine.display import plural
 from gridengine.wire.messages import Hello
 
 LONG_WAIT_SECONDS = 10.0
@@ -222,7 +222,7 @@ def _closing(state: CoreState, event: events.Closing) -> None:
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason)
-        elif worker.phase is not Phase.STOPPING:
+        elif worker.phase is not WorkerPhase.STOPPING:
             worker_lifecycle.stop(state, worker)
     for provisioner in state.provisioners.values():
         state.effects += provisioner.withdraw()

@@ -11,10 +11,10 @@ from gridengine.dispatcher.core import allocator, books, clients, objects, outco
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.launches import LaunchedWorker
-from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import FREE, OWN, Fact, Fault, judge
+from gridengine.dispatcher.core.workers_and_queues import READY, Run, TaskQueue, Worker, WorkerPhase
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.serialize.payload import Payload
@@ -59,7 +59,7 @@ def check_workers(state: CoreState) -> None:
 
 def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
     launch, silence = worker.launch, state.now - worker.heard_at
-    beat, ready = state.policy.beat_seconds, worker.phase is Phase.READY
+    beat, ready = state.policy.beat_seconds, worker.phase is WorkerPhase.READY
     events = state.log.events
     if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
         _note(state, worker, IDLE)
@@ -70,8 +70,9 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None
     ):
         reason = launch.report.reason if launch.report is not None else ""
         lose(state, worker, f"ended: {reason}" if reason else "ended")
-    elif worker.phase is Phase.STOPPING and state.now - worker.stopping_since > _leave_seconds(
-        state, worker
+    elif (
+        worker.phase is WorkerPhase.STOPPING
+        and state.now - worker.stopping_since > _leave_seconds(state, worker)
     ):
         dismiss(state, worker, worker.exit_reason or "does not leave")
     elif launch is not None and launch.state is WorkerStatus.SUSPENDED:
@@ -104,7 +105,7 @@ def _grace_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> 
     merely lost sight of the task, the worker has its whole lease.
     """
     report = launch.report
-    if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
+    if report is not None and report.uncertain and worker.phase is not WorkerPhase.STOPPING:
         return state.policy.lease_seconds + 2 * state.policy.beat_seconds
     return GRACE_SECONDS
 
@@ -115,7 +116,7 @@ def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]
     """
     if worker.id in worker.provisioner.by_hand:
         return False
-    idle, leaving = state.now - worker.idle_since, state.phases[Phase.STOPPING]
+    idle, leaving = state.now - worker.idle_since, state.phases[WorkerPhase.STOPPING]
     elastic = (one for one in state.provisioners.values() if one.elastic)
     staying = sum(one.workers - len(one.by_hand) for one in elastic) - leaving
     if (idle >= state.policy.idle_seconds and staying > state.policy.min_workers) or (
@@ -144,15 +145,15 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
 
 def _set_silent(state: CoreState, worker: Worker) -> None:
     """Assign nothing to a worker until it is heard again."""
-    if worker.phase is Phase.READY:
-        books.enter(state, worker, Phase.SILENT)
+    if worker.phase is WorkerPhase.READY:
+        books.enter(state, worker, WorkerPhase.SILENT)
         _note(state, worker, SILENT)
         worker.unlist()
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
     """Assign calls again to a worker that was silent."""
-    books.enter(state, worker, Phase.READY)
+    books.enter(state, worker, WorkerPhase.READY)
     allocator.resume_worker(state, worker)
 
 
@@ -178,7 +179,7 @@ def drain(state: CoreState, event: DrainHosts) -> None:
 
 def leaving(state: CoreState, worker: Worker, message: Leaving, buffers: Payload) -> None:
     """Assign nothing more to a worker that waits for its calls to save their states."""
-    if worker.phase in (READY, Phase.SILENT) and not worker.draining:
+    if worker.phase in (READY, WorkerPhase.SILENT) and not worker.draining:
         drain_worker(state, worker)
         clients.recall(state, worker)
         state.agenda.scale = True
@@ -242,7 +243,7 @@ def _close(state: CoreState, worker: Worker) -> None:
     """Assign nothing to a worker any more."""
     worker.stopping_since = state.now
     state.retiring.pop(worker.id, None)
-    books.enter(state, worker, Phase.STOPPING)
+    books.enter(state, worker, WorkerPhase.STOPPING)
     _note(state, worker, LEAVING, worker.exit_reason)
     allocator.close_worker(state, worker)
 
@@ -265,7 +266,7 @@ def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload
         and launch.ended_at is None
         and worker.provisioner.knows(launch)
     )
-    terminated = message.reason == TERMINATED and worker.phase is not Phase.STOPPING
+    terminated = message.reason == TERMINATED and worker.phase is not WorkerPhase.STOPPING
     if terminated and awaited and worker.runs:
         worker.exit_reason = reason
         _close(state, worker)
@@ -295,7 +296,7 @@ def forget_launch(
 def lose(state: CoreState, worker: Worker, reason: str) -> None:
     """Forget a worker that is gone; its calls wait again, or fail after their last attempt."""
     calls: int | None = sum(run.span.stop - run.done for run in worker.runs.values())
-    if not calls and worker.phase is Phase.STOPPING:
+    if not calls and worker.phase is WorkerPhase.STOPPING:
         calls = None
     state.say(state.log.lost(worker.hello, worker.job, reason, calls, state.now))
     books.remove_worker(state, worker)

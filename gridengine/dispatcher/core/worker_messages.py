@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
 from gridengine.dispatcher.core.events import Send, StateSaved
-from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TaskBegan, TaskMessage
 from gridengine.dispatcher.core.verdicts import Fault, judge
+from gridengine.dispatcher.core.workers_and_queues import Run, Worker
+from gridengine.requests import TaskBegan, TaskMessage
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes

@@ -27,12 +27,19 @@ from gridengine.dispatcher.core import (
 from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
 from gridengine.dispatcher.core.events import Restored, Send, StateSaved
 from gridengine.dispatcher.core.launches import LaunchedWorker, keys_of
-from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
 from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import Fault, judge
+from gridengine.dispatcher.core.workers_and_queues import (
+    Batch,
+    Run,
+    SlotGroup,
+    TaskQueue,
+    Worker,
+    WorkerPhase,
+)
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
@@ -101,7 +108,7 @@ def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
     state.effects.append(events.Send(id, messages.Welcome(state.policy.epoch)))
     if launch is not None:
         _say_connected(state, worker, launch)
-    if worker.phase is Phase.STOPPING:
+    if worker.phase is WorkerPhase.STOPPING:
         state.effects.append(events.Send(id, messages.Stop()))
     elif withdrawn or state.closing:
         worker_lifecycle.stop(state, worker)
@@ -188,7 +195,7 @@ def restored(state: CoreState, event: events.Restored) -> None:
         worker.launch, worker.absent = launch, True
         if state.shared is not None:  # otherwise the worker is refused when it comes back
             worker.held = _held_by(state, hello)
-        books.enter(state, worker, Phase.SILENT)
+        books.enter(state, worker, WorkerPhase.SILENT)
 
 
 def limit_stay(state: CoreState, worker: Worker) -> None:
@@ -269,7 +276,7 @@ def launch_known(
     if worker.provisioner is not provisioner:
         books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (
-        worker.phase is not Phase.STOPPING
+        worker.phase is not WorkerPhase.STOPPING
     ):
         _open(state, worker)
     _say_connected(state, worker, launch)
@@ -372,7 +379,7 @@ def take_back(state: CoreState, worker: Worker, held: messages.Held) -> None:
     for run in reversed(before.values()):
         end_run(state, run)
         state.agenda.freed_slots.pop(run.slot_group, None)
-    books.enter(state, worker, Phase.READY)
+    books.enter(state, worker, WorkerPhase.READY)
     groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
     for batch in held.batches:
         _go_on(state, worker, batch, before, groups)

@@ -1,21 +1,21 @@
 """The dispatcher's end of its clients: users' programs, which connect to a socket, and calls that
 submit nested calls, whose messages their worker passes on.
 
-    program ---socket---> client_listener --request--> client_record --rows--> journal
+    program ---socket---> client_listener --request--> journaled_client --rows--> journal
     runner --by its worker (io_loop)--.         |      (only with a journal)
                                       v         v
                                      clients: request -> events for the core
     core --CallsFinished--> ServedClient.settled -> clients.flush
                                       |
                                       v
-              RemoteClient.finish -> client_record.finish -> message to the program
+              RemoteClient.finish -> journaled_client.finish -> message to the program
               NestedClient.finish ---------------------------> message to the runner
 
 `clients` makes events of the messages, without the tasks and calls that are not the client's own.
 `task_decoder` makes tasks of a submission.
 
 Read `clients` first (the table of requests), then `client_process` (one client), `client_listener`
-(who is connected) and `client_record` (one client's part of the journal). Nothing that a client
+(who is connected) and `journaled_client` (one client's part of the journal). Nothing that a client
 sends is unpickled here.
 
 State machines:
@@ -24,12 +24,12 @@ State machines:
   out), ended. A named run with a journal is never ended by this; it becomes *absent*: its calls go
   on, and the next client of the same name inherits them (`remote_client.AbsentClients`). Silence is
   counted only while the dispatcher itself was awake.
-- A message with outcomes, in `client_record`: waiting (in `_waiting`; its content is in `_held`
+- A message with outcomes, in `journaled_client`: waiting (in `_waiting`; its content is in `_held`
   until it is durable), sent (`_flying`), acknowledged, which removes it. A large one that is sent
   at once is written late (`_later`), because the client may acknowledge it first. One that no row
   can hold stays in memory (`_large`).
-- A request's row, in `client_requests`: inserted, and deleted when the client has the outcomes of
-  all its calls and no other row needs it.
+- A request's row, in `journaled_requests`: inserted, and deleted when the client has the outcomes
+  of all its calls and no other row needs it.
 
 Keep in step:
 
@@ -71,7 +71,7 @@ Rejected:
   waits for the file of its named run must not hold back others. Each end would need a table from
   the one count to the other, no shorter than the two messages.
 - Letting the core record assignments. The message `Assign` has everything that the journal needs,
-  so `worker_record` wraps the link to workers, and dispatchers without a journal pay nothing.
+  so `journaled_workers` wraps the link to workers, and dispatchers without a journal pay nothing.
 - Joining calls that an earlier client left to those of its successor. They may be grouped
   otherwise, or be other calls by now. The successor gets the outcomes first; the price is that
   its new calls wait for calls that still run.

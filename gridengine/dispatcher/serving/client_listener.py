@@ -19,15 +19,15 @@ import msgspec
 
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
 from gridengine.dispatcher.serving.client_process import dump_error_by
-from gridengine.dispatcher.serving.client_record import ClientRecord
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
+from gridengine.dispatcher.serving.journaled_client import ClientRecord
+from gridengine.dispatcher.serving.journaled_workers import read_runs, read_workers
 from gridengine.dispatcher.serving.remote_client import (
     AbsentClients,
     RemoteClient,
     record_of,
     why_refused,
 )
-from gridengine.dispatcher.serving.worker_record import read_runs, read_workers
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
 from gridengine.serialize.payload import Payload
@@ -53,7 +53,7 @@ from gridengine.wire.messages import (
 from gridengine.wire.server import Server
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.watch_server import Told
+    from gridengine.dispatcher.watch_server import FollowerAnswer
 
 log = logging.getLogger("gridengine")
 
@@ -94,7 +94,7 @@ class RemoteFollower:
     number: int
     server: Server = field(compare=False)
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         """See `Follower`. Raises an error if the client was forgotten."""
         if self.server.unacknowledged(self.peer) > MOST_UNREAD:
             return False

@@ -3,7 +3,7 @@ listener of its tasks, and turns their outcomes into messages. Everything here i
 thread.
 
 The output of a client's jobs comes from their workers by way of `ClientsOutput`. A worker sends at
-most a window of a job's output before somebody has taken it (`worker/output`). The client
+most a window of a job's output before somebody has taken it (`worker/runner_output`). The client
 reports how much its streams have taken, so only a slow client makes a job wait. The output of a
 client that is gone counts as taken; it is then in the worker's log only.
 """
@@ -18,14 +18,8 @@ from typing import Protocol, TypeAlias
 from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    Function,
-    ResultData,
-    TaskBegan,
-    TaskMessage,
-)
 from gridengine.errors import Cancelled
+from gridengine.requests import CallsFinished, Function, ResultData, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload, PayloadAtWorker, size_of

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import ClientLeft, Event, StateSaved
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.serving.client_process import (
+    ClientsOutput,
+    Key,
+    NestedClient,
+    Send,
+    ServedClient,
+)
+from gridengine.dispatcher.serving.task_decoder import TaskDecoder
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.errors import GridEngineError, ProtocolError, safe_repr
+from gridengine.requests import (
     CallsFinished,
     CallsRecalled,
     NamesForgotten,
@@ -29,16 +39,6 @@ from gridengine.dispatcher.core.tasks import (
     Told,
     WantAnswered,
 )
-from gridengine.dispatcher.serving.client_process import (
-    ClientsOutput,
-    Key,
-    NestedClient,
-    Send,
-    ServedClient,
-)
-from gridengine.dispatcher.serving.task_decoder import TaskDecoder
-from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import (
@@ -60,7 +60,7 @@ from gridengine.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.serving.client_journal import Journal
+    from gridengine.dispatcher.serving.shared_journal import Journal
 
 log = logging.getLogger("gridengine")
 

@@ -9,20 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.serving.client_process import ServedClient
-from gridengine.dispatcher.serving.client_record import ClientRecord
+from gridengine.dispatcher.serving.journaled_client import ClientRecord
+from gridengine.requests import CallsFinished
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.wire.messages import (
-    OLDEST,
-    VERSION,
-    ClientHello,
-    Finished,
-    FinishedItem,
-    Message,
-)
-from gridengine.wire.processes import has_ended
+from gridengine.wire.messages import OLDEST, VERSION, ClientHello, Finished, FinishedItem, Message
+from gridengine.wire.processes import has_ended, python_version
 
 DAY_SECONDS = 86_400.0
 

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.serving.client_process import ServedClient
 from gridengine.errors import ProtocolError
+from gridengine.requests import Function, Task
 from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
 from gridengine.serialize.codecs import PICKLE, is_importable

@@ -12,10 +12,10 @@ processes), `process` (what one runs) and `serve` (its dispatcher, and the actio
 
 State machines:
 
-- A dispatcher, by its folder (`dispatcher_folder.State`): running while the lock is held, ended if
-  the lock names nobody, died if the lock still names a process. On another machine, where locks may
-  be invisible, it runs if the lock file has just been touched or somebody answers. Where it is
-  reached by a tunnel: running while the tunnel's lock is held, else disconnected.
+- A dispatcher, by its folder (`dispatcher_folder.DispatcherState`): running while the lock is held,
+  ended if the lock names nobody, died if the lock still names a process. On another machine, where
+  locks may be invisible, it runs if the lock file has just been touched or somebody answers. Where
+  it is reached by a tunnel: running while the tunnel's lock is held, else disconnected.
 - The process: not ready (errors go to the process that started it), ready, stopped. An exit status
   of `NOT_AGAIN` means that a restart would fail in the same way.
 - `gridengine dispatcher stop`: drains first, so that running calls end, nested calls included;

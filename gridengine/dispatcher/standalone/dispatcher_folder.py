@@ -38,7 +38,7 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
-class State(enum.Enum):
+class DispatcherState(enum.Enum):
     """The state of a stand-alone dispatcher: it runs, has ended in order, or was killed. One that
     is reached by a tunnel is disconnected while the tunnel is closed: its state is not known here.
     """
@@ -101,7 +101,7 @@ class _PublicKey(msgspec.Struct, frozen=True):
     public: str = ""
 
 
-class _Run(msgspec.Struct):
+class _ShownRun(msgspec.Struct):
     """The part of `server.json` that may be shown."""
 
     run_id: str = ""
@@ -193,19 +193,19 @@ class DispatcherFolder(NamedTuple):
             return None
         return load_private(self.tunnel_file, FarMachine)
 
-    def state(self) -> State:
+    def state(self) -> DispatcherState:
         """Return the dispatcher's state. A dispatcher on another machine, whose locks may be
         invisible here, runs if its lock file or its addresses show signs of life. A tunnel's lock
         is held while the tunnel is kept open.
         """
         holder = self.holder()
         if is_locked(self.lock):
-            return State.RUNNING
+            return DispatcherState.RUNNING
         if self.tunnel_file.exists():
-            return State.DISCONNECTED
+            return DispatcherState.DISCONNECTED
         if holder and self._runs_elsewhere(holder):
-            return State.RUNNING
-        return State.ENDED if holder is None else State.DIED
+            return DispatcherState.RUNNING
+        return DispatcherState.ENDED if holder is None else DispatcherState.DIED
 
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses where clients connect; none if it has ended in order."""
@@ -224,11 +224,11 @@ class DispatcherFolder(NamedTuple):
         """
         return self._identity().clients.public
 
-    def _identity(self) -> _Run:
+    def _identity(self) -> _ShownRun:
         try:
-            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run)
+            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_ShownRun)
         except (OSError, msgspec.DecodeError):
-            return _Run()
+            return _ShownRun()
 
     def answers(self) -> bool:
         """Return whether somebody accepts connections at the dispatcher's latest addresses."""

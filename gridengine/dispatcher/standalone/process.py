@@ -28,9 +28,9 @@ from gridengine.dispatcher.standalone.background import (
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, JournalError, VersionMismatch, exit_words
 from gridengine.journal.lock_file import TOUCH_SECONDS, Holder, LockFile
+from gridengine.output.stream_writer import LogLimit
 from gridengine.settings.values import settings
 from gridengine.worker.forkserver import restore_dispositions, unblock
-from gridengine.worker.stream_writer import LogLimit
 
 log = logging.getLogger("gridengine")
 

@@ -26,19 +26,14 @@ from gridengine.dispatcher.run_directory import (
     StoredIdentity,
     new_run_id,
 )
-from gridengine.dispatcher.serving.client_journal import open_file
 from gridengine.dispatcher.serving.client_listener import Action, ClientListener, RemoteFollower
+from gridengine.dispatcher.serving.shared_journal import open_file
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.connection_file import (
-    ClientConnection,
-    load_private,
-    replace_private,
-    to_json,
-)
+from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.processes import started, this_machine
 from gridengine.wire.server import Server

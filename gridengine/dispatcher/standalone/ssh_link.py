@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True):
     watcher: ClientConnection
 
 
-class Answer(msgspec.Struct, frozen=True):
+class FarEndAnswer(msgspec.Struct, frozen=True):
     """The far end's answer. Without `facts`, `error` says why, and `hint` what to try, if not a
     start; when `error` is empty too, the far end has written the reason to its standard error.
     """
@@ -105,7 +105,7 @@ def ssh_command(
     return ["ssh", "-T", *options, "--", far.ssh, f"{far.python} -m {MODULE} {said}"]
 
 
-class Link:
+class SshLink:
     """A running `ssh` with its far end. Close it.
 
     Raises:
@@ -132,11 +132,11 @@ class Link:
             self.close()
             raise
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> FarEndAnswer:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(MARK):
-                return msgspec.json.decode(line.removeprefix(MARK), type=Answer)
+                return msgspec.json.decode(line.removeprefix(MARK), type=FarEndAnswer)
         raise self._no_answer(self._process.wait())
 
     def _no_answer(self, status: int) -> GridEngineError:
@@ -156,7 +156,7 @@ class Link:
             hint=f"{other}; or install it: {install}",
         )
 
-    def _facts(self, answer: Answer, name: str, *, started: bool) -> Facts:
+    def _facts(self, answer: FarEndAnswer, name: str, *, started: bool) -> Facts:
         host, mine = self._far.ssh, (__version__, PYTHON)
         if (answer.version, answer.python) != mine:
             raise VersionMismatch(

@@ -34,7 +34,7 @@ from gridengine.dispatcher.standalone.ssh_link import (
     ENDED,
     MOVED,
     Facts,
-    Link,
+    SshLink,
     check_forwarded,
 )
 from gridengine.errors import ClusterError, ConfigurationError
@@ -98,7 +98,7 @@ class Tunnel:
         for left in sockets.glob(f"{folder.name}-??????.tunnel"):  # by a process that was killed
             left.unlink()
         self._lock = lock
-        self._link: Link | None = None
+        self._link: SshLink | None = None
         self._socket: Path | None = None
         self._target = ""
         """Where the dispatcher was reached last, from the far end's machine."""
@@ -119,7 +119,7 @@ class Tunnel:
             path, target = socket_path(self._folder.name), self._target
             forward = f"{path}:{target}" if target else ""
             self._socket = path
-            self._link = link = Link(self._far, self._folder.name, words, forward=forward)
+            self._link = link = SshLink(self._far, self._folder.name, words, forward=forward)
             words, facts = (), link.facts
             self._target = facts.target
             if facts.target == target:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.schedulers.batch_words import clock_seconds
-from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
-from gridengine.schedulers.command import Answer, ask
+from gridengine.schedulers.checks import CheckState, Finding, check_names, listed, setting_of
+from gridengine.schedulers.command import CommandOutput, ask
 from gridengine.schedulers.detect import library_paths, why_no_command
 from gridengine.schedulers.grid_engine.drmaa import (
     GRID_ENGINE,
@@ -48,7 +48,7 @@ LOG_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JobFailure:
     """Why a job failed, in Grid Engine's words, and on which host."""
 
     words: str
@@ -61,17 +61,17 @@ def parse_id(job: str) -> tuple[str, str]:
     return (match[1], match[2] or "1") if match else ("", "")
 
 
-def parse_accounting(text: str, task: str) -> Failure | None:
+def parse_accounting(text: str, task: str) -> JobFailure | None:
     """Return why a task failed, from `qacct -j` (accounting(5)); None if it did not."""
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, flags=re.MULTILINE))
         words = fields.get("failed", "").partition(":")[2]
         if fields.get("taskid") in (task, "undefined") and words:
-            return Failure(words.strip(), fields.get("hostname", ""))
+            return JobFailure(words.strip(), fields.get("hostname", ""))
     return None
 
 
-def parse_master_log(text: str, job: str) -> Failure | None:
+def parse_master_log(text: str, job: str) -> JobFailure | None:
     """Return the last failure of this job ("29.1") in the master's log.
 
     A line ends like: `job 29.1 failed on host node7 general opening input/output file because:
@@ -88,7 +88,7 @@ def parse_master_log(text: str, job: str) -> Failure | None:
     host, stage, cause = found[-1]
     cause = STAMP.sub("", cause)
     # "assumedly after job" only says that a signal ended the job, which is known.
-    return Failure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
+    return JobFailure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
 
 
 def parse_error_reasons(text: str) -> list[str]:
@@ -160,7 +160,7 @@ class Diagnostics:
         self._limit_of_queue = functools.cache(self._ask_queue)
         self._limit_of_job = functools.cache(self._ask_job)
 
-    def failure(self, job: str) -> Failure | None:
+    def failure(self, job: str) -> JobFailure | None:
         """Return why a job failed, if that is known: the log knows at once, the accounts 15 s
         later.
         """
@@ -171,7 +171,7 @@ class Diagnostics:
             self._output("qacct", "-j", number, "-t", task), task
         )
 
-    def logged_failure(self, job: str) -> Failure | None:
+    def logged_failure(self, job: str) -> JobFailure | None:
         """Return why a job failed, if the master's log can be read here and says so."""
         path = self._master_log
         return parse_master_log(tail(path, LOG_BYTES), job) if path is not None else None
@@ -223,13 +223,13 @@ class Diagnostics:
     def _output(self, name: str, *arguments: str) -> str:
         return self.ask(name, *arguments).output
 
-    def ask(self, name: str, *arguments: str) -> Answer:
+    def ask(self, name: str, *arguments: str) -> CommandOutput:
         """Return the answer of one of Grid Engine's commands, in English; empty if it is not
         here.
         """
         command = self.find(name)
         if not command:
-            return Answer("")
+            return CommandOutput("")
         answer = ask([command, *arguments], self._environment, settings().command_timeout)
         if answer.failure:
             logger.debug("%s", answer.failure)
@@ -272,8 +272,8 @@ class Diagnostics:
 # What `gridengine doctor` checks.
 
 _finding = functools.partial(Finding, "grid_engine")
-_ok = functools.partial(_finding, state=State.OK)
-_broken = functools.partial(_finding, state=State.BROKEN)
+_ok = functools.partial(_finding, state=CheckState.OK)
+_broken = functools.partial(_finding, state=CheckState.BROKEN)
 
 
 def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -285,7 +285,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         more = "" if has_command else ", and there is neither qconf nor a DRMAA library"
         yield _finding(
             "environment",
-            State.ABSENT,
+            CheckState.ABSENT,
             f"SGE_ROOT is not set{more}",
             "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine",
         )

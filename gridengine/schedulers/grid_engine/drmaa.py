@@ -2,8 +2,8 @@
 and starts it again if it dies.
 
 DRMAA allows one session in a process. All schedulers of a process that use the same library
-therefore share a `Session`. It remembers the cluster tasks of the session, those to delete, those
-to keep and the files to remove, so that a new DRMAA process can adopt them all.
+therefore share a `DrmaaSession`. It remembers the cluster tasks of the session, those to delete,
+those to keep and the files to remove, so that a new DRMAA process can adopt them all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import IO, Any
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
 from gridengine.schedulers.grid_engine.drmaa_process import read_content, read_size, write_message
-from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import BatchSystemRefusal, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.channel import socket_pair
 
@@ -87,7 +87,7 @@ def system_of(name: str, implementation: str) -> System:
     )
 
 
-class DrmaaRefused(Refused):
+class DrmaaRefused(BatchSystemRefusal):
     """The batch system refuses; the text has its own words, `kind` is the name of DRMAA's error."""
 
     def __init__(self, kind: str, words: str) -> None:
@@ -251,7 +251,7 @@ class DrmaaProcess:
         self._errors.close()
 
 
-class Session:
+class DrmaaSession:
     """One DRMAA session, in a process that starts at the first request, and again if it died.
 
     Args:
@@ -285,7 +285,7 @@ class Session:
             self._kept.update(jobs)
             self._ask("keep", jobs=sorted(self._kept))
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> DrmaaSession:
         with self._lock:
             self._users += 1
         return self
@@ -394,11 +394,11 @@ class Session:
             raise Unreachable(str(error)) from error
 
 
-def shared_session(library: str = "") -> Session:
+def shared_session(library: str = "") -> DrmaaSession:
     """Return this process's session with a library; a fork must not use its parent's socket."""
     return _session_of(os.getpid(), library)
 
 
 @functools.cache
-def _session_of(pid: int, library: str) -> Session:
-    return Session(library)
+def _session_of(pid: int, library: str) -> DrmaaSession:
+    return DrmaaSession(library)

@@ -25,11 +25,11 @@ from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure, Limit
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, JobFailure, Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.options import (
     OwnArguments,
-    Request,
+    TaskOptions,
     by_shell,
     ran_for,
     request_for,
@@ -87,7 +87,7 @@ STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class JobEnding:
     """How a job ended, by DRMAA: a report, whether it started, its usage if a signal ended it."""
 
     report: Report
@@ -95,7 +95,7 @@ class Ending:
     usage: Mapping[str, str] | None = None
 
 
-def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
+def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> JobEnding:
     """Return the meaning of DRMAA's exit information, from a library for this kind of system.
 
     Grid Engine says "aborted" both of a deleted job and of one that failed to start. But it has a
@@ -104,19 +104,19 @@ def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
     """
     if "status" in told:
         status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
-        return Ending(Report(status, f"exit status {told['status']}"))
+        return JobEnding(Report(status, f"exit status {told['status']}"))
     usage = told.get("usage") or {}
     if "signal" in told:
-        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
+        return JobEnding(failed(f"killed by {told['signal']}"), usage=usage)
     if not told.get("aborted"):
-        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
+        return JobEnding(failed(told.get("words") or "the batch system does not say how it ended"))
     if kind != GRID_ENGINE:
-        return Ending(failed("aborted: deleted, killed, or not even started"))
+        return JobEnding(failed("aborted: deleted, killed, or not even started"))
     if not usage:
-        return Ending(failed("deleted while it waited", deleted=True), started=False)
+        return JobEnding(failed("deleted while it waited", deleted=True), started=False)
     if float(usage.get("start_time") or 0) > 0:
-        return Ending(failed("deleted while it ran", deleted=True))
-    return Ending(failed("could not be started"), started=False)
+        return JobEnding(failed("deleted while it ran", deleted=True))
+    return JobEnding(failed("could not be started"), started=False)
 
 
 @dataclass(slots=True)
@@ -134,10 +134,10 @@ class DrmaaTask:
         limit: how long it may run, once known.
     """
 
-    request: Request
+    request: TaskOptions
     asked_at: float = 0.0
     queued: bool = True
-    ending: Ending | None = None
+    ending: JobEnding | None = None
     ended_at: float = 0.0
     ending_since: float | None = None
     looks: int = 0
@@ -187,11 +187,11 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._library = library
         self._use_system(GRID_ENGINE_UNNAMED)
         self._limits_due = 0.0
-        self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
+        self._session: drmaa.DrmaaSession | None = drmaa.shared_session(library).__enter__()
         self._guarded = False
         self._kept = set[str]()
 
-    def _opened(self) -> drmaa.Session:
+    def _opened(self) -> drmaa.DrmaaSession:
         if self._session is None:
             raise ClusterError("this launcher has been closed")
         return self._session
@@ -206,7 +206,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _words(self) -> BatchWords:
         return words_for(self._system, lambda: self._diagnostics.parallel_environment)
 
-    def _request_for(self, demand: Demand) -> Request:
+    def _request_for(self, demand: Demand) -> TaskOptions:
         left_out = (*self._own.left_out, *self.left_out)
         return request_for(self._words, replace(self._own, left_out=left_out), demand)
 
@@ -370,7 +370,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return reports
 
     def _exit_report(
-        self, handle: Handle, task: DrmaaTask, end: Ending, now: float
+        self, handle: Handle, task: DrmaaTask, end: JobEnding, now: float
     ) -> Report | None:
         """Return the report on an ended task; None while its reason may still be found."""
         failure, report = None, end.report
@@ -399,7 +399,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         report = failed(words or "failed, and the batch system does not say why")
         return self._report_with_host(handle, report, self._diagnostics.logged_failure(handle.id))
 
-    def _report_with_host(self, handle: Handle, report: Report, failure: Failure | None) -> Report:
+    def _report_with_host(
+        self, handle: Handle, report: Report, failure: JobFailure | None
+    ) -> Report:
         host = (failure.host if failure else "") or host_in_log(handle.log)
         can_leave_out = host if self._words.host_option else ""
         return exit_report(handle, report._replace(host=can_leave_out), host, look=self._words.look)

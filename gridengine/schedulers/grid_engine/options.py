@@ -318,7 +318,7 @@ def drmaa_words(name: str, title: str) -> BatchWords:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TaskOptions:
     """The options of a cluster task, and the value that each sets, by its name.
 
     memory_per_slot: whether Grid Engine counts memory for each slot.
@@ -329,7 +329,7 @@ class Request:
     memory_per_slot: bool = True
 
     @classmethod
-    def of(cls, words: BatchWords, options: Sequence[str], site: Any = None) -> Request:
+    def of(cls, words: BatchWords, options: Sequence[str], site: Any = None) -> TaskOptions:
         values = {name: value for name, (value, _) in words.said(options).items()}
         return cls(options, values, getattr(site, "memory_per_slot", True))
 
@@ -369,14 +369,16 @@ class OwnArguments:
     left_out: Sequence[str] = ()
 
 
-def request_for(words: BatchWords, own: OwnArguments, demand: Demand, site: Any = None) -> Request:
+def request_for(
+    words: BatchWords, own: OwnArguments, demand: Demand, site: Any = None
+) -> TaskOptions:
     """Return the request for workers of this demand; `site`: the settings (default: ours)."""
     site = site_settings(words) if site is None else site
     if isinstance(words, OtherWords) and demand.resources == own.held:
         demand = Demand(ZERO, demand.factor)
     options = own_options(words, own.given, own.native)
     asked = worker_options(words, options, demand, site, own.left_out)
-    return Request.of(words, asked, site)
+    return TaskOptions.of(words, asked, site)
 
 
 def raw_words(options: str) -> list[str]:

@@ -21,7 +21,7 @@ from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
     OwnArguments,
-    Request,
+    TaskOptions,
     drmaa_words,
 )
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
@@ -56,7 +56,7 @@ class GridEngineScheduler(BatchScheduler):
         self._library = library_path(given.pop("drmaa_library", ""))
         words = GridEngineWords()
         options = own_options(words, given, native)
-        self._shown = Request.of(words, words.completed(options)).native
+        self._shown = TaskOptions.of(words, words.completed(options)).native
         held = self.worker_resources or ZERO
         self._own = OwnArguments(given, native, held, self._exclude_hosts)
         self.walltime = own_walltime(words, options)

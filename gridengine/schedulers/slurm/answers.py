@@ -18,7 +18,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SlurmLimits:
     """The limits of a Slurm.
 
     Attributes:
@@ -37,7 +37,7 @@ class Site:
     hides_memory: bool = False
 
 
-def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
+def site_of(config: str, partitions: str, nodes: str, names: str) -> SlurmLimits:
     """Return the limits of a Slurm, from `scontrol show config`, `scontrol show partition
     --oneliner` and sinfo's "%R|%c|%m".
 
@@ -74,7 +74,7 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
         one.get("OverSubscribe") == "EXCLUSIVE" or one.get("Exclusive") == "NODE"  # from 26.05 on
         for one in chosen
     )
-    return Site(
+    return SlurmLimits(
         max(0, largest),
         f"--mem-per-cpu={share}M" if share else "",
         accounts,

@@ -12,18 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from gridengine.call_context.environment import JOB_END
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, Ranks
 from gridengine.resources.units import DAY
-from gridengine.schedulers.batch_commands import (
-    BatchCommands,
-    Queue,
-    Seen,
-    WorkerArray,
-    one_line,
-)
+from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray, one_line
 from gridengine.schedulers.batch_words import (
     UNITS,
     Option,
@@ -36,8 +31,7 @@ from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
 from gridengine.schedulers.slurm.allocation import rank_hosts
-from gridengine.schedulers.slurm.answers import Site, site_of
-from gridengine.worker.environment import JOB_END
+from gridengine.schedulers.slurm.answers import SlurmLimits, site_of
 
 SIGNAL_SECONDS = 30
 """How long before its end a worker is told to leave, if it has not left by itself."""
@@ -54,7 +48,7 @@ outlives its worker if that srun is gone, as after a crash of the machine that i
 """
 NUMBERED = r"(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?"
 """sbatch's line with the number of the job. A site's wrapper may leave `--parsable` out."""
-UNKNOWN = Site()
+UNKNOWN = SlurmLimits()
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
 """Variables by which users say how much memory jobs have."""
 
@@ -117,7 +111,7 @@ class SlurmCommands(BatchCommands):
     queue_name, server_name = "partition", "controller"
     configuration, request_variables = "SLURM_CONF", "SBATCH_"
 
-    def __init__(self, site: Site = UNKNOWN, *, memory_said: bool | None = None) -> None:
+    def __init__(self, site: SlurmLimits = UNKNOWN, *, memory_said: bool | None = None) -> None:
         self.site = site
         self.most_tasks = site.largest
         self._cores_of_rank = 0

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.support.scenario import (
-    QUICK,
-    play,
-)
+from tests.support.scenario import QUICK, play
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskBegan, TaskMessage
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_links import LocalWorkers
+from gridengine.requests import CallsFinished, Submitted, Task, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.scenario import (
-    changed_queue,
-    play,
-)
+from tests.support.scenario import changed_queue, play
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -13,17 +13,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine import (
-    Capacity,
-    Cores,
-    Executor,
-    GPUs,
-    Job,
-    Memory,
-    ProcessScheduler,
-    Token,
-    WTime,
-)
+from gridengine import Capacity, Cores, Executor, GPUs, Job, Memory, ProcessScheduler, Token, WTime
 from gridengine.resources import Resource
 
 CPUS = sorted(os.sched_getaffinity(0))

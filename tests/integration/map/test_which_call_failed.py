@@ -14,13 +14,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import (
-    Cancelled,
-    GridEngineError,
-    RemoteTraceback,
-    WorkerCrashed,
-    is_own,
-)
+from gridengine.errors import Cancelled, GridEngineError, RemoteTraceback, WorkerCrashed, is_own
 
 HERE = f"on {socket.gethostname()}"
 

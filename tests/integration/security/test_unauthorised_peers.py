@@ -29,7 +29,6 @@ from zmq.utils.monitor import recv_monitor_message
 
 import gridengine
 from gridengine._version import __version__
-from gridengine.dispatcher.run_directory import python_version
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
 from gridengine.wire import local_connection
@@ -57,6 +56,7 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
+from gridengine.wire.processes import python_version
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
 from tests.support.tcp_scheduler import TcpScheduler

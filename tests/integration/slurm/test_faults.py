@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.support.scenario import (
-    IMPATIENT,
-    bring_up,
-    nothing_is_left,
-    play,
-)
+from tests.support.scenario import IMPATIENT, bring_up, nothing_is_left, play
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

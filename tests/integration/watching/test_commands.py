@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.reports import write_report
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.run_reports import write_report
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.status.rows import Status
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -58,7 +58,7 @@ def test_runs_that_have_ended_are_listed_and_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    write_report("20260101-1", msgspec.json.encode(Answer(WHO, Status(done=7, failed=1))), 5)
+    write_report("20260101-1", msgspec.json.encode(WatchAnswer(WHO, Status(done=7, failed=1))), 5)
     told = gridengine("ls", status=1)
     [words, row] = told.splitlines()[0], told.splitlines()[-1].split()
     assert words == "no dispatcher runs"

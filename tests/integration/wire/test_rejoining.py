@@ -16,16 +16,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import encode
-from gridengine.wire.messages import (
-    Beat,
-    Goodbye,
-    Hello,
-    Message,
-    Pushed,
-    Refuse,
-    Rejoin,
-    Welcome,
-)
+from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Pushed, Refuse, Rejoin, Welcome
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
 from gridengine.wire.session_server import _GREETING_SECONDS

@@ -14,15 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.wire.messages import (
-    CRASH,
-    Crashed,
-    Returned,
-)
-from tests.support.agent_driver import (
-    Dispatcher,
-    square,
-)
+from gridengine.wire.messages import CRASH, Crashed, Returned
+from tests.support.agent_driver import Dispatcher, square
 
 
 @pytest.mark.promise

@@ -10,8 +10,8 @@ import pytest
 
 import gridengine
 import gridengine.joblib_backend
+from gridengine.call_context.process_resources import NOT_OF_OPENMP, THREADS, threads_of_call
 from gridengine.settings.systems import SYSTEMS
-from gridengine.worker.process_resources import NOT_OF_OPENMP, THREADS, threads_of_call
 
 Told = dict[str, str | None]
 

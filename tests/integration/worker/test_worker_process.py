@@ -11,17 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine._version import __version__
+from gridengine.call_context.environment import JOB_END
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.messages import (
-    VERSION,
-    Goodbye,
-    Hello,
-    Results,
-    Started,
-    Stop,
-)
-from gridengine.worker.environment import JOB_END
+from gridengine.wire.messages import VERSION, Goodbye, Hello, Results, Started, Stop
 from tests.support.agent_driver import ROOT, alive, leave_a_grandchild, written
 from tests.support.processes import completed
 from tests.support.waiting import wait_until

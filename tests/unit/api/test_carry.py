@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.worker import carried_state
-from gridengine.worker.call_context import CARRIED
+from gridengine.call_context import carried_state
+from gridengine.call_context.current_call import CARRIED
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="initial")
 LEVEL = [1]

@@ -15,12 +15,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import (
-    ConfigurationError,
-    PicklingError,
-    RemoteTraceback,
-    WorkerCrashed,
-)
+from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import (
     SECONDS,

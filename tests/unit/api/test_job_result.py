@@ -15,7 +15,6 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.api.job_result import JobHandle, exitcode_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -25,6 +24,7 @@ from gridengine.errors import (
     WorkerCrashed,
     out_of_memory,
 )
+from gridengine.requests import Attempt, CallsFinished, Function, Task
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all

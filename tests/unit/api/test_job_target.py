@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.api.job_target import Target, accepts_controller, print_uncaught
-from gridengine.worker.call_context import process_name
+from gridengine.call_context.current_call import process_name
 
 
 def needs(x: int, controller: Any) -> None: ...

@@ -10,7 +10,7 @@ import pytest
 
 from gridengine.api.local_dispatcher import LocalDispatcher, OutputPipe
 from gridengine.dispatcher.standalone import background
-from gridengine.worker.stream_writer import StreamWriter
+from gridengine.output.stream_writer import StreamWriter
 
 
 @pytest.fixture

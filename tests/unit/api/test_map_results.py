@@ -12,20 +12,10 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import (
-    Cancelled,
-    PicklingError,
-    SchedulerUnavailable,
-)
+from gridengine.errors import Cancelled, PicklingError, SchedulerUnavailable
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
-from tests.support.mapped_calls import (
-    add,
-    broken,
-    fail_at_three,
-    later,
-    square,
-)
+from tests.support.mapped_calls import add, broken, fail_at_three, later, square
 
 
 def test_a_call_that_raises_stop_iteration_does_not_end_an_imap(scheduler: FakeScheduler) -> None:

@@ -15,7 +15,7 @@ from gridengine.api import named_runs as module
 from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.errors import JournalError, Pending, PicklingError
 from gridengine.journal.run_file import FAILED, RETURNED
-from gridengine.journal.stored_runs import RunSummary, StoredCalls
+from gridengine.journal.run_reader import RunSummary, StoredCalls
 from gridengine.watching import run_lookup
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.named_calls import Notes, square
@@ -67,8 +67,8 @@ class File:
 def file(monkeypatch: pytest.MonkeyPatch) -> File:
     one = File()
     for name in ("reading", "calls", "outcome", "check_python", "load_classes"):
-        monkeypatch.setattr(module.stored_runs, name, getattr(one, name))
-    monkeypatch.setattr(module.stored_runs, "is_under_way", lambda *_: False)
+        monkeypatch.setattr(module.run_reader, name, getattr(one, name))
+    monkeypatch.setattr(module.run_reader, "is_under_way", lambda *_: False)
     monkeypatch.setattr(module, "take_by_now", lambda *_: False)  # no dispatcher has calls of it
     return one
 
@@ -141,9 +141,9 @@ def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = {"bad": BAD, "sweep": OK}
-    monkeypatch.setattr(module.stored_runs, "paths", lambda: [Path("bad"), Path("sweep")])
+    monkeypatch.setattr(module.run_reader, "paths", lambda: [Path("bad"), Path("sweep")])
     monkeypatch.setattr(run_lookup, "run_file", lambda name, journal: Path(name))
-    monkeypatch.setattr(module.stored_runs, "summary", lambda path: found[path.name])
+    monkeypatch.setattr(module.run_reader, "summary", lambda path: found[path.name])
     assert [one.name for one in runs()] == ["sweep", "bad"]
     assert run_named("sweep").left == 2
     with pytest.raises(JournalError, match="it is corrupt"):

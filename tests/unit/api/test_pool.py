@@ -12,16 +12,11 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError
-from gridengine.client.map_run import Results
+from gridengine.client.map_run import MapResults
 from gridengine.client.outcomes import Outcome
 from tests.support.event_loops import LOOPS, cancelled_once, run_in, until
 from tests.support.fake_dispatcher import FakeScheduler
-from tests.support.held_dispatcher import (
-    SECONDS,
-    HeldDispatcher,
-    run_all,
-    square,
-)
+from tests.support.held_dispatcher import SECONDS, HeldDispatcher, run_all, square
 
 
 class Value:
@@ -60,13 +55,13 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
     dispatcher.run_all(until=result.ready)
     interruptions = [KeyboardInterrupt, None, KeyboardInterrupt]
 
-    def put(self: Results, outcome: Outcome) -> None:
+    def put(self: MapResults, outcome: Outcome) -> None:
         if interruptions and (error := interruptions.pop()) is not None:
             raise error
         really_put(self, outcome)
 
-    really_put = Results.put
-    monkeypatch.setattr(Results, "put", put)
+    really_put = MapResults.put
+    monkeypatch.setattr(MapResults, "put", put)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             result.get()

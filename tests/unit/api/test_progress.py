@@ -24,16 +24,16 @@ from gridengine.api.progress import (
     FIRST_SECONDS,
     LINE_SECONDS,
     REFRESH_SECONDS,
-    Bar,
     BarText,
     Estimate,
+    FootBar,
     LogLines,
     ProgressBar,
     UsersBar,
     check_progress,
     display_here,
 )
-from gridengine.client.settlement import Tally
+from gridengine.client.executor_lifetime import CallTally
 from gridengine.resources.demand import ANY
 from gridengine.settings.values import settings
 from gridengine.status.snapshot import DemandCounts, Snapshot
@@ -417,7 +417,7 @@ def test_the_end_is_left_to_the_log_of_the_run_if_that_tells_it() -> None:
 @pytest.mark.parametrize(
     ("stream", "term", "kind"),
     [
-        (Terminal(), "xterm", Bar),
+        (Terminal(), "xterm", FootBar),
         (Terminal(), "dumb", LogLines),
         (io.StringIO(), "xterm", LogLines),
         (None, "xterm", type(None)),
@@ -432,14 +432,14 @@ def test_the_bar_is_shown_as_standard_error_allows(
     assert type(display_here(Clock())) is kind
 
 
-class Bar:
+class FootBar:
     """A bar as `tqdm` has it."""
 
-    made: list[Bar]
+    made: list[FootBar]
 
     def __init__(self, total: int | None = None) -> None:
         self.total, self.n, self.closed, self.told = total, 0, 0, {}
-        Bar.made.append(self)
+        FootBar.made.append(self)
 
     def update(self, n: int) -> None:
         self.n += n
@@ -452,10 +452,10 @@ class Bar:
 
 
 @pytest.fixture(autouse=True)
-def bars() -> Iterator[list[Bar]]:
-    Bar.made = []
-    yield Bar.made
-    Bar.made = []
+def bars() -> Iterator[list[FootBar]]:
+    FootBar.made = []
+    yield FootBar.made
+    FootBar.made = []
 
 
 def odd(number: int) -> int:
@@ -464,9 +464,9 @@ def odd(number: int) -> int:
     return number
 
 
-def test_all_calls_of_an_executor_are_counted(bars: list[Bar]) -> None:
+def test_all_calls_of_an_executor_are_counted(bars: list[FootBar]) -> None:
     with InlineScheduler() as scheduler:
-        with Executor(scheduler=scheduler, progress=Bar) as executor:
+        with Executor(scheduler=scheduler, progress=FootBar) as executor:
             for number in range(5):
                 executor.submit(odd, number)
             list(executor.map(abs, range(7)))
@@ -477,9 +477,9 @@ def test_all_calls_of_an_executor_are_counted(bars: list[Bar]) -> None:
         assert (bar.total, bar.n, bar.told, bar.closed) == (15, 15, {"failed": 2}, 1)
 
 
-def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[Bar]) -> None:
+def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[FootBar]) -> None:
     with InlineScheduler() as scheduler:
-        with Executor(scheduler=scheduler, progress=Bar) as executor:
+        with Executor(scheduler=scheduler, progress=FootBar) as executor:
             executor.submit(abs, -1)
             shown: Any = executor._submitter.batcher.tally
         watched = progress._watcher_of(os.getpid())._watched
@@ -490,9 +490,9 @@ def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[
     assert bar.closed == 1
 
 
-def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[Bar]) -> None:
+def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[FootBar]) -> None:
     dispatcher = HeldDispatcher()
-    executor = Executor(scheduler=FakeScheduler(dispatcher), progress=Bar)
+    executor = Executor(scheduler=FakeScheduler(dispatcher), progress=FootBar)
     tally: Any = executor._submitter.batcher.tally
     futures = [executor.submit(abs, number) for number in range(100)]
     assert futures[-1].cancel()
@@ -502,8 +502,8 @@ def test_a_call_that_is_cancelled_before_it_began_is_none(bars: list[Bar]) -> No
     executor.shutdown()
 
 
-def test_bars_of_a_pool_are_shown(bars: list[Bar]) -> None:
-    with InlineScheduler() as scheduler, Pool(scheduler=scheduler, progress=Bar) as pool:
+def test_bars_of_a_pool_are_shown(bars: list[FootBar]) -> None:
+    with InlineScheduler() as scheduler, Pool(scheduler=scheduler, progress=FootBar) as pool:
         pool.map(abs, range(4))
         assert list(pool.imap(abs, range(3))) == [0, 1, 2]
         pool.close()
@@ -547,7 +547,7 @@ def test_the_bars_thread_ends_when_there_is_nothing_to_be_seen(
 
     class Ended:
         is_open = False
-        tally = Tally(lambda: None, lambda: None, restarts=True)
+        tally = CallTally(lambda: None, lambda: None, restarts=True)
 
         def look(self) -> bool:
             return False
@@ -562,9 +562,9 @@ def test_the_bars_thread_ends_when_there_is_nothing_to_be_seen(
     assert not ended.tally.watched
 
 
-def test_a_map_keeps_a_bar_that_it_has_made_up_to_date_and_closes_it(bars: list[Bar]) -> None:
+def test_a_map_keeps_a_bar_that_it_has_made_up_to_date_and_closes_it(bars: list[FootBar]) -> None:
     with InlineScheduler() as scheduler:
-        gridengine.map(odd, range(5), scheduler=scheduler, reraise=False, progress=Bar)
-        list(gridengine.imap(abs, iter(range(4)), scheduler=scheduler, progress=Bar))
+        gridengine.map(odd, range(5), scheduler=scheduler, reraise=False, progress=FootBar)
+        list(gridengine.imap(abs, iter(range(4)), scheduler=scheduler, progress=FootBar))
     told = [(one.total, one.n, one.closed, one.told) for one in bars]
     assert told == [(5, 5, 1, {"failed": 2}), (None, 4, 1, {})]

@@ -12,7 +12,7 @@ import gridengine
 from gridengine.api import stored_arguments as module
 from gridengine.api.named_runs import CallOfRun
 from gridengine.errors import VersionMismatch
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.named_calls import Notes, square
@@ -140,8 +140,8 @@ def test_the_arguments_of_a_block_are_rebuilt_once(
         asked.append(block)
         return found(connection, block)
 
-    found = stored_runs.block_of
-    monkeypatch.setattr(module.stored_runs, "block_of", block_of)
+    found = run_reader.block_of
+    monkeypatch.setattr(module.run_reader, "block_of", block_of)
     notes.bad(1, 3)
     make(notes, square, [(x,) for x in range(5)], chunksize=5)
     assert len(stored(notes)) == 5

@@ -14,7 +14,7 @@ import pytest
 
 from gridengine.api import terminal_line
 from gridengine.api.terminal_line import STALE_SECONDS, TerminalLine, is_terminal
-from gridengine.worker.stream_writer import writing
+from gridengine.output.stream_writer import writing
 from tests.support.script_driver import screen
 
 

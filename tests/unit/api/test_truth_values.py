@@ -13,7 +13,7 @@ import pytest
 
 import gridengine
 from gridengine.api.named_runs import NamedRun
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.run_reader import RunSummary
 from gridengine.schedulers.workerless import RemoteScheduler
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.mapped_calls import add, square

@@ -9,9 +9,9 @@ import pytest
 
 from gridengine.calls.outstanding import ClientLimits
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError
+from gridengine.requests import CallsFinished, Task
 from gridengine.wire.messages import Finished, FinishedItem
 
 

@@ -17,8 +17,8 @@ from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects

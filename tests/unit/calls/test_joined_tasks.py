@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gridengine.calls.translation import MOST_BYTES, MOST_TASKS, RequestEncoder, take_joinable
-from gridengine.dispatcher.core.tasks import Function, NamesForgotten, Submitted, Task
+from gridengine.requests import Function, NamesForgotten, Submitted, Task
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import Submit
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gridengine.calls.outstanding import PendingRequests, TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.core.tasks import ResultWanted, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.requests import ResultWanted, Task
 from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.calls.nested import NestedDispatcher
 from gridengine.calls.translation import MOST_FUNCTIONS
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
 from gridengine.errors import Cancelled, ConfigurationError, NestingError
+from gridengine.requests import CallsFinished, Function, ResultData, Task
 from gridengine.resources import Capacity, Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -42,7 +43,6 @@ from gridengine.wire.messages import (
     Want,
     WantAnswer,
 )
-from gridengine.worker.call_context import GVAR
 from tests.support.waiting import wait_until
 
 RUNNER, CLIENT, RUN = 3, 5, 77

@@ -18,8 +18,8 @@ from gridengine.calls import outstanding, remote, remote_control
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.remote_control import LOOK_SECONDS
 from gridengine.calls.requesting import Question
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import Clock

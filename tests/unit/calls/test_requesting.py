@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gridengine.calls.requesting import HANDLERS, Question, RequestingDispatcher
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -21,6 +20,7 @@ from gridengine.errors import (
     GridEngineError,
     VersionMismatch,
 )
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling

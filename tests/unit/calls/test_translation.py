@@ -11,9 +11,9 @@ from gridengine.calls.translation import (
     shared_item,
     task_item,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, Told
 from gridengine.dispatcher.serving.client_process import FailureNumbers
 from gridengine.errors import WorkerCrashed
+from gridengine.requests import CallsFinished, Function, Task, Told
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling

@@ -17,7 +17,7 @@ from gridengine.api import named_runs
 from gridengine.cli import calls as module
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
-from gridengine.dispatcher.watch_messages import CANCEL, Answer
+from gridengine.dispatcher.watch_messages import CANCEL, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import FunctionStatus, RunStatus, Status
 from tests.support.watched import WHO, FakeWatched
@@ -45,7 +45,7 @@ STATUS = Status(
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "answer_of", lambda name: (Answer(WHO, STATUS), True))
+    monkeypatch.setattr(module, "answer_of", lambda name: (WatchAnswer(WHO, STATUS), True))
 
 
 def call(*words: str) -> Result:
@@ -85,7 +85,7 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
 
 
 def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "answer_of", lambda name: (Answer(WHO, STATUS), False))
+    monkeypatch.setattr(module, "answer_of", lambda name: (WatchAnswer(WHO, STATUS), False))
     result = call("--json")
     assert "sweep.py, process 4242 on login1, ended at" in result.stderr
     assert json.loads(result.stdout)
@@ -95,7 +95,7 @@ def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPa
 def watched(monkeypatch: pytest.MonkeyPatch) -> FakeWatched:
     """A dispatcher with three calls, of which two are ended by name."""
     status = Status(waiting=2, running=1)
-    one = FakeWatched(lambda ask: Answer(WHO, status, count=2 if ask == CANCEL else 0))
+    one = FakeWatched(lambda ask: WatchAnswer(WHO, status, count=2 if ask == CANCEL else 0))
     monkeypatch.setattr(module, "connect", lambda name: one)
     return one
 
@@ -133,7 +133,7 @@ def test_the_question_names_the_run_whose_calls_end(watched: FakeWatched) -> Non
 
 
 def test_the_exit_status_says_that_nothing_was_ended(watched: FakeWatched) -> None:
-    watched.answer = lambda ask: Answer(WHO, Status())
+    watched.answer = lambda ask: WatchAnswer(WHO, Status())
     result = cancel("sweep", "999")
     assert (result.exit_code, result.output) == (
         1,

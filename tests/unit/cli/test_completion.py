@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from gridengine.cli.completion import run_names, seen_names, watched_names
 from gridengine.cli.main import main
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ConfigurationError
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 from gridengine.status.rows import Status
 from gridengine.watching import connections, runs_on_disk
 from tests.support.watched import WHO
@@ -26,9 +26,9 @@ NAME = click.Argument(["name"])
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One dispatcher that runs, and a run of another that is over."""
     over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
-    monkeypatch.setattr(runs_on_disk, "ended_answers", lambda: iter([Answer(over, Status())]))
+    monkeypatch.setattr(runs_on_disk, "ended_answers", lambda: iter([WatchAnswer(over, Status())]))
     monkeypatch.setattr(
-        connections, "answers", lambda seconds: ([Answer(WHO, Status())], ["one is silent"])
+        connections, "answers", lambda seconds: ([WatchAnswer(WHO, Status())], ["one is silent"])
     )
 
 
@@ -62,5 +62,5 @@ def test_nothing_is_offered_when_something_is_wrong(
     def fail() -> Iterator[object]:
         raise error
 
-    monkeypatch.setattr(stored_runs, "paths", fail)
+    monkeypatch.setattr(run_reader, "paths", fail)
     assert run_names(CONTEXT, NAME, "") == []

@@ -17,7 +17,11 @@ from gridengine.cli.dispatcher import show, show_all, words
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
 from gridengine.dispatcher.standalone import background, dispatcher_folder
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions, State
+from gridengine.dispatcher.standalone.dispatcher_folder import (
+    DispatcherFolder,
+    DispatcherState,
+    StartOptions,
+)
 from gridengine.settings.values import Settings, settings
 
 
@@ -147,7 +151,7 @@ def test_a_dispatcher_of_any_python_is_asked(
             made.append("closed")
 
     monkeypatch.setattr(remote, "RemoteDispatcher", Remote)
-    folder: Any = SimpleNamespace(state=lambda: State.RUNNING, client_file=tmp_path)
+    folder: Any = SimpleNamespace(state=lambda: DispatcherState.RUNNING, client_file=tmp_path)
     assert dispatcher.ask(folder, "describe") == "describe"
     assert made == ["", "closed"]
 
@@ -178,7 +182,7 @@ def test_the_end_tells_what_the_dispatcher_keeps(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
     monkeypatch.setattr(outliving_calls, "runs_at", lambda folder: kept)
-    folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
+    folder: Any = SimpleNamespace(name="sweeps", state=lambda: DispatcherState.RUNNING)
     assert dispatcher.stop(folder, now=False) == (
         "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "
         "'day', or their results, and goes on with them once it is started again"
@@ -194,7 +198,7 @@ def test_an_interrupted_wait_for_the_end_says_that_it_comes_all_the_same(
 
     monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", interrupted)
-    folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
+    folder: Any = SimpleNamespace(name="sweeps", state=lambda: DispatcherState.RUNNING)
     with pytest.raises(KeyboardInterrupt):
         dispatcher.stop(folder, now=False)
     assert capsys.readouterr().err == "\ndispatcher sweeps ends once its calls have\n"

@@ -21,16 +21,16 @@ from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers import default, interpreter_check
-from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
 from gridengine.settings.values import Settings
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
 
-FINE = Finding("processes", "job", State.OK, "returned")
-READ = Finding("here", "settings", State.OK, "read")
-NO_SLURM = Finding("slurm", "commands", State.ABSENT, "there is no sbatch")
-NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "start it")
+FINE = Finding("processes", "job", CheckState.OK, "returned")
+READ = Finding("here", "settings", CheckState.OK, "read")
+NO_SLURM = Finding("slurm", "commands", CheckState.ABSENT, "there is no sbatch")
+NO_MASTER = Finding("grid_engine", "master", CheckState.BROKEN, "does not answer", "start it")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "s
         ([READ, NO_SLURM], True),
         ([FINE, NO_MASTER], True),
         ([NO_MASTER], True),
-        ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], True),
+        ([Finding("here", "settings", CheckState.BROKEN, "wrong"), FINE], True),
     ],
 )
 def test_a_missing_system_is_wrong_only_when_it_was_asked_for(
@@ -91,9 +91,9 @@ def test_the_default_scheduler_is_told_last_unless_one_is_set(
     assert last == FINE
 
 
-@pytest.mark.parametrize("state", [State.OK, State.BROKEN])
+@pytest.mark.parametrize("state", [CheckState.OK, CheckState.BROKEN])
 def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
-    state: State, monkeypatch: pytest.MonkeyPatch
+    state: CheckState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: dict[str, object] = {}
 
@@ -107,7 +107,7 @@ def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
     monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     told = list(doctor.examine("slurm", os.environ, wait=1, python=["uv", "run"]))
     assert found in told
-    assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is State.OK else {})
+    assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is CheckState.OK else {})
 
 
 def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     monkeypatch.setenv("GRIDENGINE_MAX_WROKERS", "4")
     found = list(doctor.examine(None, os.environ, wait=1))
     assert [(one.of, one.check, one.state) for one in found[1:]] == [
-        ("here", "settings", State.BROKEN),
-        *((name, "job", State.ABSENT) for name in STARTERS),
+        ("here", "settings", CheckState.BROKEN),
+        *((name, "job", CheckState.ABSENT) for name in STARTERS),
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_python_that_is_not_tested_is_told(
     version: tuple[int, ...], has_lock: bool, words: str
 ) -> None:
     found = doctor.check_python(version, has_lock=has_lock)
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
     assert found.text.startswith(".".join(map(str, version)))
     assert words in found.text
     assert bool(words) == ("tested" in found.text)
@@ -175,15 +175,15 @@ def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:
     assert f"{', '.join(named[:-1])} and {named[-1]}" in words
 
 
-@pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])
+@pytest.mark.parametrize(("rate", "state"), [(30e6, CheckState.SLOW), (400e6, CheckState.OK)])
 def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
-    rate: float, state: State, monkeypatch: pytest.MonkeyPatch
+    rate: float, state: CheckState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "encrypted_bytes_per_second", lambda: rate)
     finding = doctor.check_encryption()
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
-    assert ("pyzmq>=27.3" in finding.remedy) == (state is State.SLOW)
+    assert ("pyzmq>=27.3" in finding.remedy) == (state is CheckState.SLOW)
     assert not is_broken([READ, finding])
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk_is_told_with_the_remedy(
 
     monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", lambda **_: Full())
     finding = doctor._check_run_directory(tmp_path)
-    assert finding.state is State.BROKEN
+    assert finding.state is CheckState.BROKEN
     assert "No space left on device" in finding.text
     assert "make room" in finding.remedy
 
@@ -241,13 +241,13 @@ def test_an_ended_dispatcher_is_nothing_to_tell(folder: DispatcherFolder) -> Non
 
 def test_a_dispatcher_that_answers_is_fine(folder: DispatcherFolder) -> None:
     run(folder)
-    assert only().state is State.OK
+    assert only().state is CheckState.OK
 
 
 def test_a_killed_dispatcher_is_told_with_its_user(folder: DispatcherFolder) -> None:
     run(folder).close()
     found = only()
-    assert found.state is State.BROKEN
+    assert found.state is CheckState.BROKEN
     assert "was killed: process" in found.text
     assert "gridengine dispatcher start sweeps" in found.remedy
 
@@ -285,17 +285,17 @@ def test_options_that_cannot_be_read_are_told(folder: DispatcherFolder) -> None:
 @pytest.mark.parametrize(
     ("output", "errors", "state", "words"),
     [
-        ('{"host": "node7", "seconds": 0.42}\n', "", State.OK, "returned from node7 in 0.4 s"),
-        ('a line of a prologue\n{"host": "node7", "seconds": 0.42}\n', "", State.OK, "node7"),
-        ('{"error": "refused: no", "hint": null}\n', "", State.BROKEN, "refused: no"),
-        ("", "Traceback\nValueError: odd\n", State.BROKEN, "ValueError: odd"),
-        ("", "", State.BROKEN, "died"),
+        ('{"host": "node7", "seconds": 0.42}\n', "", CheckState.OK, "returned from node7 in 0.4 s"),
+        ('a line of a prologue\n{"host": "node7", "seconds": 0.42}\n', "", CheckState.OK, "node7"),
+        ('{"error": "refused: no", "hint": null}\n', "", CheckState.BROKEN, "refused: no"),
+        ("", "Traceback\nValueError: odd\n", CheckState.BROKEN, "ValueError: odd"),
+        ("", "", CheckState.BROKEN, "died"),
     ],
 )
 def test_output_of_the_trial_job_decides(
-    output: str, errors: str, state: State, words: str
+    output: str, errors: str, state: CheckState, words: str
 ) -> None:
     finding = judge("grid_engine", output, errors, 1.0)
     assert finding.state is state
     assert words in finding.text
-    assert bool(finding.remedy) == (state is State.BROKEN)
+    assert bool(finding.remedy) == (state is CheckState.BROKEN)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from gridengine.cli import explain as module
 from gridengine.cli.explain import REASONS_SECONDS, status_with_reasons
 from gridengine.cli.main import main
-from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, Answer
+from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import CallStatus, FunctionStatus, LaunchStatus, Status
 from gridengine.watching.names import NotKnown, SeveralMeant
@@ -33,8 +33,8 @@ class Clock:
         self.now += seconds
 
 
-def queued(reason: str) -> Answer:
-    return Answer(WHO, Status(launches=[LaunchStatus("", queued=1, reason=reason)]))
+def queued(reason: str) -> WatchAnswer:
+    return WatchAnswer(WHO, Status(launches=[LaunchStatus("", queued=1, reason=reason)]))
 
 
 def test_no_reason_is_asked_for_when_nothing_is_queued() -> None:
@@ -82,7 +82,7 @@ def test_scripts_have_each_cause_with_its_next_step(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("which", ["6", "1.6", "call 6 of f"])
 def test_a_call_that_failed_is_looked_up(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
-    result = explain(monkeypatch, FakeWatched(lambda ask: Answer(WHO, FAILED)), "sweep", which)
+    result = explain(monkeypatch, FakeWatched(lambda ask: WatchAnswer(WHO, FAILED)), "sweep", which)
     assert re.match(r"call 6 of f failed at [-\d: ]+: bad", result.output)
 
 
@@ -93,7 +93,9 @@ def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(
         CallStatus("1.7", "call 7 of f", "f", "ended", 5.0),
         CallStatus("1.8", "call 7 of g", "g", "waiting", 5.0, missing=2),
     ]
-    watched = FakeWatched(lambda ask: Answer(WHO, Status(), calls=calls if ask == CALLS else ()))
+    watched = FakeWatched(
+        lambda ask: WatchAnswer(WHO, Status(), calls=calls if ask == CALLS else ())
+    )
     result = explain(monkeypatch, watched, "sweep", "7")
     [line] = result.output.splitlines()
     assert line.startswith("call 7 of g was submitted 5.0 s ago, and waits for 2 results")
@@ -101,7 +103,7 @@ def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(
 
 def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = FunctionStatus("f", done=20, numbered=20)
-    answer = Answer(WHO, Status(functions=[counts]))
+    answer = WatchAnswer(WHO, Status(functions=[counts]))
     result = explain(monkeypatch, FakeWatched(lambda ask: answer), "sweep", "15")
     assert (result.exit_code, result.output[:16]) == (0, "call 15 is done;")
     monkeypatch.setattr(module, "ended_answer", lambda name: answer)
@@ -118,7 +120,7 @@ def test_a_name_of_neither_call_nor_worker_is_told(monkeypatch: pytest.MonkeyPat
 
 def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     none = NotKnown("no dispatcher runs")
-    monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
+    monkeypatch.setattr(module, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
     assert "ended at" in result.stderr
     assert "call 6 of f failed: bad" in result.stdout
@@ -130,6 +132,6 @@ def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ended_runs_are_left_out_when_several_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
+    monkeypatch.setattr(module, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
     result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
     assert (result.exit_code, result.output) == (1, "Error: several are meant\n")

@@ -13,7 +13,7 @@ from gridengine._version import __version__
 from gridengine.cli import far_end
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine
-from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, Answer
+from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, FarEndAnswer
 from gridengine.journal.lock_file import Holder
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
@@ -43,9 +43,9 @@ def running(folder: DispatcherFolder) -> Iterator[DispatcherFolder]:
     lock.close()
 
 
-def answer(capsysbinary: pytest.CaptureFixture[bytes]) -> Answer:
+def answer(capsysbinary: pytest.CaptureFixture[bytes]) -> FarEndAnswer:
     line = capsysbinary.readouterr().out.strip()
-    return msgspec.json.decode(line.removeprefix(MARK), type=Answer)
+    return msgspec.json.decode(line.removeprefix(MARK), type=FarEndAnswer)
 
 
 def ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_another_version_starts_nothing(
     mine: tuple[str, str], folder: DispatcherFolder, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert far_end.main([*mine, "sweeps", "sweeps", "--scheduler", "processes"]) == 1
-    assert answer(capsysbinary) == Answer(__version__, PYTHON)
+    assert answer(capsysbinary) == FarEndAnswer(__version__, PYTHON)
     assert not folder.path.exists()
 
 
@@ -106,7 +106,7 @@ def test_a_start_that_is_refused_is_told_on_standard_error(
     words = ["sweeps", "--scheduler", "processes", "--queue", "all.q"]
     assert far_end.main([__version__, PYTHON, "sweeps", *words]) == 1
     said = capsysbinary.readouterr()
-    assert msgspec.json.decode(said.out.strip().removeprefix(MARK), type=Answer).error == ""
+    assert msgspec.json.decode(said.out.strip().removeprefix(MARK), type=FarEndAnswer).error == ""
     assert b"--queue is for" in said.err
 
 
@@ -118,7 +118,9 @@ def test_the_far_end_says_why_it_leaves(
     known = replace(FACTS, holder=HERE, client=CLIENT)
     for state in ("ENDED", "DIED"):
         monkeypatch.setattr(
-            DispatcherFolder, "state", lambda _, state=state: dispatcher_folder.State[state]
+            DispatcherFolder,
+            "state",
+            lambda _, state=state: dispatcher_folder.DispatcherState[state],
         )
         running.lock.write_bytes(b"" if state == "ENDED" else msgspec.json.encode(HERE))
         assert far_end.attend(running, known) == (ENDED if state == "ENDED" else DIED)

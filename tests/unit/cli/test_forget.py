@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
 from gridengine.errors import JournalError
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 
 DAY = 86400
 
@@ -19,9 +19,9 @@ DAY = 86400
 @pytest.fixture(autouse=True)
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files of two runs: of `old`, last written to ten days ago, and of `new`."""
-    monkeypatch.setattr(stored_runs, "folder", lambda: tmp_path)
+    monkeypatch.setattr(run_reader, "folder", lambda: tmp_path)
     monkeypatch.setattr(
-        stored_runs, "path_of", lambda name, journal: Path(journal or tmp_path) / f"{name}.sqlite"
+        run_reader, "path_of", lambda name, journal: Path(journal or tmp_path) / f"{name}.sqlite"
     )
     for name, days in (("old", 10), ("new", 0)):
         file = tmp_path / f"{name}.sqlite"
@@ -81,7 +81,7 @@ def test_a_run_that_a_script_has_is_left_and_the_others_are_deleted(
             raise JournalError("it is in use")
         path.unlink()
 
-    monkeypatch.setattr(stored_runs, "forget", forget)
+    monkeypatch.setattr(run_reader, "forget", forget)
     result = call("old", "new", "--yes")
     assert (result.exit_code, left(runs)) == (1, ["old"])
     assert "it is in use" in result.output
@@ -93,7 +93,7 @@ def test_a_run_that_cannot_be_deleted_is_told_with_its_file(
     def forget(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(stored_runs, "forget", forget)
+    monkeypatch.setattr(run_reader, "forget", forget)
     result = call("old", "--yes")
     assert result.exit_code == 1
     assert f"{runs}/old.sqlite: Permission denied" in result.output

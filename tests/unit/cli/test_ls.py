@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from gridengine.cli import ls as module
 from gridengine.cli.main import main
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.settings.values import settings
 from gridengine.status.rows import Status
 from tests.support.watched import WHO
@@ -34,7 +34,7 @@ def test_an_obstacle_to_the_folder_of_sockets_is_told(
 def test_cancelled_calls_have_a_column_where_there_are_any(
     monkeypatch: pytest.MonkeyPatch, cancelled: int, told: bool
 ) -> None:
-    found = [Answer(WHO, Status(done=1, failed=2, cancelled=cancelled))]
+    found = [WatchAnswer(WHO, Status(done=1, failed=2, cancelled=cancelled))]
     monkeypatch.setattr(module, "answers", lambda: (found, []))
     monkeypatch.setattr(module, "other_runs", lambda known: [])
     monkeypatch.setattr(module, "ended_answers", lambda: iter(found))

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from gridengine.cli import pages as module
 from gridengine.cli.main import main
 from gridengine.cli.pages import FOLDER, remove_left_folders
-from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.dispatcher.watch_messages import REPORT, WatchAnswer
 from gridengine.status.rows import Status
 from tests.support.watched import WHO
 
@@ -43,9 +43,9 @@ def test_folders_of_pages_that_were_killed_are_removed_and_no_others(tmp_path: P
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the test's own, and a run."""
 
-    def answer_of(name: str, ask: str) -> tuple[Answer, bool]:
+    def answer_of(name: str, ask: str) -> tuple[WatchAnswer, bool]:
         assert ask == REPORT
-        return Answer(WHO, Status(done=3)), True
+        return WatchAnswer(WHO, Status(done=3)), True
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "answer_of", answer_of)

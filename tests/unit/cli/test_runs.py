@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from gridengine.cli import runs as module
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
-from gridengine.journal import stored_runs
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal import run_reader
+from gridengine.journal.run_reader import RunSummary
 
 FOUND = {
     "old": RunSummary("old", "/r/old", 2048, 1e9, "a.py", "login1", 1000, 1, 2),
@@ -26,8 +26,8 @@ FOUND = {
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The runs that there are."""
     paths = [Path(name) for name in FOUND]
-    monkeypatch.setattr(module.stored_runs, "paths", lambda: paths)
-    monkeypatch.setattr(stored_runs, "summary", lambda path: FOUND[path.name])
+    monkeypatch.setattr(module.run_reader, "paths", lambda: paths)
+    monkeypatch.setattr(run_reader, "summary", lambda path: FOUND[path.name])
     return paths
 
 

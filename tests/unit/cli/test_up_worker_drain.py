@@ -16,7 +16,7 @@ from gridengine.cli import up_worker_drain
 from gridengine.cli.main import main
 from gridengine.cli.up_worker_drain import ExtraWorkers, run_all
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
-from gridengine.dispatcher.watch_messages import DRAIN, Answer
+from gridengine.dispatcher.watch_messages import DRAIN, WatchAnswer
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
@@ -33,9 +33,8 @@ from gridengine.schedulers.launcher import (
 from gridengine.settings.values import Settings
 from gridengine.status.rows import Status
 from gridengine.watching import connections, runs_on_disk
-from gridengine.wire import connection_file
+from gridengine.wire import connection_file, exchange_folder
 from gridengine.wire.connection_file import Connection, write_private
-from gridengine.worker import main as worker_main
 from tests.support.watched import WHO, FakeWatched, silent
 
 QUEUED, RUNNING, ENDED, FAILED = (
@@ -140,7 +139,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     for module in (up_worker_drain, runs_on_disk):
         monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setattr(
-        worker_main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
+        exchange_folder, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
     )
     folders = [tmp_path / f"20261123-0930{n:02}-node7-{n}-0a1b2c" for n in range(4)]
     for folder in folders:
@@ -259,7 +258,7 @@ def drain(monkeypatch: pytest.MonkeyPatch, *found: FakeWatched) -> Result:
 
 def leaving(count: int) -> FakeWatched:
     """Return a dispatcher that has so many workers there."""
-    return FakeWatched(lambda ask: Answer(WHO, Status(), count=count))
+    return FakeWatched(lambda ask: WatchAnswer(WHO, Status(), count=count))
 
 
 def test_the_workers_of_all_dispatchers_leave(monkeypatch: pytest.MonkeyPatch) -> None:

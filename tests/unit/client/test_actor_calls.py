@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.actors import END, READY, ActorAnswer, decode_request, encode
 from gridengine.client.actor_calls import MOST_SENT, MOST_SLOW, ActorCalls
 from gridengine.client.future import CallFuture
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
 from gridengine.errors import (
     ActorLost,
     Cancelled,
@@ -21,8 +21,8 @@ from gridengine.errors import (
     PicklingError,
     WorkerLost,
 )
+from gridengine.requests import CallsFinished, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
-from gridengine.worker.actors import END, READY, Answer, decode_request, encode
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 
@@ -44,17 +44,17 @@ class Far:
 
     def ready(self) -> None:
         self.calls.began(TaskBegan(self.calls.task, 7, "node3", 1))
-        self.note(Answer(READY))
+        self.note(ActorAnswer(READY))
 
-    def note(self, answer: Answer, *payload: Any) -> None:
+    def note(self, answer: ActorAnswer, *payload: Any) -> None:
         self.calls.noted(TaskMessage(self.calls.task, [encode(answer), *payload]))
         self.helped()
 
     def answer(self, number: int, value: Any = None, *, seconds: float = 0.0) -> None:
-        self.note(Answer(number, seconds=seconds), *pickling.dump_values([value]))
+        self.note(ActorAnswer(number, seconds=seconds), *pickling.dump_values([value]))
 
     def raised(self, number: int, error: BaseException) -> None:
-        self.note(Answer(number, raised=True), *pickling.dump_exception(error))
+        self.note(ActorAnswer(number, raised=True), *pickling.dump_exception(error))
 
     def helped(self) -> None:
         """Return when the helper thread has done what it was asked for."""

@@ -13,14 +13,7 @@ import gridengine
 from gridengine.client.future import MOST_CALLS
 from gridengine.errors import ConfigurationError
 from tests.support.fake_dispatcher import FakeDispatcher
-from tests.support.held_dispatcher import (
-    SECONDS,
-    HeldDispatcher,
-    calls_of,
-    give,
-    run_all,
-    square,
-)
+from tests.support.held_dispatcher import SECONDS, HeldDispatcher, calls_of, give, run_all, square
 
 # ------------------------------------------------------------------ gathering
 

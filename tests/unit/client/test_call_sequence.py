@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.client.call_sequence import CallSequence, Step, Value
-from gridengine.worker.call_context import GVAR
 
 
 class Thing:

@@ -14,8 +14,8 @@ import numpy
 import pytest
 
 import gridengine
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, PicklingError, WorkerCrashed
+from gridengine.requests import CallsFinished, ResultData
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import Entry, FakeDispatcher, FakeScheduler
 from tests.support.held_dispatcher import SECONDS, HeldDispatcher, run_all, square

@@ -13,8 +13,8 @@ import pytest
 
 import gridengine
 from gridengine.client.future import MOST_CALLS
-from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import PicklingError
+from gridengine.requests import ResultData
 from gridengine.resources import WTime
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher

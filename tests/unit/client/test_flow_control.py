@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client import settlement
+from gridengine.client import executor_lifetime
 from gridengine.dispatcher.core.calls import Pace
-from gridengine.dispatcher.core.model import BATCH_SECONDS, LEAST_SECONDS
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.workers_and_queues import BATCH_SECONDS, LEAST_SECONDS
 from gridengine.dispatcher.io_loop import MOST_EVENTS
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
@@ -126,7 +126,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls
     """Submit so many calls, one by one, and return the workers that have done them."""
     dispatcher = Simulated(slots, seconds)
     monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
-    monkeypatch.setattr(settlement, "HelperThread", Request)
+    monkeypatch.setattr(executor_lifetime, "HelperThread", Request)
     with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):

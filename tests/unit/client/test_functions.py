@@ -21,7 +21,7 @@ from gridengine.client import functions
 from gridengine.client.functions import FunctionCache, function_of_map, make_function
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
-from gridengine.dispatcher.core.tasks import Function
+from gridengine.requests import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import LARGE, StoredPayload

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled, WorkerLost
+from gridengine.requests import CallsFinished
 from gridengine.wire.messages.client import Attempt
 from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
 from tests.support.fake_dispatcher import FakeScheduler

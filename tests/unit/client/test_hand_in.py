@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.requests import CallsFinished, Function
 from gridengine.resources import Memory
 from tests.support.fake_dispatcher import FakeDispatcher
 

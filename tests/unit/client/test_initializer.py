@@ -9,11 +9,11 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
+from gridengine.call_context.current_call import GVAR
 from gridengine.client.functions import make_function
 from gridengine.client.initializer import Initializer, Prepared, initializer_of
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
-from gridengine.worker.call_context import GVAR
 
 
 def test_threads_that_make_calls_at_once_run_it_once_and_wait_for_it() -> None:

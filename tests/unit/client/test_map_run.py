@@ -13,7 +13,7 @@ from gridengine.client.map_run import (
     SMALL_BLOCK,
     SMALL_SHARES,
     TINY_BLOCK,
-    Results,
+    MapResults,
     next_size,
 )
 from gridengine.client.outcomes import Outcome
@@ -21,13 +21,13 @@ from gridengine.errors import Cancelled
 
 
 @pytest.fixture
-def results() -> Results:
-    made = Results()
+def results() -> MapResults:
+    made = MapResults()
     made.expect(6)
     return made
 
 
-def test_results_are_put_in_their_places_whatever_their_order(results: Results) -> None:
+def test_results_are_put_in_their_places_whatever_their_order(results: MapResults) -> None:
     results.put(Outcome(3, 6, "def", None))
     assert results.settled_from_start() == 0
     results.put(Outcome(0, 2, "ab", None))
@@ -37,14 +37,14 @@ def test_results_are_put_in_their_places_whatever_their_order(results: Results) 
     assert results.values == list("abcdef")
 
 
-def test_the_same_outcome_once_more_changes_nothing(results: Results) -> None:
+def test_the_same_outcome_once_more_changes_nothing(results: MapResults) -> None:
     for _ in range(2):
         results.put(Outcome(0, 2, "ab", None))
         results.put(Outcome(2, 3, (), OSError()))
     assert (results.missing, results.first_error) == (3, 2)
 
 
-def test_an_error_is_raised_once_all_before_it_have_succeeded(results: Results) -> None:
+def test_an_error_is_raised_once_all_before_it_have_succeeded(results: MapResults) -> None:
     results.put(Outcome(4, 5, (), OSError("later")))
     results.put(Outcome(2, 3, (), OSError("first")))
     results.raise_first_error()
@@ -53,7 +53,7 @@ def test_an_error_is_raised_once_all_before_it_have_succeeded(results: Results) 
         results.raise_first_error()
 
 
-def test_more_calls_may_come_after_all_have_ended(results: Results) -> None:
+def test_more_calls_may_come_after_all_have_ended(results: MapResults) -> None:
     results.put(Outcome(0, 6, "abcdef", None))
     assert results.settled_from_start() == 6
     results.expect(1)
@@ -62,7 +62,7 @@ def test_more_calls_may_come_after_all_have_ended(results: Results) -> None:
     assert results.settled_from_start() == 7
 
 
-def test_an_error_stands_in_its_calls_place(results: Results) -> None:
+def test_an_error_stands_in_its_calls_place(results: MapResults) -> None:
     error = OSError()
     results.put(Outcome(0, 6, "abcdef", None))
     results.put(Outcome(1, 3, (), error))
@@ -73,7 +73,7 @@ def test_a_few_of_very_many_unsent_calls_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(map_run, "MOST_UNSENT", 5)
-    results = Results()
+    results = MapResults()
     results.expect(3)
     results.put(Outcome(1, 2, ["b"], None))
     kinds = [Cancelled, str, Cancelled, Cancelled, Cancelled]

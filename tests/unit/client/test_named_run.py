@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gridengine.client import named_run
-from gridengine.client.keywords import Resume
-from gridengine.client.named_run import OpenRun, Place
+from gridengine.client.keywords_and_arguments import Resume
+from gridengine.client.named_run import OpenRun, RecordPlace
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import OutcomeListener
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import Cancelled, WorkerLost
 from gridengine.journal import call_keys
+from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize import byte_code
 from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.users_modules import own_modules
@@ -122,7 +122,7 @@ class Owner(OutcomeListener):
         self.seen.append(event)
 
 
-def submitted(run: OpenRun, expected: list[Place]) -> tuple[Listener, list[CallsFinished]]:
+def submitted(run: OpenRun, expected: list[RecordPlace]) -> tuple[Listener, list[CallsFinished]]:
     """Submit task 7 through a run; return the dispatcher's listener, and the events that its
     submitter gets.
     """
@@ -154,7 +154,7 @@ def test_an_outcome_is_recorded_at_the_places_of_its_calls(
     places: list[tuple[int, ...]],
 ) -> None:
     run, recorded = recording
-    listener, seen = submitted(run, [Place(0, 4, 5, 10), Place(4, 9, 6, 0)])
+    listener, seen = submitted(run, [RecordPlace(0, 4, 5, 10), RecordPlace(4, 9, 6, 0)])
     listener.settled(event)
     assert recorded == places
     assert seen == [event]
@@ -165,7 +165,7 @@ def test_a_result_that_stays_at_its_worker_is_recorded_if_it_is_asked_for(
     recording: tuple[OpenRun, list[tuple[int, ...]]], only_here: bool
 ) -> None:
     run, recorded = recording
-    listener, _ = submitted(run, [Place(0, 1, 5, 3, only_here)])
+    listener, _ = submitted(run, [RecordPlace(0, 1, 5, 3, only_here)])
     listener.settled(CallsFinished(7, 0, 1, PayloadAtWorker(1, 10**6, b"w"), last=True))
     assert bool(recorded) is not only_here
 
@@ -174,7 +174,7 @@ def test_after_the_last_outcome_of_a_task_nothing_is_recorded_for_it(
     recording: tuple[OpenRun, list[tuple[int, ...]]],
 ) -> None:
     run, recorded = recording
-    listener, _ = submitted(run, [Place(0, 1, 5, 3)])
+    listener, _ = submitted(run, [RecordPlace(0, 1, 5, 3)])
     for _ in range(2):
         listener.settled(CallsFinished(7, 0, 1, VALUES, last=True))
     assert recorded == [(5, 3, 4, 0)]

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine import requests
 from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
-from gridengine.client.named_run import OpenRun, Place
+from gridengine.client.named_run import OpenRun, RecordPlace
 from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core import tasks
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
 from gridengine.journal.run_file import RunFile, files_in_use
+from gridengine.requests import CallsFinished
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.pickling import dump_exception
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -383,7 +383,7 @@ class Run:
         self.outcomes: dict[int, Any] = {}
         self.names: dict[bytes, str] = {}
         self.functions: dict[str, Function] = {}
-        self.places: dict[int, list[Place]] = {}
+        self.places: dict[int, list[RecordPlace]] = {}
         self.expect = self.places.__setitem__
         self._places, self._numbers = self.places, itertools.count(10)
 
@@ -395,7 +395,7 @@ class Run:
 
 
 def template_of(f: Any) -> CallTemplate:
-    function = tasks.Function(b"", (), (), b"", f.__name__)
+    function = requests.Function(b"", (), (), b"", f.__name__)
     none: Any = None
     return CallTemplate(none, function, SINGLE, CallOptions(), batcher=none)
 
@@ -461,7 +461,7 @@ def test_dependents_of_a_call_without_a_key_have_none_and_are_made(run: Run) -> 
     for task, node in enumerate(calls):
         kept.added(node, task)
     kept.hand_over()
-    assert run.places == {2: [Place(0, 1, 101, 0)]}
+    assert run.places == {2: [RecordPlace(0, 1, 101, 0)]}
 
 
 def test_calls_of_one_function_are_a_block_in_their_order(run: Run) -> None:
@@ -483,7 +483,7 @@ def test_a_call_that_is_made_again_is_recorded_at_its_old_place(run: Run) -> Non
     for task, node in enumerate(calls):
         kept.added(node, task)
     kept.hand_over()
-    assert run.places[1] == [Place(0, 1, 5, 7)]
+    assert run.places[1] == [RecordPlace(0, 1, 5, 7)]
 
 
 def test_a_result_that_nobody_asks_for_is_recorded_only_if_it_is_here(run: Run) -> None:

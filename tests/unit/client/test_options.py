@@ -12,7 +12,12 @@ import pytest
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
 from gridengine.api.named_runs import NamedRun
-from gridengine.client.keywords import CallChanges, CallKeywords, argument_tuples, length_of
+from gridengine.client.keywords_and_arguments import (
+    CallChanges,
+    CallKeywords,
+    argument_tuples,
+    length_of,
+)
 from gridengine.client.options import CallOptions, given, run_options
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand

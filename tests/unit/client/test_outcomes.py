@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gridengine.client.outcomes import outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import Cancelled, OutOfMemory, ProtocolError, RemoteTraceback, WorkerLost
+from gridengine.requests import Attempt, CallsFinished
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE
 

@@ -24,11 +24,12 @@ from gridengine.client.outliving_calls import (
     take_left,
     who_has,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
+from gridengine.journal.handed_calls import HandedCalls, origin
 from gridengine.journal.run_file import RunFile, path_of
-from gridengine.journal.stored_runs import HandedCalls, RunSummary, origin
+from gridengine.journal.run_reader import RunSummary
+from gridengine.requests import CallsFinished
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome
@@ -241,7 +242,7 @@ def test_the_runs_are_found_of_which_a_dispatcher_has_calls(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunSummary("night", str(path), 10, left=4)
-    monkeypatch.setattr(module.stored_runs, "summary", lambda path: run)
+    monkeypatch.setattr(module.run_reader, "summary", lambda path: run)
     assert list(runs_at(DispatcherFolder.of("sweeps"))) == [run]
     assert list(runs_at(DispatcherFolder.of("other"))) == []
 

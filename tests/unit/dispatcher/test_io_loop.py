@@ -31,17 +31,6 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    Effect,
-    ResultData,
-    ResultWanted,
-    Submitted,
-    Task,
-    TaskBegan,
-    TaskMessage,
-    WantAnswered,
-)
 from gridengine.dispatcher.io_loop import (
     LEAVE_SECONDS,
     MOST_EVENTS,
@@ -55,6 +44,17 @@ from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
+from gridengine.requests import (
+    CallsFinished,
+    Effect,
+    ResultData,
+    ResultWanted,
+    Submitted,
+    Task,
+    TaskBegan,
+    TaskMessage,
+    WantAnswered,
+)
 from gridengine.resources import Cores, Memory, Ranks
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle

@@ -14,9 +14,9 @@ import pytest
 from gridengine.calls.posting import PostingDispatcher
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
+from gridengine.requests import Function, Task
 
 
 def test_a_scheduler_without_workers_cannot_scale() -> None:

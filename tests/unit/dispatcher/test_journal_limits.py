@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.journal_limits import (
     is_large,
     lost,
@@ -14,6 +13,7 @@ from gridengine.dispatcher.journal_limits import (
     why_refused,
     why_refused_as_sent,
 )
+from gridengine.requests import Function, Task
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import FunctionItem, SharedItem, Submit, TaskItem
 

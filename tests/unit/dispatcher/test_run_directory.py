@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from gridengine.dispatcher import run_directory
+from gridengine.dispatcher.core_policy import check_lease, policy_of
 from gridengine.dispatcher.run_directory import (
     CONNECTION,
     DAY_SECONDS,
@@ -23,10 +24,7 @@ from gridengine.dispatcher.run_directory import (
     WORKER,
     Home,
     StoredIdentity,
-    check_lease,
     new_run_id,
-    policy_of,
-    python_version,
     remove_old_runs,
     tidy,
     tidy_logs,
@@ -40,6 +38,7 @@ from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 from gridengine.schedulers.workerless import HandStartedScheduler
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import Connection, ServerKeys
+from gridengine.wire.processes import python_version
 
 KEYS = ServerKeys("server's", "secret", "workers'", "workers' secret", 4711)
 SERVER: Any = SimpleNamespace(addresses=("tcp://10.0.0.7:4711",), keys=KEYS)

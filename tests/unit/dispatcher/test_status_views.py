@@ -8,8 +8,8 @@ import pytest
 
 from gridengine.dispatcher.core.events import Explained, Launched
 from gridengine.dispatcher.core.state import MOST_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
-from gridengine.dispatcher.core.tasks import TasksCancelled
 from gridengine.dispatcher.status_views import call_status, find_calls, status_of
+from gridengine.requests import TasksCancelled
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus

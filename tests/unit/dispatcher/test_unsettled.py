@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskBegan, TaskMessage
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
+from gridengine.requests import CallsFinished, Task, TaskBegan, TaskMessage
 
 
 class Listening:

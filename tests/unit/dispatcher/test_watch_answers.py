@@ -13,13 +13,13 @@ import pytest
 
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import Event
-from gridengine.dispatcher.core.tasks import TasksCancelled
-from gridengine.dispatcher.reports import report_files
+from gridengine.dispatcher.run_reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
-from gridengine.dispatcher.watch_messages import Answer, Identity, Request
-from gridengine.dispatcher.watch_server import Told
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer, WatchRequest
+from gridengine.dispatcher.watch_server import FollowerAnswer
+from gridengine.output.stream_writer import OutputExcerpt
+from gridengine.requests import TasksCancelled
 from gridengine.settings.values import Settings
-from gridengine.worker.stream_writer import OutputExcerpt
 from tests.support.core_play import Play
 
 IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
@@ -48,11 +48,11 @@ class Played:
         )
 
     def ask(self, ask: str, words: Sequence[str] = (), **options: Any) -> bytes:
-        return self.answers.answer(msgspec.json.encode(Request(ask, words=words)), **options)
+        return self.answers.answer(msgspec.json.encode(WatchRequest(ask, words=words)), **options)
 
 
 class Follower:
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         return True
 
     def drop(self) -> None:
@@ -74,7 +74,7 @@ def test_answers_are_shared_for_half_a_second(played: Played) -> None:
 def test_a_report_has_what_calls_have_printed_and_a_status_has_not(played: Played) -> None:
     played.printed.add(b"call 5 speaks\n\xff")
     [report, status] = [
-        msgspec.json.decode(played.ask(ask), type=Answer) for ask in ("report", "status")
+        msgspec.json.decode(played.ask(ask), type=WatchAnswer) for ask in ("report", "status")
     ]
     assert (report.printed, status.printed) == ("call 5 speaks\n\ufffd", "")
 
@@ -84,7 +84,7 @@ def test_a_status_without_named_runs_imports_no_sqlite(
 ) -> None:
     """At exit that would turn a script's death by Ctrl-C into status 1."""
     monkeypatch.delitem(sys.modules, "gridengine.journal.run_file", raising=False)
-    assert msgspec.json.decode(played.ask("status"), type=Answer).status.faults == []
+    assert msgspec.json.decode(played.ask("status"), type=WatchAnswer).status.faults == []
     assert "gridengine.journal.run_file" not in sys.modules
 
 
@@ -92,7 +92,7 @@ def test_the_job_that_the_dispatcher_runs_in_is_told(monkeypatch: pytest.MonkeyP
     job = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
     for name, value in job.items():
         monkeypatch.setenv(name, value)
-    status = msgspec.json.decode(Played().ask("status"), type=Answer).status
+    status = msgspec.json.decode(Played().ask("status"), type=WatchAnswer).status
     assert status.allocation == "the 4 cores of Slurm job 12"
 
 
@@ -106,9 +106,12 @@ def test_actions_are_done_each_time(played: Played) -> None:
 def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> None:
     first, second = [played.play.submit(3, submitter=number)[0].id for number in (1, 2)]
     played.named.note("sweep", "/r/sweep.sqlite", 2)
-    whole, one = Request("cancel", run="sweep"), Request("cancel", words=["1"], run="sweep")
+    whole, one = (
+        WatchRequest("cancel", run="sweep"),
+        WatchRequest("cancel", words=["1"], run="sweep"),
+    )
     answers = [
-        msgspec.json.decode(played.answers.answer(msgspec.json.encode(it)), type=Answer)
+        msgspec.json.decode(played.answers.answer(msgspec.json.encode(it)), type=WatchAnswer)
         for it in (whole, one)
     ]
     assert [answer.count for answer in answers] == [3, 1]
@@ -121,14 +124,14 @@ def test_a_cancellation_of_a_named_run_ends_its_calls_alone(played: Played) -> N
 
 
 def test_a_watcher_may_not_act(played: Played) -> None:
-    answer = msgspec.json.decode(played.ask("cancel", may_act=False), type=Answer)
+    answer = msgspec.json.decode(played.ask("cancel", may_act=False), type=WatchAnswer)
     assert "may not cancel" in answer.error
     assert played.posted == []
 
 
 def test_a_follower_is_answered_at_once_and_told_more(played: Played) -> None:
     played.play.submit(3)
-    answer = msgspec.json.decode(played.ask("follow", follower=Follower()), type=Answer)
+    answer = msgspec.json.decode(played.ask("follow", follower=Follower()), type=WatchAnswer)
     assert answer.status.waiting == 3
     assert played.answers.streams.deadline < float("inf")
 
@@ -147,7 +150,7 @@ def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Play
 def test_only_calls_that_have_not_ended_are_counted_as_cancelled(played: Played) -> None:
     played.play.done(played.play.running(3))
     counts = [
-        msgspec.json.decode(played.ask("cancel", words), type=Answer).count
+        msgspec.json.decode(played.ask("cancel", words), type=WatchAnswer).count
         for words in (["0"], ["0", "2"])
     ]
     assert counts == [0, 1]
@@ -155,7 +158,7 @@ def test_only_calls_that_have_not_ended_are_counted_as_cancelled(played: Played)
 
 def test_ended_calls_are_told_with_their_workers(played: Played) -> None:
     played.play.done(played.play.running(3, first=10))
-    report = msgspec.json.decode(played.ask("report"), type=Answer)
+    report = msgspec.json.decode(played.ask("report"), type=WatchAnswer)
     [ended] = report.timeline
     assert (ended.id, ended.call, ended.calls) == ("1.0", "call 10 of square", 1)
     assert (ended.host, ended.job, ended.log) == ("node-w", "41", "/runs/x/1.log")

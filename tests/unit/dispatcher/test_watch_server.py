@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from gridengine.dispatcher import watch_server
-from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Identity, Request
+from gridengine.dispatcher.watch_messages import FOLLOW, Identity, WatchAnswer, WatchRequest
 from gridengine.dispatcher.watch_server import (
     LEAST_INTERVAL,
     MOST_FOLLOWERS,
     MOST_REQUEST,
     MOST_WATCHERS,
     STUCK_SECONDS,
-    Told,
+    FollowerAnswer,
     Watcher,
     WatchServer,
     WatchStreams,
@@ -128,7 +128,7 @@ def test_watchers_are_limited_and_one_that_leaves_makes_room(played: Played) -> 
     assert not is_dropped(played.watch())
 
 
-TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+TOLD = FollowerAnswer(WatchAnswer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
 
 
 def follower(played: Played) -> tuple[socket.socket, Watcher]:
@@ -148,7 +148,7 @@ def test_a_follower_is_sent_lines_unasked(played: Played) -> None:
 
 def test_a_follower_that_has_not_read_is_sent_nothing_more(played: Played) -> None:
     sock, watcher = follower(played)
-    much = Told(TOLD.answer)
+    much = FollowerAnswer(TOLD.answer)
     much.line = b"x" * 3_000_000
     assert watcher.tell(much)
     assert not watcher.tell(TOLD)
@@ -243,13 +243,13 @@ IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
 class Followed:
     """Who follows: what he was told, and whether he takes more."""
 
-    told: list[Told] = field(default_factory=list)
+    told: list[FollowerAnswer] = field(default_factory=list)
     takes: bool = True
     error: Exception | None = None
     dropped: bool = False
     ended: bool = False
 
-    def tell(self, told: Told) -> bool:
+    def tell(self, told: FollowerAnswer) -> bool:
         if self.error is not None:
             raise self.error
         if self.takes:
@@ -272,15 +272,15 @@ class Streams:
 
     def __init__(self) -> None:
         self.log = RunLog()
-        self.made: list[Request] = []
+        self.made: list[WatchRequest] = []
         self.streams = WatchStreams(self.log, self._status)
 
-    def _status(self, request: Request, now: float) -> Answer:
+    def _status(self, request: WatchRequest, now: float) -> WatchAnswer:
         self.made.append(request)
-        return Answer(IDENTITY, Status(elapsed_seconds=now))
+        return WatchAnswer(IDENTITY, Status(elapsed_seconds=now))
 
     def follow(self, follower: Followed, now: float = 0.0, **options: object) -> None:
-        self.streams.add(follower, Request(FOLLOW, **options), now)
+        self.streams.add(follower, WatchRequest(FOLLOW, **options), now)
 
     def happen(self, words: str) -> None:
         assert self.log.events is not None

@@ -11,7 +11,7 @@ import pytest
 
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import Block, RunFile
+from gridengine.journal.run_file import RunFile, StoredBlock
 from gridengine.serialize.payload import SINGLE
 
 FUNCTION = FunctionKey("f", b"1" * 16, {"f:": "1"})
@@ -44,7 +44,7 @@ class Kept:
         keys = b"".join(CallKeys().of_calls(calls, SINGLE)) if keyed else None
         number = run.function(function, [pickle.dumps(abs, 5)])
         digest = b"" if keyed else digest_of(arguments, SINGLE)
-        block = run.add_block(Block(number, SINGLE, len(calls), digest, keys), [arguments])
+        block = run.add_block(StoredBlock(number, SINGLE, len(calls), digest, keys), [arguments])
         run.add_order(0, block, 0, len(calls))
         if results:
             self._add_result(run, block, start, results)

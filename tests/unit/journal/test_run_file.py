@@ -14,8 +14,8 @@ from gridengine.journal import run_file, writer
 from gridengine.journal.lock_file import is_locked
 from gridengine.journal.run_file import (
     VERSION,
-    Block,
     RunFile,
+    StoredBlock,
     connect,
     explained,
     open_run,
@@ -236,7 +236,7 @@ def test_a_result_that_is_too_large_is_one_line_and_what_came_with_it_is_stored(
 ) -> None:
     run = RunFile("a", path)
     run.begin()
-    block = run.add_block(Block(1, 0, 2, b"", None), [b"arguments"])
+    block = run.add_block(StoredBlock(1, 0, 2, b"", None), [b"arguments"])
     with mmap.mmap(-1, 1_000_000_001) as large:  # never touched, so it takes no memory
         run.add_result((block, 0, 1, 0), [large], None, raised=False)
         run.add_result((block, 1, 2, 0), [b"small"], None, raised=False)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gridengine.call_context.random_streams import Seed, Seeded
 from gridengine.errors import ConfigurationError
 from gridengine.journal.call_keys import CallKeys
 from gridengine.journal.what_counts import IgnoredArguments, check_ignored, dependencies
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.worker.random_streams import Seed, Seeded
 
 
 def train(rate: float, steps: int = 10, *, verbose: bool = False, jobs: int = 1) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory, laid_out
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import FunctionStatus, GraphFunction, GraphNode, GraphStatus, Status
@@ -15,12 +15,12 @@ def node(name: str, *after: str, state: str = "missing") -> GraphNode:
     return GraphNode(name, name, "f", state, after)
 
 
-def answer(*nodes: GraphNode, failed: str = "", run: str = WHO.run_id) -> Answer:
+def answer(*nodes: GraphNode, failed: str = "", run: str = WHO.run_id) -> WatchAnswer:
     failures = [FailureStatus(failed, failed, "f", 1, 0.0)] if failed else []
     functions = [FunctionStatus("f", 5, 1)]
     told = GraphStatus(nodes, [GraphFunction("f", {"missing": 1}, {"f": 2})], len(nodes))
     status = Status(failures=failures, functions=functions)
-    return Answer(replace(WHO, run_id=run), status, graph=told)
+    return WatchAnswer(replace(WHO, run_id=run), status, graph=told)
 
 
 def test_each_node_is_in_a_layer_behind_those_that_it_needs() -> None:

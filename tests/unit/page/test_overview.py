@@ -6,7 +6,7 @@ import time
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.page.overview import gone, overview
 from gridengine.status.rows import LaunchStatus, Status
@@ -27,7 +27,7 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
         worker_count=2,
         max_workers=1000,
     )
-    told = overview(Answer(WHO, status, memory=48 * 1024**2), actions=True)
+    told = overview(WatchAnswer(WHO, status, memory=48 * 1024**2), actions=True)
     assert (told.where, told.elapsed, told.left) == (
         "process 4242 on login1, SlurmScheduler",
         "02:00",
@@ -41,13 +41,13 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
 
 
 def test_nothing_is_estimated_of_a_run_that_has_just_begun() -> None:
-    told = overview(Answer(WHO, Status()), actions=False)
+    told = overview(WatchAnswer(WHO, Status()), actions=False)
     assert (told.left, told.total, told.gone) == ("", 0, "")
 
 
 def test_an_ended_run_tells_its_end_and_offers_no_cancellation() -> None:
     status = Status(done=299, failed=1, elapsed_seconds=60.0, left_seconds=0.2)
-    report = Answer(replace(WHO, since=time.mktime((2026, 11, 29, 3, 0, 0, 0, 0, -1))), status)
+    report = WatchAnswer(replace(WHO, since=time.mktime((2026, 11, 29, 3, 0, 0, 0, 0, -1))), status)
     told = overview(report, actions=True, is_report=True)
     assert (told.ended, told.left, told.gone) == ("03:01 on 2026-11-29", "", "")
     assert (told.calls["done"], told.calls["failed"]) == (299, 1)

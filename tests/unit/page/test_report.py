@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.status_views import status_of
-from gridengine.dispatcher.watch_messages import Answer, Line
+from gridengine.dispatcher.watch_messages import Line, WatchAnswer
 from gridengine.page.report import MODULES, report, static
 from gridengine.status.figures import EndedCall
 from tests.support.core_play import Play
@@ -17,12 +17,12 @@ from tests.support.watched import WHO
 
 
 @pytest.fixture
-def answer() -> Answer:
+def answer() -> WatchAnswer:
     """The answer of a dispatcher with one call that crashed, and two that run or wait."""
     play = Play(max_workers=1)
     play.crash(play.running(3, retries=0), 0)
     play.now += 20
-    return Answer(
+    return WatchAnswer(
         WHO,
         status_of(play.core.state, 100.0, play.now, most=100),
         lines=[Line(2.0, "launched 1 worker")],
@@ -32,7 +32,7 @@ def answer() -> Answer:
     )
 
 
-def test_a_report_loads_nothing(answer: Answer) -> None:
+def test_a_report_loads_nothing(answer: WatchAnswer) -> None:
     text = report(answer, ended=True)
     loaded = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert [one for one in loaded if not one.startswith(("data:", "#"))] == []
@@ -45,11 +45,13 @@ def test_a_report_has_all_modules_of_the_page() -> None:
     assert {f"{name}.js" for name in MODULES} == names
 
 
-def test_modules_of_a_report_import_nothing(answer: Answer) -> None:
+def test_modules_of_a_report_import_nothing(answer: WatchAnswer) -> None:
     assert re.findall(r"^(?:import|export) .*", report(answer, ended=True), re.MULTILINE) == []
 
 
-def test_a_report_has_the_overview_the_tables_the_timeline_and_the_output(answer: Answer) -> None:
+def test_a_report_has_the_overview_the_tables_the_timeline_and_the_output(
+    answer: WatchAnswer,
+) -> None:
     answers = answers_in(report(answer, ended=True))
     told = answers["/overview"]
     assert (told["name"], told["calls"]["failed"], told["seen"]) == (WHO.name, 1, "")
@@ -65,12 +67,12 @@ def test_a_report_has_the_overview_the_tables_the_timeline_and_the_output(answer
     assert answers["/logs/the%20output%20of%20calls"] == "hello\n"
 
 
-def test_a_report_of_a_run_under_way_says_of_when_it_is(answer: Answer) -> None:
+def test_a_report_of_a_run_under_way_says_of_when_it_is(answer: WatchAnswer) -> None:
     told = answers_in(report(answer, ended=False))["/overview"]
     assert (told["ended"], len(told["seen"])) == ("", 19)
 
 
-def test_a_name_of_the_users_ends_no_script(answer: Answer) -> None:
+def test_a_name_of_the_users_ends_no_script(answer: WatchAnswer) -> None:
     [function] = answer.status.functions
     name = "</script><b>"
     status = replace(answer.status, functions=[replace(function, name=name)])

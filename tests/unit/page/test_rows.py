@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.watch_messages import CALLS, WINDOW, Answer
+from gridengine.dispatcher.watch_messages import CALLS, WINDOW, WatchAnswer
 from gridengine.page.rows import (
     CAUSES,
     DURATIONS,
     MOST_ROWS,
     OPEN_CALLS,
     SETTINGS,
-    Window,
+    RowWindow,
     window,
 )
 from gridengine.status.figures import FailureStatus
-from gridengine.status.rows import CallStatus, FunctionStatus, Status, WorkerStatus
+from gridengine.status.rows import CallStatus, ConnectedWorkerStatus, FunctionStatus, Status
 from gridengine.watching.top_tables import View
 from tests.support.watched import WHO
 
-BUSY = WorkerStatus("w1", "node1", 7, "4711", "", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
+BUSY = ConnectedWorkerStatus("w1", "node1", 7, "4711", "", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
 
 
 class Told:
@@ -34,17 +34,17 @@ class Told:
 
     def ask(
         self, ask: str = "", *, most: int = 100, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         told: Sequence[CallStatus] = ()
         if ask == CALLS:
             told = [one for one in self.calls if words[0] in (one.id, one.call)]
         elif ask == WINDOW:
             first = max(0, min(first, len(self.calls) - most))
             told = self.calls[first : first + most]
-        return Answer(WHO, self.status, calls=told, count=len(self.calls))
+        return WatchAnswer(WHO, self.status, calls=told, count=len(self.calls))
 
 
-def rows(source: Any, view: View, most: int = 100) -> Window:
+def rows(source: Any, view: View, most: int = 100) -> RowWindow:
     return window(source, view, most)
 
 
@@ -52,7 +52,7 @@ def call(number: int, state: str = "waiting", missing: int = 0) -> CallStatus:
     return CallStatus(f"1.{number}", "call 7 of f", "f", state, 5.0, missing=missing)
 
 
-def keys(found: Window) -> list[str]:
+def keys(found: RowWindow) -> list[str]:
     return [row.key for row in found.rows]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, REPORT, STATUS, Answer
+from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, REPORT, STATUS, WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.page import source as module
 from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
@@ -31,11 +31,11 @@ class Dispatcher:
 
     def ask(
         self, ask: str = STATUS, *, most: int = 0, words: Sequence[str] = (), first: int = 0
-    ) -> Answer:
+    ) -> WatchAnswer:
         self.asked.append((ask, first))
         if self.fault:
             raise ClusterError(self.fault)
-        return Answer(WHO, Status(), count=len(self.asked))
+        return WatchAnswer(WHO, Status(), count=len(self.asked))
 
     def close(self) -> None:
         self.closed += 1
@@ -87,7 +87,7 @@ def test_a_lost_dispatcher_is_looked_for_by_its_own_name_after_a_moment(
 def test_after_the_end_the_report_answers_until_a_dispatcher_of_that_name_is_there(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, report = Source(""), Answer(WHO, Status(done=299, failed=1))
+    source, report = Source(""), WatchAnswer(WHO, Status(done=299, failed=1))
     monkeypatch.setattr(module, "report_of", {WHO.run_id: report}.get)
     assert source.ended is None
     dispatcher.now += 1.01 * SHARED_SECONDS

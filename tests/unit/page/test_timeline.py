@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.status_views import status_of
-from gridengine.dispatcher.watch_messages import Answer
-from gridengine.page.timeline import MOST_ROWS, Bar, timeline_of
+from gridengine.dispatcher.watch_messages import WatchAnswer
+from gridengine.page.timeline import MOST_ROWS, TimelineBar, timeline_of
 from gridengine.status.figures import EndedCall
 from gridengine.status.rows import Status
 from gridengine.watching.call_explanation import explain_ended
@@ -15,12 +15,12 @@ from tests.support.core_play import Play
 from tests.support.watched import WHO
 
 
-def run_of(*ended: tuple[str, float, float], seconds: float = 20.0) -> Answer:
+def run_of(*ended: tuple[str, float, float], seconds: float = 20.0) -> WatchAnswer:
     """Return what is told after so many seconds of calls: their worker, when each began, and how
     long it took.
     """
     told = [EndedCall("f", worker, seconds - start - took, took) for worker, start, took in ended]
-    return Answer(WHO, Status(elapsed_seconds=seconds), timeline=told)
+    return WatchAnswer(WHO, Status(elapsed_seconds=seconds), timeline=told)
 
 
 def test_calls_at_one_time_have_rows_of_their_own_and_others_share() -> None:
@@ -40,7 +40,7 @@ def test_a_call_may_begin_a_moment_before_the_one_before_it_in_its_row_has_ended
 def test_what_failed_is_told_apart() -> None:
     one = run_of(("a", 1, 2))
     failed = replace(one, timeline=[replace(one.timeline[0], failed=True)])
-    assert timeline_of(failed).bars == [Bar(0, 1.0, 2.0, "f", "failed")]
+    assert timeline_of(failed).bars == [TimelineBar(0, 1.0, 2.0, "f", "failed")]
 
 
 def test_a_call_in_which_its_process_ended_says_how() -> None:
@@ -49,7 +49,7 @@ def test_a_call_in_which_its_process_ended_says_how() -> None:
     play.now += 4
     play.crash(one, 0)
     [(_, ended)] = play.core.state.sample.calls
-    told = Answer(WHO, Status(elapsed_seconds=20.0), timeline=[ended])
+    told = WatchAnswer(WHO, Status(elapsed_seconds=20.0), timeline=[ended])
     [bar] = timeline_of(told).bars
     assert (bar.state, bar.seconds, bar.died) == (
         "failed",
@@ -80,7 +80,7 @@ def test_a_call_that_runs_is_drawn_up_to_now() -> None:
     play.crash(play.running(3, retries=0), 0)
     play.now += 20
     status = status_of(play.core.state, 100.0, play.now, most=100)
-    drawn = timeline_of(Answer(WHO, status))
+    drawn = timeline_of(WatchAnswer(WHO, status))
     [one] = drawn.bars
     assert (one.state, one.start + one.seconds) == ("running", drawn.seconds)
     assert drawn.rows == ["node-w 41"]

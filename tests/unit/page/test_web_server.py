@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.task_views import graph_of
-from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
+from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Identity, WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.page.access import HEADERS, Access
 from gridengine.page.web_server import (
@@ -39,7 +39,7 @@ class PlayedSource:
     """A dispatcher whose core is played, or that is gone."""
 
     identity = WHO
-    ended: Answer | None = None
+    ended: WatchAnswer | None = None
 
     def __init__(self) -> None:
         self.folder = ""
@@ -48,17 +48,17 @@ class PlayedSource:
         self.play = Play(max_workers=1)
         self.play.crash(self.play.running(3, retries=0), 0)
 
-    def ask(self, ask: str = "status", *, most: int = 1000, **other: Any) -> Answer:
+    def ask(self, ask: str = "status", *, most: int = 1000, **other: Any) -> WatchAnswer:
         if self.gone:
             raise ClusterError("it has ended")
         state = self.play.core.state
         graph = graph_of(state, most) if ask == GRAPH else None
         who = replace(WHO, folder=self.folder)
-        return Answer(who, status_of(state, 100.0, self.play.now, most=most), graph=graph)
+        return WatchAnswer(who, status_of(state, 100.0, self.play.now, most=most), graph=graph)
 
-    def act(self, ask: str, words: Sequence[str]) -> Answer:
+    def act(self, ask: str, words: Sequence[str]) -> WatchAnswer:
         self.acted.append((ask, words))
-        return Answer(WHO, count=len(words))
+        return WatchAnswer(WHO, count=len(words))
 
 
 class Site:

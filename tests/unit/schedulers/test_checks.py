@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.checks import Finding, State, check_names
+from gridengine.schedulers.checks import CheckState, Finding, check_names
 
-FINE = Finding("grid_engine", "queues", State.OK, "all.q, long.q")
+FINE = Finding("grid_engine", "queues", CheckState.OK, "all.q, long.q")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_an_existing_or_matching_name_passes(project: Path, queue: str) -> None:
 def test_a_name_that_is_not_there_is_told_with_the_file_and_the_line(project: Path) -> None:
     project.write_text("host = 'a'\n[grid_engine]\nqueue = 'all.q,nosuch.q@node7'\n")
     found = check_names(FINE, "grid_engine.queue", ["all.q", "long.q"])
-    assert (found.state, found.remedy) == (State.BROKEN, f"correct {project}:3")
+    assert (found.state, found.remedy) == (CheckState.BROKEN, f"correct {project}:3")
     assert found.text == (
         f"there is no queue nosuch.q, which {project}:3 names; there are: all.q, long.q"
     )

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers import command as module
-from gridengine.schedulers.command import Answer, CommandRunner, ask, run_command
+from gridengine.schedulers.command import CommandOutput, CommandRunner, ask, run_command
 from gridengine.schedulers.launcher import (
     BatchSystemError,
-    Refused,
+    BatchSystemRefusal,
     Unavailable,
     Unreachable,
 )
@@ -51,7 +51,7 @@ def test_a_command_that_says_that_it_only_waits_is_ended_with_its_children(
 
 def test_a_command_over_its_time_is_a_failure_that_names_it(tmp_path: Path) -> None:
     command = script(tmp_path, "exec sleep 600")
-    assert ask([command], os.environ, 0) == Answer(
+    assert ask([command], os.environ, 0) == CommandOutput(
         "", f"{command} gave no answer within 0 s", is_silent=True
     )
 
@@ -86,13 +86,13 @@ def test_a_failure_is_told_in_one_line_and_the_output_stays(
     tmp_path: Path, text: str, failure: str
 ) -> None:
     command = [script(tmp_path, text)]
-    assert ask(command, os.environ, 600) == Answer("all\n", failure)
+    assert ask(command, os.environ, 600) == CommandOutput("all\n", failure)
 
 
 def test_a_command_that_cannot_be_run_is_a_failure_with_the_system_s_words(tmp_path: Path) -> None:
     command = tmp_path / "command"
     command.write_text("")
-    assert ask([str(command)], os.environ, 600) == Answer(
+    assert ask([str(command)], os.environ, 600) == CommandOutput(
         "", f"{command} cannot be run: Permission denied", is_silent=True
     )
 
@@ -101,10 +101,10 @@ def test_a_command_that_cannot_be_run_is_a_failure_with_the_system_s_words(tmp_p
     ("text", "kind"),
     [
         ("echo no server >&2; exit 1", Unreachable),
-        ("echo there is no queue >&2; exit 1", Refused),
-        ("echo no such job >&2; exit 1", Refused),
-        ("echo too many jobs >&2; exit 1", Refused),
-        ("echo no server takes too many jobs >&2; exit 1", Refused),
+        ("echo there is no queue >&2; exit 1", BatchSystemRefusal),
+        ("echo no such job >&2; exit 1", BatchSystemRefusal),
+        ("echo too many jobs >&2; exit 1", BatchSystemRefusal),
+        ("echo no server takes too many jobs >&2; exit 1", BatchSystemRefusal),
     ],
 )
 def test_a_failure_is_a_refusal_unless_the_system_was_not_reached(
@@ -126,7 +126,7 @@ def test_a_command_without_an_answer_is_no_refusal_unless_it_waits_at_a_limit(
         runner.run([script(tmp_path, "exec sleep 600")], 0)
     with pytest.raises(Unreachable, match="retrying"):
         runner.run([script(tmp_path, "echo retrying >&2; exec sleep 600")], 600)
-    with pytest.raises(Refused, match="too many jobs"):
+    with pytest.raises(BatchSystemRefusal, match="too many jobs"):
         runner.run([script(tmp_path, "echo too many jobs, retrying >&2; exec sleep 600")], 600)
 
 
@@ -134,7 +134,7 @@ def test_an_unknown_job_is_an_error_of_a_submission_alone(tmp_path: Path) -> Non
     runner = CommandRunner(Example(), os.environ)
     command = [script(tmp_path, "echo 17.1; echo no such job >&2; exit 1")]
     assert runner.run(command) == "17.1\n"
-    with pytest.raises(Refused):
+    with pytest.raises(BatchSystemRefusal):
         runner.submit(command)
 
 

@@ -17,8 +17,8 @@ from gridengine.schedulers.batch_commands import Seen
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.launcher import (
+    BatchSystemRefusal,
     LaunchContext,
-    Refused,
     TryAgain,
     Unreachable,
     WorkerStatus,
@@ -136,7 +136,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def test_a_submission_that_failed_and_named_jobs_leaves_none(scene: Scene) -> None:
     """As oarsub does: it prints an id, ends badly, says that the job is killed, and runs it."""
-    scene.runner.answers_of["put"] = Refused("the job is killed", "job 7")
+    scene.runner.answers_of["put"] = BatchSystemRefusal("the job is killed", "job 7")
     with pytest.raises(SubmissionRefused, match="the job is killed"):
         scene.launcher.launch(1)
     scene.runner.answers_of["put"] = "8"
@@ -157,20 +157,20 @@ def test_a_submission_that_names_too_few_jobs_is_refused_and_leaves_none(scene: 
 
 
 def test_words_that_tell_of_no_job_are_told_when_they_refuse_one(scene: Scene) -> None:
-    scene.runner.answers_of["put"] = Refused("dependency: no such job")
+    scene.runner.answers_of["put"] = BatchSystemRefusal("dependency: no such job")
     with pytest.raises(SubmissionRefused, match="dependency: no such job"):
         scene.launcher.launch(1)
 
 
 def test_deleting_a_job_that_is_gone_is_no_error(scene: Scene) -> None:
     handles = scene.launcher.launch(1)
-    scene.runner.answers_of["drop"] = Refused("no such job")
+    scene.runner.answers_of["drop"] = BatchSystemRefusal("no such job")
     scene.launcher.cancel(handles)
     assert not scene.launcher.in_doubt
 
 
 def test_a_clean_refusal_has_nobody_look_for_jobs(scene: Scene) -> None:
-    scene.runner.answers_of["put"] = Refused("no queue of that name")
+    scene.runner.answers_of["put"] = BatchSystemRefusal("no queue of that name")
     with pytest.raises(SubmissionRefused, match="`look --queues` lists the queues"):
         scene.launcher.launch(1)
     scene.runner.answers_of["put"] = "8"
@@ -186,7 +186,7 @@ def test_a_submission_without_an_answer_is_tried_again_later(scene: Scene) -> No
 
 
 def test_a_user_who_may_not_submit_is_told_so(scene: Scene) -> None:
-    scene.runner.answers_of["put"] = Refused("no such user here")
+    scene.runner.answers_of["put"] = BatchSystemRefusal("no such user here")
     with pytest.raises(SchedulerUnavailable, match="ask for an account"):
         scene.launcher.launch(1)
 
@@ -196,7 +196,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
 
     def limited(command: Sequence[str], seconds: float | None = None) -> str:
         if any(word in ("--tasks=5", "--tasks=4", "--tasks=3") for word in command):
-            raise Refused("at most 2 tasks")
+            raise BatchSystemRefusal("at most 2 tasks")
         return real(command, seconds)
 
     scene.runner.submit = limited  # type: ignore[method-assign]
@@ -265,7 +265,7 @@ def test_a_system_without_accounts_is_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.launcher.launch(2)
-    scene.runner.answers_of["look --ended"] = Refused("accounting storage is disabled")
+    scene.runner.answers_of["look --ended"] = BatchSystemRefusal("accounting storage is disabled")
     with caplog.at_level("INFO", logger="gridengine"):
         scene.poll(Seen(WorkerStatus.FAILED), RUNS)
         scene.poll(None, Seen(WorkerStatus.FAILED))

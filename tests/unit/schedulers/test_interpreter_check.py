@@ -11,7 +11,7 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.schedulers import interpreter_check
-from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.interpreter_check import check_interpreter, judge
 
 COMMAND = ["conda", "run", "-n", "my env", "python"]
@@ -65,14 +65,14 @@ SHELL = "worker.sh: line 5"
 )
 def test_a_missing_part_is_told_with_a_remedy(output: str | None, text: str, remedy: str) -> None:
     found = judge(COMMAND, output, 7)
-    assert found.state is State.BROKEN
+    assert found.state is CheckState.BROKEN
     assert text in found.text
     assert remedy in found.remedy
 
 
 def test_a_python_that_has_all_is_told_with_its_package() -> None:
     found = judge(COMMAND, f"{PACKAGE}\nwhole\n", 7)
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
     assert found.text == f"{LINE}: Python {OURS}, gridengine {__version__} in /env/gridengine"
 
 
@@ -90,11 +90,11 @@ def checked(folder: Path, environment: dict[str, str], **nodes: object) -> Findi
 def test_this_python_is_run_with_the_prologue(tmp_path: Path) -> None:
     environment = stand_in(tmp_path, "own-python", f'exec {sys.executable} "$@"')
     found = checked(tmp_path, environment, python="own-python")
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
     found = checked(tmp_path, environment, python="own", prologue=f"alias own; cd {tmp_path}")
     assert "the prologue failed" in found.text
     found = checked(tmp_path, environment, python="./own-python", prologue=[f"cd {tmp_path}"])
-    assert found.state is State.OK
+    assert found.state is CheckState.OK
 
 
 def test_a_container_gets_the_folder_of_the_runs_that_is_there(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_container_gets_the_folder_of_the_runs_that_is_there(tmp_path: Path) -
     text = f'printf "%s\\n" "$@" >{tmp_path}/words; shift 4; exec {sys.executable} "${{@:2}}"'
     environment = stand_in(tmp_path, "apptainer", text)
     found = checked(tmp_path / "none" / "yet", environment, container="image.sif")
-    assert found.state is State.OK, found
+    assert found.state is CheckState.OK, found
     words = (tmp_path / "words").read_text().splitlines()
     image = str(Path("image.sif").absolute())
     assert words[:6] == ["exec", "--bind", str(tmp_path), image, "python", "-P"]

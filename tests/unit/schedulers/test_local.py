@@ -17,6 +17,8 @@ import msgspec
 import psutil
 import pytest
 
+from gridengine.call_context.environment import EXPORTED, KEPT
+from gridengine.call_context.process_resources import THREADS
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, decode_demand
@@ -35,8 +37,6 @@ from gridengine.schedulers.local import (
     worker_environment,
 )
 from gridengine.schedulers.worker_command import interpreter_flags
-from gridengine.worker.environment import EXPORTED, KEPT
-from gridengine.worker.process_resources import THREADS
 
 
 class Process:

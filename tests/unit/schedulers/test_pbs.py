@@ -24,7 +24,7 @@ from gridengine.schedulers.batch_commands import GONE, VANISHED, Queue, Seen, Wo
 from gridengine.schedulers.batch_system import TooMany
 from gridengine.schedulers.command import CommandRunner, error_text
 from gridengine.schedulers.command_launcher import explanation, impossible, refusal
-from gridengine.schedulers.launcher import Refused, Unreachable, WorkerStatus
+from gridengine.schedulers.launcher import BatchSystemRefusal, Unreachable, WorkerStatus
 from gridengine.schedulers.pbs import PBSCommands, seen_in
 from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
@@ -181,7 +181,7 @@ def test_ids_are_as_pbs_prints_them() -> None:
     ],
 )
 def test_a_refusal_has_a_remedy(case: str, remedy: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BatchSystemRefusal) as refused:
         again(case, tmp_path)
     error = refusal(PBS, str(refused.value), ["-q nosuch"], 2)
     assert isinstance(error, SubmissionRefused)
@@ -190,7 +190,7 @@ def test_a_refusal_has_a_remedy(case: str, remedy: str, tmp_path: Path) -> None:
 
 def test_too_large_an_array_is_halved(tmp_path: Path) -> None:
     for case in ("qsub-array-too-large", "qsub-array-over-queue-max_array_size"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(BatchSystemRefusal) as refused:
             again(case, tmp_path)
         error = refusal(PBS, str(refused.value), [], 4)
         assert isinstance(error, TooMany)
@@ -199,14 +199,14 @@ def test_too_large_an_array_is_halved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["qsub-over-max_queued", "qsub-array-over-max_queued"])
 def test_a_limit_on_jobs_is_asked_about_later(case: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BatchSystemRefusal) as refused:
         again(case, tmp_path)
     assert isinstance(refusal(PBS, str(refused.value), [], 4), TooMany)
     assert any(re.search(words, str(refused.value)) for words in PBS.own_limits)
 
 
 def test_root_is_barred(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BatchSystemRefusal) as refused:
         again("qsub-as-root", tmp_path)
     error = refusal(PBS, str(refused.value), [], 1)
     assert isinstance(error, SchedulerUnavailable)

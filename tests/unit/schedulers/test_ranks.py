@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.api.program import Program
+from gridengine.call_context.current_call import GVAR, CurrentJob
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, Memory, Nodes, Ranks, Resource
 from gridengine.schedulers import ranks
@@ -19,7 +20,6 @@ from gridengine.schedulers.ranks import (
 )
 from gridengine.schedulers.slurm.allocation import expanded
 from gridengine.settings.systems import SYSTEMS
-from gridengine.worker.call_context import GVAR, CurrentJob
 
 
 @pytest.fixture(autouse=True)

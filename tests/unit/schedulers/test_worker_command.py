@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.environment import EXPORTED, KEPT, SITE
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import worker_command as module
 from gridengine.schedulers.worker_command import (
@@ -22,7 +23,6 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-from gridengine.worker.environment import EXPORTED, KEPT, SITE
 from tests.support.processes import completed
 
 FILE = Path("/r/connection.json")

@@ -11,7 +11,7 @@ import pytest
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, shared_objects
-from gridengine.serialize.descriptors import Descriptor, Received
+from gridengine.serialize.descriptors import Descriptor, ReceivedDescriptor
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_no_socket_travels_to_the_caller(ends: tuple[socket.socket, socket.socke
 
 def test_outside_of_a_runner_a_file_of_elsewhere_is_an_error() -> None:
     with pytest.raises(PicklingError, match="a thing cannot travel to another machine"):
-        Received(b"unknown", "thing").detach()
+        ReceivedDescriptor(b"unknown", "thing").detach()
 
 
 def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(monkeypatch: pytest.M
         return 7
 
     registry.fetch_descriptor = fetch
-    assert Received(b"elsewhere", "thing").detach() == 7
+    assert ReceivedDescriptor(b"elsewhere", "thing").detach() == 7
     assert asked == [b"elsewhere"]
 
 

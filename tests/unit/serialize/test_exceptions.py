@@ -10,12 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gridengine.errors import (
-    ConfigurationError,
-    PicklingError,
-    RemoteTraceback,
-    WorkerCrashed,
-)
+from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
 from gridengine.serialize import pickling
 
 

@@ -27,7 +27,7 @@ def new(name: str = "ABSENT", text: str | None = None) -> Any:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what unpickles as a process does that knows none."""
-    other = sentinels._Known({}, {})
+    other = sentinels._KnownSentinels({}, {})
 
     def load(payload: Any) -> Any:
         with monkeypatch.context() as there:

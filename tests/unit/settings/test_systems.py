@@ -88,7 +88,7 @@ from gridengine.schedulers.requests import explanation
 from gridengine.settings.files import parse
 from gridengine.settings.values import build, settings
 from gridengine.watching.next_steps import reason_and_step, resume_step
-from gridengine.worker.environment import Site
+from gridengine.call_context.environment import SiteEnvironment
 
 entry, told = registry.entry_of("ninth"), {}
 told["listed"] = [entry.class_name, entry.system, "ninth" in registry.STARTERS]
@@ -102,7 +102,7 @@ job = {"NINTH_ID": "17", "NINTH_HOSTS": "n1 4 n2 2", "MINE": "1"}
 told["allocation"] = str(allocation_here(job, "n1"))
 words = entry.system_class()._commands()
 told["commands see"] = sorted(command_environment(words, job))
-there = Site({b"NINTH_ID": b"9"}, frozenset(), frozenset())
+there = SiteEnvironment({b"NINTH_ID": b"9"}, frozenset(), frozenset())
 caller = {name.encode(): value.encode() for name, value in job.items()}
 told["calls see"] = sorted(name.decode() for name in there.merged(caller))
 os.environ.update(job)

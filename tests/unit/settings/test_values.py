@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.call_context.environment import BEGAN, JOB_END
 from gridengine.errors import ConfigurationError
 from gridengine.settings.schema import build
 from gridengine.settings.values import (
@@ -22,7 +23,6 @@ from gridengine.settings.values import (
     said_in,
     sources,
 )
-from gridengine.worker.environment import BEGAN, JOB_END
 from tests.support.processes import completed
 
 

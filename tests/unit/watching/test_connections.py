@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
 from gridengine.watching import connections as module
@@ -34,10 +34,10 @@ class Asked:
     def __exit__(self, *exc_info: object) -> None:
         pass
 
-    def ask(self, *, most: int) -> Answer:
+    def ask(self, *, most: int) -> WatchAnswer:
         if self.who is None:
             raise ClusterError(f"process {SILENT}: it does not answer", hint="is it stopped?")
-        return Answer(self.who, Status())
+        return WatchAnswer(self.who, Status())
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     FarMachine,
     StartOptions,
 )
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
-from gridengine.journal import stored_runs
+from gridengine.journal import run_reader
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.run_reader import RunSummary
 from gridengine.settings.values import settings
-from gridengine.status.rows import LaunchStatus, Status, WorkerStatus
+from gridengine.status.rows import ConnectedWorkerStatus, LaunchStatus, Status
 from gridengine.watching import dispatcher_lookup
 from gridengine.watching.dispatcher_lookup import (
     answer_of,
@@ -47,7 +47,9 @@ from tests.support.watched import FakeWatched
 MAIN, NIGHT = "20261123-093000-dispatcher-node7-17-1b2c3d", "20261124-100000-node7-55-0a1b2c"
 TWINS = "20261123-093000-node7-66-2c3d4e", "20261123-093000-node7-66-3d4e5f"
 ADDRESS = "tcp://10.0.0.7:4711"
-WORKER = WorkerStatus("w1", "node1", 7, "4711.2", "", "idle", 1.0, 1.0, None, 1, 1, 0, 0, 0)
+WORKER = ConnectedWorkerStatus(
+    "w1", "node1", 7, "4711.2", "", "idle", 1.0, 1.0, None, 1, 1, 0, 0, 0
+)
 
 
 class World:
@@ -58,7 +60,7 @@ class World:
         self.main = self.runs / "dispatchers" / "main"
         self.night = self.runs / NIGHT
         self.silent: list[int] = []
-        self.answers: list[Answer] = []
+        self.answers: list[WatchAnswer] = []
 
     def ask_all(self) -> tuple[list[Any], list[Any]]:
         found = [(Path(f"{one.identity.pid}-{n}.sock"), one) for n, one in enumerate(self.answers)]
@@ -74,7 +76,7 @@ class World:
     def add(self, name: str, run: str, pid: int, **more: Any) -> None:
         who = Identity(name, run, pid, "node7", f"/s/{name}", "/s", 0.0, "Slurm", "1", "3.11")
         jobs = [LaunchStatus("", job="4711.1")] if run == NIGHT else []
-        self.answers.append(Answer(replace(who, **more), Status(launches=jobs)))
+        self.answers.append(WatchAnswer(replace(who, **more), Status(launches=jobs)))
 
 
 @pytest.fixture
@@ -377,7 +379,7 @@ def test_a_script_names_the_dispatcher_that_has_its_run_when_its_client_has_left
         "far": RunSummary("far", path("far"), 1, script="/x/hand_in.py", pid=70, left=3),
         "seen": RunSummary("seen", path("seen"), 1, script="/x/hand_in.py", pid=71),
     }
-    monkeypatch.setattr(stored_runs, "summary", lambda file: runs[file.stem])
+    monkeypatch.setattr(run_reader, "summary", lambda file: runs[file.stem])
     for word in ("hand_in.py", "hand_in", "70"):
         assert watched(word) == (MAIN, "far")
     runs["seen"] = replace(runs["seen"], left=1)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
 from gridengine.dispatcher.status_views import status_of
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
@@ -31,8 +31,8 @@ LOG = "/runs/x/1.log"
 DISABLED = 'queue instance "all.q@node7" dropped because it is disabled'
 
 
-def told(play: Play) -> Answer:
-    return Answer(WHO, status_of(play.core.state, 100.0, play.now, most=100))
+def told(play: Play) -> WatchAnswer:
+    return WatchAnswer(WHO, status_of(play.core.state, 100.0, play.now, most=100))
 
 
 def causes(play: Play) -> list[str]:
@@ -93,7 +93,7 @@ def test_without_a_reason_that_is_said() -> None:
 
 def test_a_script_whose_own_job_holds_what_its_workers_wait_for_is_told_so() -> None:
     status = replace(told(queued()[0]).status, allocation="the 4 cores of Slurm job 12")
-    [one] = explain(Answer(WHO, status))
+    [one] = explain(WatchAnswer(WHO, status))
     assert one.text.endswith(
         "; the script itself holds the 4 cores of Slurm job 12, and they may wait for these"
     )
@@ -222,7 +222,7 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
         FailureStatus("1.2", "call 2 of f", "f", 1, 1.0, error="bad", host="n2"),
         FailureStatus("1.3", "call 3 of f", "f", 1, 1.0, error="Cancelled", cancelled=True),
     ]
-    bad, killed = explain(Answer(WHO, Status(failed=8, cancelled=1, failures=failed)))
+    bad, killed = explain(WatchAnswer(WHO, Status(failed=8, cancelled=1, failures=failed)))
     assert (bad.cause, killed.cause) == ("failures", "failures")
     assert str(bad) == "2 calls failed, the last, call 2 of f, on n2: bad."
     assert killed.text == (
@@ -235,14 +235,14 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
 
 
 def test_a_killed_run_is_told_as_killed_alone() -> None:
-    [one] = explain(Answer(replace(WHO, folder="/runs/x"), killed=True))
+    [one] = explain(WatchAnswer(replace(WHO, folder="/runs/x"), killed=True))
     assert (one.cause, one.place) == ("killed", "login1")
     assert "The workers' logs are below /runs/x" in one.next_step
 
 
 def test_no_logs_are_named_where_calls_have_none() -> None:
     failed = [FailureStatus("1.0", "call 0 of f", "f", 1, 1.0, error="bad")]
-    [one] = explain(Answer(WHO, Status(failed=1, failures=failed)))
+    [one] = explain(WatchAnswer(WHO, Status(failed=1, failures=failed)))
     assert one.next_step == "`gridengine calls sweep.py --failed` lists them"
 
 

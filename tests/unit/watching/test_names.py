@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.status.rows import LaunchStatus, Status
 from gridengine.watching.names import (
     Known,
@@ -28,7 +28,7 @@ def dispatcher(name: str, pid: int, end: str, **more: Any) -> Known[str]:
     run = f"20261123-093000-node7-{pid}-{end}"
     who = Identity(name, run, pid, "node7", f"/s/{name}", "/s", 0.0, "Slurm", "1.2", "3.11")
     status = Status(launches=[LaunchStatus("", job="4711.1")]) if name == "sweep.py" else Status()
-    return of_answer(Answer(replace(who, **more), status), end)
+    return of_answer(WatchAnswer(replace(who, **more), status), end)
 
 
 SWEEP = dispatcher("sweep.py", 7, "0a1b2c", folder="/r/a", runs={"seen": "/r/named/seen.sqlite"})

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer
-from gridengine.status.rows import FunctionStatus, Status, WorkerStatus
+from gridengine.dispatcher.watch_messages import WatchAnswer
+from gridengine.status.rows import ConnectedWorkerStatus, FunctionStatus, Status
 from gridengine.watching.explanation import explain
 from tests.support.watched import WHO
 
-BUSY = WorkerStatus(
+BUSY = ConnectedWorkerStatus(
     *("w1", "node1", 7, "4711.1", "/logs/4711", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
 )
 
 
 def causes(status: Status) -> dict[str, str]:
-    return {one.cause: str(one) for one in explain(Answer(WHO, status))}
+    return {one.cause: str(one) for one in explain(WatchAnswer(WHO, status))}
 
 
 def functions(**facts: object) -> dict[str, str]:

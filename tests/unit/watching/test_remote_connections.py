@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.run_directory import CLIENT, WATCHER
-from gridengine.dispatcher.standalone.dispatcher_folder import State
-from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherState
+from gridengine.dispatcher.watch_messages import CANCEL, STATUS, WatchAnswer
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.status.rows import Status
 from gridengine.watching import connections
@@ -24,13 +24,15 @@ from tests.support.watched import WHO
 class Folder:
     """The folder of a dispatcher, with a watcher's key unless it is of an older version."""
 
-    def __init__(self, path: Path, state: State = State.RUNNING, *, pid: int = 7) -> None:
+    def __init__(
+        self, path: Path, state: DispatcherState = DispatcherState.RUNNING, *, pid: int = 7
+    ) -> None:
         self.path, self.name = path, path.name
         self._state, self._pid = state, pid
         path.mkdir()
         (path / WATCHER).touch()
 
-    def state(self) -> State:
+    def state(self) -> DispatcherState:
         return self._state
 
     def holder(self) -> Any:
@@ -56,7 +58,7 @@ class Remote:
         self.asked.append((action, request["ask"]))
         if Remote.fault is not None:
             raise Remote.fault
-        return msgspec.to_builtins(Answer(WHO, Status(done=3), error=Remote.refusal))
+        return msgspec.to_builtins(WatchAnswer(WHO, Status(done=3), error=Remote.refusal))
 
     def close(self) -> None:
         self.closed = True
@@ -68,7 +70,10 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Folder]:
     found = [
         Folder(tmp_path / "sweeps"),
         Folder(tmp_path / "night", pid=8),
-        Folder(tmp_path / "over", next(one for one in State if one is not State.RUNNING)),
+        Folder(
+            tmp_path / "over",
+            next(one for one in DispatcherState if one is not DispatcherState.RUNNING),
+        ),
     ]
     monkeypatch.setattr(Remote, "made", [], raising=False)
     monkeypatch.setattr(Remote, "fault", None)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.settings.schema import Settings
 from gridengine.status.rows import Status
@@ -31,8 +31,8 @@ WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
     *(0.0, "Slurm", "1.2", "3.11"),
 )
-OLD = Answer(replace(WHO, run_id="20261101-000000-node7-17-0a1b2c", pid=17), Status())
-LAST = Answer(WHO, Status(done=3))
+OLD = WatchAnswer(replace(WHO, run_id="20261101-000000-node7-17-0a1b2c", pid=17), Status())
+LAST = WatchAnswer(WHO, Status(done=3))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: byt
 
 
 def test_the_end_of_a_run_is_told() -> None:
-    words = ended_words(Answer(WHO, Status(elapsed_seconds=60.0)))
+    words = ended_words(WatchAnswer(WHO, Status(elapsed_seconds=60.0)))
     assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
     assert words.endswith(":01:00")
 

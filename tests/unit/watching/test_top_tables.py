@@ -7,7 +7,7 @@ import pytest
 
 from gridengine.cli.top import pressed
 from gridengine.dispatcher.status_views import status_of
-from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.dispatcher.watch_messages import Identity, Line, WatchAnswer
 from gridengine.status.rows import Status
 from gridengine.status.watch_events import WatchEvent
 from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at, rows_of, table
@@ -17,10 +17,10 @@ from tests.support.core_play import Play, function
 WHO = Identity("sweep.py", "run", 4242, "login1", "/home/me/sweep.py", "/", 0.0, "Slurm", "1", "3")
 
 
-def answer(play: Play) -> Answer:
+def answer(play: Play) -> WatchAnswer:
     lines = [Line(3.0, "launched 1 worker"), Line(1.0, "lost a worker", True)]
     status = status_of(play.core.state, 100.0, play.now, most=100)
-    return Answer(WHO, status, lines, 1.0, 50_000_000)
+    return WatchAnswer(WHO, status, lines, 1.0, 50_000_000)
 
 
 def busy() -> Play:
@@ -156,7 +156,7 @@ def test_messages_are_shown_by_their_kind() -> None:
 def test_events_are_listed_the_last_first_below_how_many_are_left_out() -> None:
     events = [WatchEvent("call started", function="f"), WatchEvent("worker lost", host="n1")]
     status = Status(events=events, left_out={"call done": 1200})
-    told = Answer(WHO, status)
+    told = WatchAnswer(WHO, status)
     rows = rows_of(told, View("events"))
     assert [row.kind for row in rows] == ["left out", "worker lost", "call started"]
     assert rows[0].reason == "1,200 call done"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.dispatcher.watch_messages import Identity, Line, WatchAnswer
 from gridengine.status.figures import EndedCall, FailureStatus
-from gridengine.status.rows import FunctionStatus, RunStatus, Status, WorkerStatus
+from gridengine.status.rows import ConnectedWorkerStatus, FunctionStatus, RunStatus, Status
 from gridengine.watching import worker_logs as module
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.worker_logs import find_logs
@@ -32,11 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     run = RunStatus("1.5", "call 5 of f", "f", 1, 1.0, "node1", "4711.1", paths[0], "w1", 1, 3)
     failure = FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, log=paths[1])
-    worker = WorkerStatus(
+    worker = ConnectedWorkerStatus(
         *("w1", "node1", 7, "4711.1", paths[0], "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
     )
     status = Status(runs=[run], failures=[failure, failure], workers=[worker])
-    answer = Answer(replace(who, folder=str(tmp_path)), status, [Line(3.0, "it begins", False)])
+    answer = WatchAnswer(
+        replace(who, folder=str(tmp_path)), status, [Line(3.0, "it begins", False)]
+    )
     monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, True))
     return tmp_path / "logs"
 
@@ -134,7 +136,7 @@ def test_output_without_a_log_is_told_by_the_run_or_its_report(
     who = Identity(
         *("sweep.py", "run", 4242, "laptop", "/sweep.py", "/", 0.0, "ProcessScheduler", "1", "3.11")
     )
-    answer = Answer(who, printed="call 5 speaks\n")
+    answer = WatchAnswer(who, printed="call 5 speaks\n")
     monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, runs))
     assert find_logs("sweep", "", failed=False)[:4] == ([], [], False, "call 5 speaks\n")
     assert find_logs("sweep", "5", failed=False).printed == ""  # nobody knows whose lines they are

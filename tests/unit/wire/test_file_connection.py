@@ -11,7 +11,7 @@ import pytest
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import Connection, ServerKeys, folder_at
-from gridengine.wire.exchange import ALIVE, DISPATCHER, is_attended
+from gridengine.wire.exchange_folder import ALIVE, DISPATCHER, is_attended
 from gridengine.wire.file_connection import FileConnection
 from gridengine.wire.file_server import FileServer
 from gridengine.wire.messages import (

@@ -15,7 +15,7 @@ import pytest
 
 from gridengine.errors import GridEngineError
 from gridengine.wire import file_socket
-from gridengine.wire.exchange import ALIVE, DISPATCHER, MOST_BYTES, MOST_FILES, make_folder
+from gridengine.wire.exchange_folder import ALIVE, DISPATCHER, MOST_BYTES, MOST_FILES, make_folder
 from gridengine.wire.file_socket import (
     FORGET_SECONDS,
     QUICK_SECONDS,

@@ -11,14 +11,7 @@ import pytest
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.wire import framing, messages
-from gridengine.wire.framing import (
-    MAGIC,
-    SMALL,
-    decode,
-    encode,
-    foreign_greeting,
-    in_protocol,
-)
+from gridengine.wire.framing import MAGIC, SMALL, decode, encode, foreign_greeting, in_protocol
 from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Rejoin, Welcome
 from gridengine.wire.session_server import SessionServer
 

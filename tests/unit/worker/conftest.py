@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.worker.call_context import GVAR
+from gridengine.call_context.current_call import GVAR
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gridengine.call_context.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL, WORDS_SIZE
 from gridengine.worker.call_strides import CallStrides
-from gridengine.worker.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL, WORDS_SIZE
 
 CALLS = 1000
 RUN_IN_PROGRESS = 4

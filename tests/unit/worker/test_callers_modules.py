@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from gridengine.worker import loaded_functions
-from gridengine.worker.loaded_functions import (
-    MOST_SET_ASIDE,
-    CallersModules,
-    modules_before_fork,
-)
+from gridengine.worker.loaded_functions import MOST_SET_ASIDE, CallersModules, modules_before_fork
 
 Enter = Callable[[Path], None]
 PREFIX = "callers_module_"

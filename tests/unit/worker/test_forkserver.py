@@ -24,9 +24,9 @@ from gridengine.worker.forkserver import (
     SIGNAL,
     Exited,
     Forked,
+    ForkRefused,
     ForkServer,
     OrphanReaper,
-    Refused,
     RunnerDescriptors,
     end_children,
     is_ready,
@@ -101,7 +101,7 @@ def test_ends_of_runners_are_told_in_order(server: ForkServer, process: Process)
     process.say(FORKED, 1, 4711)
     process.say(REFUSED, 2, 11)
     process.say(EXITED, 1, -9, 2**40)
-    assert server.receive() == [Forked(1, 4711), Refused(2, 11), Exited(1, -9, 2**40)]
+    assert server.receive() == [Forked(1, 4711), ForkRefused(2, 11), Exited(1, -9, 2**40)]
     assert server.receive() == []
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.checkpoints import ResumedFunction
+from gridengine.call_context.random_streams import Seed, Seeded
+from gridengine.call_context.shown_arguments import arguments_text
 from gridengine.client.initializer import Initializer, Prepared, seeded
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.users_modules import CallersMain
 from gridengine.wire.messages import Assignment, Define
-from gridengine.worker.checkpoints import Resumed
-from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, resumed
-from gridengine.worker.random_streams import Seed, Seeded
+from gridengine.worker.loaded_functions import LoadedFunctions, resumed
 
 
 def words_of(call: Any, form: int, *, watched: bool = False) -> str:
@@ -57,9 +58,9 @@ class Stoppable:
 def test_an_object_makes_its_next_attempt_also_with_a_seed_and_an_initializer() -> None:
     initializer = Initializer(None, (), None)
     for one in (resumed(seeded(Stoppable(), Seed(1))), resumed(Prepared(Stoppable(), initializer))):
-        assert type(one._function) is Resumed
+        assert type(one._function) is ResumedFunction
     both = resumed(seeded(Prepared(Stoppable(), initializer), Seed(1)))
-    assert type(both._function._function) is Resumed
+    assert type(both._function._function) is ResumedFunction
     assert both(5, 0) == 5
     assert resumed(abs) is abs
 

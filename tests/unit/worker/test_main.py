@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gridengine.call_context.environment import BEGAN
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.exchange import ALIVE
+from gridengine.wire.exchange_folder import ALIVE, is_listening
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -26,8 +27,7 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
-from gridengine.worker.environment import BEGAN
-from gridengine.worker.main import REFUSED, Worker, end_job, holding, is_listening, main
+from gridengine.worker.main import REFUSED, WorkerProcess, end_job, holding, main
 from tests.support.manual_clock import ManualClock
 
 LEASE = 60.0
@@ -74,12 +74,12 @@ def connection() -> Connection:
     )
 
 
-def make() -> tuple[Worker, Client, Agent]:
+def make() -> tuple[WorkerProcess, Client, Agent]:
     client, agent = Client(), Agent()
-    return Worker(connection(), client, agent), client, agent  # type: ignore[arg-type]
+    return WorkerProcess(connection(), client, agent), client, agent  # type: ignore[arg-type]
 
 
-def listen(worker: Worker, start: float, stop: float) -> None:
+def listen(worker: WorkerProcess, start: float, stop: float) -> None:
     """Have a worker look as often as it would."""
     now = start
     while now < stop:
@@ -145,7 +145,7 @@ def test_a_worker_whose_lease_runs_out_while_it_waits_says_goodbye() -> None:
     with ExitStack() as stack:
         ends = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
         client, agent = SilentClient(ends[0].fileno()), IdleAgent(ends[2].fileno())
-        worker = Worker(connection(), client, agent, clock=clock)  # type: ignore[arg-type]
+        worker = WorkerProcess(connection(), client, agent, clock=clock)  # type: ignore[arg-type]
         statuses: list[int] = []
         thread = Thread(target=lambda: statuses.append(worker.serve(ends[4], ends[5])))
         thread.start()
@@ -215,7 +215,7 @@ def test_only_the_log_that_a_launch_script_gave_it_is_cut(
 ) -> None:
     monkeypatch.setenv(BEGAN, "1.5" if by_script else "")
     short = msgspec.structs.replace(connection(), log_bytes=1000)
-    worker = Worker(short, Client(), Agent())  # type: ignore[arg-type]
+    worker = WorkerProcess(short, Client(), Agent())  # type: ignore[arg-type]
     os.write(1, b"a line\n" * 1000)
     worker.check_connection(1000)
     assert (len(capfd.readouterr().out) < 1000) == by_script
@@ -294,7 +294,7 @@ def test_assigned_runs_are_noted_before_they_begin() -> None:
         def introduce(self, agent: object) -> None: ...
 
     client, agent = Client(), Agent()
-    worker = Worker(connection(), client, agent, Held())  # type: ignore[arg-type]
+    worker = WorkerProcess(connection(), client, agent, Held())  # type: ignore[arg-type]
     worker.handle(Assign([]))
     assert noted == [[]]
     assert agent.handled == [Assign([])]
@@ -316,9 +316,9 @@ class AskingAgent(IdleAgent):
         self.told.append(seconds)
 
 
-def asking() -> tuple[Worker, SilentClient, AskingAgent]:
+def asking() -> tuple[WorkerProcess, SilentClient, AskingAgent]:
     client, agent = SilentClient(-1), AskingAgent()
-    return Worker(connection(), client, agent), client, agent  # type: ignore[arg-type]
+    return WorkerProcess(connection(), client, agent), client, agent  # type: ignore[arg-type]
 
 
 def test_a_signal_ends_a_worker_whose_calls_do_not_ask_at_once() -> None:

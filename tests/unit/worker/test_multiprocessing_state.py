@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from gridengine.serialize import shared_objects
-from gridengine.worker import agent_requests, multiprocessing_state
+from gridengine.wire import agent_requests
+from gridengine.worker import multiprocessing_state
 from gridengine.worker.multiprocessing_state import prepare
 
 PARTS = ("context", "process", "resource_tracker", "shared_memory")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.status_block import INDEX, RUN
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
@@ -29,7 +30,6 @@ from gridengine.wire.messages import (
     Waits,
 )
 from gridengine.worker.runner_handle import RunnerHandle
-from gridengine.worker.status_block import INDEX, RUN
 from tests.support.agent_driver import NotingForkServer, played_agent
 from tests.support.manual_clock import ManualClock
 

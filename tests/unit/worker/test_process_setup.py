@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from gridengine.call_context.current_call import Controller
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, GPUs, Memory, Nodes
 from gridengine.resources.base import ZERO
@@ -27,7 +28,6 @@ from gridengine.wire.messages import Allocate, Assignment
 from gridengine.worker import multiprocessing_state, process_setup
 from gridengine.worker.process_setup import (
     AllocatedResources,
-    Controller,
     exit_forked,
     exit_process,
     flush_output,

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gridengine.call_context.current_call import Controller
+from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from gridengine.errors import UNNUMBERED
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
@@ -37,8 +39,6 @@ from gridengine.wire.messages import (
     Started,
     input_name,
 )
-from gridengine.worker.process_setup import Controller
-from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from tests.support.runner_driver import RunnerDriver
 
 SENT: list[Any] = []

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment
 from gridengine.worker.runner_handle import ANYWHERE, Batch, BatchQueue, RunnerHandle, take_out
-from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START
 from tests.support.agent_driver import NotingForkServer
 
 GRACE = 5.0

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from gridengine.call_context.status_block import BARRED_TO, HOLD, INDEX, RUN
 from gridengine.errors import CallError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
@@ -43,8 +44,7 @@ from gridengine.wire.messages import (
     Waits,
     input_name,
 )
-from gridengine.worker.output import Relay
-from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
+from gridengine.worker.runner_output import Relay
 from tests.support.agent_driver import NoForkServer, played_agent
 
 

@@ -13,16 +13,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from gridengine.call_context.status_block import BACKGROUND, INDEX, RUN, START
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import Allocate, Assignment, Define
+from gridengine.wire.poller import Poller
 from gridengine.worker import runner_pool
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.output import OutputReaders
-from gridengine.worker.poller import Poller
 from gridengine.worker.runner_handle import RunnerHandle
+from gridengine.worker.runner_output import OutputReaders
 from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
-from gridengine.worker.status_block import BACKGROUND, INDEX, RUN, START
 from tests.support.agent_driver import NotingForkServer
 from tests.support.manual_clock import ManualClock
 

@@ -18,8 +18,8 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import WorkerLost
+from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus

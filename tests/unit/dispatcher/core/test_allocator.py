@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.errors import ConfigurationError, TimeoutError
+from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle

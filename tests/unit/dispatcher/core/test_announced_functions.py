@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.dispatcher.core.events import Launch
-from gridengine.dispatcher.core.tasks import Function
+from gridengine.requests import Function
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.wire.messages import Define, Refuse, Stop, Welcome

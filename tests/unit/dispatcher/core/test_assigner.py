@@ -6,13 +6,10 @@ import signal
 
 import pytest
 
-from gridengine.dispatcher.core import (
-    assigner,
-    model,
-)
+from gridengine.dispatcher.core import assigner, workers_and_queues
 from gridengine.dispatcher.core.events import Continue, Launched, Send
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import TasksCancelled
+from gridengine.requests import TasksCancelled
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
@@ -49,7 +46,9 @@ def test_one_call_of_an_unmeasured_function_is_handed_out() -> None:
 @pytest.mark.parametrize(
     ("seconds", "share", "given"),
     [
-        pytest.param(model.BATCH_SECONDS / 5, None, [(0, 5), (5, 10)], id="and the next ahead"),
+        pytest.param(
+            workers_and_queues.BATCH_SECONDS / 5, None, [(0, 5), (5, 10)], id="and the next ahead"
+        ),
         pytest.param(1.0, None, [(0, 1)], id="slow ones alone"),
         pytest.param(1e-3, 50, [(0, 49)], id="no more than a worker's share, and none ahead"),
     ],
@@ -66,7 +65,7 @@ def test_quick_calls_are_handed_out_together(
 
 def test_quick_tasks_of_one_call_make_one_batch() -> None:
     play = Play()
-    play.learn(seconds=model.BATCH_SECONDS / 4)
+    play.learn(seconds=workers_and_queues.BATCH_SECONDS / 4)
     play.submit(*[1] * 100)
     assert len(play.sent(Assign)[0].assignments) == 4
 
@@ -75,7 +74,7 @@ def test_quick_tasks_of_one_call_make_one_batch() -> None:
     ("seconds", "sizes"),
     [
         pytest.param(1e-3, [2, 2], id="and as much is ahead"),
-        pytest.param(model.LEAST_SECONDS / 6, [6, 2], id="but is worth its message"),
+        pytest.param(workers_and_queues.LEAST_SECONDS / 6, [6, 2], id="but is worth its message"),
     ],
 )
 def test_a_batch_leaves_work_for_every_slot(seconds: float, sizes: list[int]) -> None:
@@ -99,7 +98,7 @@ def test_a_task_of_quick_calls_goes_whole_to_one_worker(
     tasks: list[int], share: int | None, batches: list[list[int]]
 ) -> None:
     play = Play(jobs_per_worker=share)
-    play.learn(model.LEAST_SECONDS / 6)
+    play.learn(workers_and_queues.LEAST_SECONDS / 6)
     play.hello(b"v", pid=8)
     play.submit(*tasks)
     sizes = [[one.stop - one.start for one in sent.assignments] for sent in play.sent(Assign)]
@@ -141,7 +140,7 @@ def test_a_batch_holds_calls_of_one_function() -> None:
 
 
 def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MOST_BYTES", 10)
+    monkeypatch.setattr(workers_and_queues, "MOST_BYTES", 10)
     play = Play()
     play.learn(seconds=1e-6)
     play.submit(*[1] * 20)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.dispatcher.core import books
-from gridengine.dispatcher.core.model import Phase
+from gridengine.dispatcher.core.workers_and_queues import WorkerPhase
 from tests.support.core_play import Play
 
 COUNTS = {
@@ -16,7 +16,7 @@ COUNTS = {
     *("failed", "retried", "workers", "active_clients", "phases", "slots_by_phase"),
 }
 OTHERS = {
-    "calls": {"model", "figures", "worker_messages"},
+    "calls": {"workers_and_queues", "figures", "worker_messages"},
     "open": {"objects", "dependencies", "clients"},
 }
 """Counts of the same names that other things have, by the modules that count those."""
@@ -49,6 +49,6 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
     play = Play()
     play.hello()
     [worker] = play.core.state.workers.values()
-    books.enter(play.core.state, worker, Phase.STOPPING)
+    books.enter(play.core.state, worker, WorkerPhase.STOPPING)
     with pytest.raises(AssertionError, match="cannot go from"):
-        books.enter(play.core.state, worker, Phase.READY)
+        books.enter(play.core.state, worker, WorkerPhase.READY)

@@ -11,19 +11,19 @@ from gridengine.dispatcher.core.calls import (
     CALL_MOVES,
     FEW,
     Broken,
-    Client,
+    CoreClient,
+    CoreSubmitter,
     OpenTask,
     Pace,
     RemoteObject,
     Span,
     Story,
-    Submitter,
     Unwanted,
     added,
     without,
 )
-from gridengine.dispatcher.core.model import NEXT_PHASES
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.workers_and_queues import NEXT_PHASES
+from gridengine.requests import Task
 from gridengine.status.figures import FunctionCounts
 from gridengine.wire.messages import Returned
 from tests.support.core_play import SQUARE, Play
@@ -74,7 +74,7 @@ def test_durations_are_told_apart_by_four_steps_for_each_power_of_two(
 
 def open_task(number: int = 1) -> OpenTask:
     function, pace = RemoteObject(SQUARE, 1), Pace()
-    submitter = Submitter(0, function, pace, Client(0))
+    submitter = CoreSubmitter(0, function, pace, CoreClient(0))
     return OpenTask(function, submitter, pace, Task(number, (b"",), 9), 9)
 
 

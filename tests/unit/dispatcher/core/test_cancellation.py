@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.tasks import CallsFinished, CallsRecalled, TasksCancelled
-from gridengine.errors import (
-    Cancelled,
-    WorkerLost,
-)
+from gridengine.errors import Cancelled, WorkerLost
+from gridengine.requests import CallsFinished, CallsRecalled, TasksCancelled
 from gridengine.resources import Cores
 from gridengine.wire.messages import (
     CANCELLED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gridengine.dispatcher.core.events import DrainHosts, Launched, Restored, StateSaved
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import OutOfMemory, TimeoutError
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Launch, Launched, Send
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled, Told
+from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled, Told
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle

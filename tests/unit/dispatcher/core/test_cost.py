@@ -10,7 +10,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Launched
 from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle

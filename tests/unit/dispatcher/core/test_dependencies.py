@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import model, objects
+from gridengine.dispatcher.core import objects, workers_and_queues
 from gridengine.dispatcher.core.events import Closing, Event, Send
-from gridengine.dispatcher.core.tasks import (
+from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
+from gridengine.requests import (
     CallsFinished,
     Effect,
     NamesForgotten,
@@ -25,7 +26,6 @@ from gridengine.dispatcher.core.tasks import (
     TasksCancelled,
     WantAnswered,
 )
-from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.wire.messages import (
     CRASH,
@@ -185,7 +185,7 @@ def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has
 def test_a_batch_is_bounded_in_bytes_with_what_its_calls_need(
     result: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "MOST_BYTES", 2 * (len(b"calls") + len(result)))
+    monkeypatch.setattr(workers_and_queues, "MOST_BYTES", 2 * (len(b"calls") + len(result)))
     play = Graph()
     play.learn(seconds=1e-6)
     for number in range(20):

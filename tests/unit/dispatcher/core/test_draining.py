@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Drained, DrainHosts, Draining, Launch, Launched
-from gridengine.dispatcher.core.tasks import Submitted, Task
+from gridengine.requests import Submitted, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Event, EventBase, Send
-from gridengine.dispatcher.core.tasks import Effect
 from gridengine.dispatcher.io_loop import EffectPerformer
+from gridengine.requests import Effect
 
 
 def test_the_core_handles_every_event_and_nothing_else() -> None:

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core import fair_queue
-from gridengine.dispatcher.core.events import (
-    Rebalance,
-)
+from gridengine.dispatcher.core.events import Rebalance
 from gridengine.wire.messages import Recall
 from tests.support.core_play import Play, assignment_of
 from tests.unit.dispatcher.core.test_clients import ClientPlay

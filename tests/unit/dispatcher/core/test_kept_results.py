@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gridengine.dispatcher.core import worker_lifecycle
 from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultStays
-from gridengine.dispatcher.core.tasks import CallsFinished, NamesForgotten, Submitted, Task
+from gridengine.requests import CallsFinished, NamesForgotten, Submitted, Task
 from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.wire.messages import (
     VALUES,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from gridengine.dispatcher.core.events import Launched, Warn
-from gridengine.dispatcher.core.tasks import ResultData, Supplied
+from gridengine.requests import ResultData, Supplied
 from gridengine.schedulers.launcher import Handle
 from tests.support.core_play import Play
 

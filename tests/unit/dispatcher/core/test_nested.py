@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch
-from gridengine.dispatcher.core.model import Run
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.dispatcher.core.workers_and_queues import Run
 from gridengine.errors import Cancelled
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.resources import Cores, GPUs, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.wire.messages import (

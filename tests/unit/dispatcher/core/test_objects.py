@@ -8,18 +8,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import (
-    objects,
-)
+from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    Function,
-    NamesForgotten,
-    Submitted,
-    Task,
-)
 from gridengine.errors import WorkerLost
+from gridengine.requests import CallsFinished, Function, NamesForgotten, Submitted, Task
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (
     RAISED,

@@ -10,9 +10,9 @@ import pytest
 from gridengine.dispatcher.core import objects, outcomes
 from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span
 from gridengine.dispatcher.core.outcomes import facts_of, has_failed, unwritable
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, TasksCancelled
 from gridengine.dispatcher.core.verdicts import Fact
 from gridengine.errors import Cancelled
+from gridengine.requests import CallsFinished, Function, ResultData, TasksCancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.shared_objects import SharedObject

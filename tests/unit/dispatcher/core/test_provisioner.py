@@ -13,8 +13,8 @@ from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.launches import LaunchedWorker, key_of, keys_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
-from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
+from gridengine.requests import Effect
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = WorkerStatus

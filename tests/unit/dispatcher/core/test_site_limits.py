@@ -8,8 +8,8 @@ import pytest
 
 from gridengine.dispatcher.core.events import Launched
 from gridengine.dispatcher.core.policy import spare_of
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import TimeoutError
+from gridengine.requests import CallsFinished
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import Stop
 from tests.support.core_play import Play, attempts_to_come

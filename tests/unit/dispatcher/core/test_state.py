@@ -5,10 +5,8 @@ from __future__ import annotations
 import signal
 
 from gridengine.dispatcher.core.events import Launched, LaunchFailed
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TasksCancelled
-from gridengine.errors import (
-    ClusterError,
-)
+from gridengine.errors import ClusterError
+from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
 from gridengine.resources import Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle

@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gridengine.dispatcher.core.events import Closing, Launch, Launched, Withdraw
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
-from gridengine.errors import (
-    Cancelled,
-)
+from gridengine.errors import Cancelled
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import (
-    Stop,
-)
+from gridengine.wire.messages import Stop
 from tests.support.core_play import SQUARE, Play
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.core.verdicts import OWN, TABLE, Fact, Fault, Verdict, judge
 from gridengine.errors import Cancelled, OutOfMemory, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.requests import CallsFinished
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT
 from tests.support.core_play import Play, attempts_to_come, chunk

@@ -7,32 +7,15 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core import (
-    worker_lifecycle,
-)
-from gridengine.dispatcher.core.events import (
-    Closing,
-    DrainHosts,
-    Launch,
-    Launched,
-    Lost,
-    Withdraw,
-)
+from gridengine.dispatcher.core import worker_lifecycle
+from gridengine.dispatcher.core.events import Closing, DrainHosts, Launch, Launched, Lost, Withdraw
 from gridengine.dispatcher.core.policy import spare_of
-from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.errors import (
-    JobDeleted,
-    TimeoutError,
-    WorkerLost,
-)
+from gridengine.errors import JobDeleted, TimeoutError, WorkerLost
+from gridengine.requests import CallsFinished
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
-from gridengine.wire.messages import (
-    Beat,
-    Goodbye,
-    Stop,
-)
+from gridengine.wire.messages import Beat, Goodbye, Stop
 from tests.support.core_play import (
     Play,
     attempts_to_come,

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core import (
-    model,
-    worker_messages,
-)
-from gridengine.dispatcher.core.events import (
-    Lost,
-    Withdraw,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskBegan, TaskMessage
-from gridengine.errors import (
-    Cancelled,
-    OutOfMemory,
-    TimeoutError,
-    WorkerCrashed,
-    WorkerLost,
-)
+from gridengine.dispatcher.core import worker_messages, workers_and_queues
+from gridengine.dispatcher.core.events import Lost, Withdraw
+from gridengine.errors import Cancelled, OutOfMemory, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.requests import CallsFinished, TaskBegan, TaskMessage
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     CANCELLED,
@@ -199,7 +187,7 @@ def test_a_crash_charges_the_culprit_only_and_results_before_are_kept(done: int)
 
 def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     play = Play()
-    play.learn(seconds=model.BATCH_SECONDS / 3)
+    play.learn(seconds=workers_and_queues.BATCH_SECONDS / 3)
     play.submit(*[1] * 10)
     first, second, third = play.sent(Assign)[0].assignments
     play.crash(first, 0)

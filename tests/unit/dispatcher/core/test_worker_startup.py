@@ -17,7 +17,6 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.errors import (
     ClusterError,
     JobDeleted,
@@ -25,14 +24,11 @@ from gridengine.errors import (
     VersionMismatch,
     WorkerNotStarted,
 )
+from gridengine.requests import CallsFinished, Effect
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
-from gridengine.wire.messages import (
-    Goodbye,
-    Refuse,
-    Stop,
-)
+from gridengine.wire.messages import Goodbye, Refuse, Stop
 from tests.support.core_play import Play, failing_starts
 
 HANDLE = Handle("1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Launch, Restored, RestoredWorker
-from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.resources import Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.wire.messages import MEMORY, VERSION, Goodbye, Hello, Refuse, Release

@@ -15,17 +15,12 @@ import pytest
 
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
-from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
-    NamesForgotten,
-    Submitted,
-    TasksCancelled,
-)
-from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, MOST_UNREAD, WATCHER_SECONDS
-from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.dispatcher.watch_server import Told
+from gridengine.dispatcher.serving.shared_journal import Journal
+from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
+from gridengine.dispatcher.watch_server import FollowerAnswer
 from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.requests import CallsFinished, NamesForgotten, Submitted, TasksCancelled
 from gridengine.wire.messages import (
     DETACHED,
     NUMBER_BITS,
@@ -462,7 +457,7 @@ def test_a_silent_watcher_is_dropped_and_a_client_is_not(played: Played) -> None
     assert [one["number"] for one in played.listener.seen()] == [1]
 
 
-TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+TOLD = FollowerAnswer(WatchAnswer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
 
 
 def test_a_client_asks_for_actions_and_is_told_their_answer(played: Played) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined
-from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.dispatcher.serving.client_process import ClientsOutput
+from gridengine.requests import Submitted, Task
 from gridengine.wire.messages import NUMBER_BITS, Message, Output, OutputTaken
 from tests.support.core_play import SQUARE, Play
 

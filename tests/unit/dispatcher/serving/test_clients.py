@@ -14,7 +14,12 @@ from gridengine.dispatcher.core.events import (
     ResultFetched,
     ResultStays,
 )
-from gridengine.dispatcher.core.tasks import (
+from gridengine.dispatcher.io_loop import PayloadsAtWorkers
+from gridengine.dispatcher.serving.client_process import ENDED
+from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
+from gridengine.requests import (
     CallsFinished,
     CallsRecalled,
     NamesForgotten,
@@ -29,11 +34,6 @@ from gridengine.dispatcher.core.tasks import (
     Told,
     WantAnswered,
 )
-from gridengine.dispatcher.io_loop import PayloadsAtWorkers
-from gridengine.dispatcher.serving.client_process import ENDED
-from gridengine.dispatcher.serving.clients import Clients
-from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.serialize import pickling

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridengine._version import __version__
-from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.serving.remote_client import DAY_SECONDS, AbsentClients
 from gridengine.wire.messages import OLDEST, VERSION, Refuse
+from gridengine.wire.processes import python_version
 from tests.support.played_listener import A, Played, hello
 
 

@@ -10,7 +10,11 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.standalone import dispatcher_folder
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions, State
+from gridengine.dispatcher.standalone.dispatcher_folder import (
+    DispatcherFolder,
+    DispatcherState,
+    StartOptions,
+)
 from gridengine.errors import ConfigurationError
 from gridengine.journal.lock_file import SILENT_SECONDS, Holder
 from gridengine.settings.values import Settings
@@ -53,18 +57,18 @@ def test_the_second_who_starts_one_is_told_who_has_it(folder: DispatcherFolder) 
     lock.write(holder)
     with pytest.raises(ConfigurationError, match=f"runs already: process {holder.pid} on "):
         folder.take_lock()
-    assert folder.state() is State.RUNNING
+    assert folder.state() is DispatcherState.RUNNING
 
 
 def test_the_lock_of_one_that_was_killed_is_taken_over(folder: DispatcherFolder) -> None:
     lock = folder.take_lock()
     lock.write(Holder.here())
     lock.close()
-    assert folder.state() is State.DIED
+    assert folder.state() is DispatcherState.DIED
     lock = folder.take_lock()
     lock.write(None)
     lock.close()
-    assert folder.state() is State.ENDED
+    assert folder.state() is DispatcherState.ENDED
 
 
 def test_a_dispatcher_that_answers_elsewhere_runs_whatever_locks_say(
@@ -74,7 +78,7 @@ def test_a_dispatcher_that_answers_elsewhere_runs_whatever_locks_say(
     lock.write(ELSEWHERE)
     lock.close()
     answering(monkeypatch, "tcp://10.0.0.7:4711")
-    assert folder.state() is State.RUNNING
+    assert folder.state() is DispatcherState.RUNNING
     with pytest.raises(ConfigurationError, match=r"process 4711 on elsewhere\.example"):
         folder.take_lock()
 
@@ -90,7 +94,7 @@ def test_a_dispatcher_silent_for_long_elsewhere_is_taken_over_whatever_locks_say
     answering(monkeypatch)
     with pytest.raises(ConfigurationError, match="if that machine is down"):
         folder.take_lock()
-    assert folder.state() is State.RUNNING
+    assert folder.state() is DispatcherState.RUNNING
     before = time.time() - SILENT_SECONDS - 5
     os.utime(folder.lock, (before, before))
     ours = folder.take_lock()
@@ -98,7 +102,7 @@ def test_a_dispatcher_silent_for_long_elsewhere_is_taken_over_whatever_locks_say
     holder = folder.holder()
     assert holder is not None
     assert holder.is_here
-    assert folder.state() is State.RUNNING
+    assert folder.state() is DispatcherState.RUNNING
     theirs_may_end = held and theirs.is_replaced(folder.lock)
     assert theirs_may_end == held
     assert not ours.is_replaced(folder.lock)

@@ -13,13 +13,13 @@ import pytest
 from gridengine._version import __version__
 from gridengine.dispatcher.standalone import ssh_link
 from gridengine.dispatcher.standalone.dispatcher_folder import FarMachine
-from gridengine.dispatcher.standalone.ssh_link import MARK, Answer, Link, ssh_command
+from gridengine.dispatcher.standalone.ssh_link import MARK, FarEndAnswer, SshLink, ssh_command
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, VersionMismatch
 from gridengine.serialize.byte_code import PYTHON
 from tests.support.far_facts import FACTS
 
 FAR = FarMachine("me@login", "~/env/bin/python")
-ANSWER = Answer(__version__, PYTHON, facts=FACTS)
+ANSWER = FarEndAnswer(__version__, PYTHON, facts=FACTS)
 
 
 class FakeSsh:
@@ -39,7 +39,7 @@ class FakeSsh:
         return made
 
 
-def line(answer: Answer) -> bytes:
+def line(answer: FarEndAnswer) -> bytes:
     return MARK + msgspec.json.encode(answer) + b"\n"
 
 
@@ -78,7 +78,7 @@ def test_the_far_machine_s_shell_reads_the_python_and_takes_each_argument_as_it_
 
 def test_the_answer_may_stand_between_lines_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSsh.runs(monkeypatch, b"Welcome!\n\n" + line(ANSWER))
-    assert Link(FAR, "sweeps").facts == FACTS
+    assert SshLink(FAR, "sweeps").facts == FACTS
 
 
 @pytest.mark.parametrize(
@@ -88,29 +88,29 @@ def test_the_answer_may_stand_between_lines_of_the_shell(monkeypatch: pytest.Mon
         (None, -9, ClusterError, "ssh me@login has failed"),
         (None, 127, ConfigurationError, "me@login cannot run ~/env/bin/python.*--remote-python"),
         (None, 1, ConfigurationError, f"cannot run gridengine {__version__}.*pip install"),
-        (Answer("0.0.1", PYTHON), 1, VersionMismatch, "has gridengine 0.0.1 on Python"),
-        (Answer(__version__, "2.7"), 1, VersionMismatch, "on Python 2.7, and here is"),
+        (FarEndAnswer("0.0.1", PYTHON), 1, VersionMismatch, "has gridengine 0.0.1 on Python"),
+        (FarEndAnswer(__version__, "2.7"), 1, VersionMismatch, "on Python 2.7, and here is"),
         (
-            Answer(__version__, PYTHON, error="it does not run"),
+            FarEndAnswer(__version__, PYTHON, error="it does not run"),
             *(1, ConfigurationError, "at me@login: it does not run.*start sweeps --ssh me@login"),
         ),
         (
-            Answer(__version__, PYTHON, error="it is shared", hint="start it by hand"),
+            FarEndAnswer(__version__, PYTHON, error="it is shared", hint="start it by hand"),
             *(1, ConfigurationError, "at me@login: it is shared.*try: start it by hand"),
         ),
-        (Answer(__version__, PYTHON), 1, ConfigurationError, "did not start.*connect sweeps"),
+        (FarEndAnswer(__version__, PYTHON), 1, ConfigurationError, "did not start.*connect sweeps"),
     ],
 )
 def test_a_fault_of_the_link_is_told_with_the_command_to_type(
     monkeypatch: pytest.MonkeyPatch,
-    answer: Answer | None,
+    answer: FarEndAnswer | None,
     status: int,
     kind: type[GridEngineError],
     words: str,
 ) -> None:
     made = FakeSsh.runs(monkeypatch, b"Welcome!\n" + (line(answer) if answer else b""), status)
     with pytest.raises(kind, match=f"(?s){words}"):
-        Link(FAR, "sweeps", ("sweeps",))
+        SshLink(FAR, "sweeps", ("sweeps",))
     assert made.stdin.closed
 
 
@@ -120,4 +120,4 @@ def test_without_ssh_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ssh_link.subprocess, "Popen", popen)
     with pytest.raises(ConfigurationError, match=r"no command ssh here(?s:.*)OpenSSH's client"):
-        Link(FAR, "sweeps")
+        SshLink(FAR, "sweeps")

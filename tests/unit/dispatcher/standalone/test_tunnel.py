@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from gridengine.dispatcher.standalone import dispatcher_folder, tunnel
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
+    DispatcherState,
     FarMachine,
     StartOptions,
-    State,
 )
 from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MOVED, SSH_FAILED, Facts
 from gridengine.dispatcher.standalone.tunnel import Tunnel, socket_path
@@ -68,7 +68,7 @@ def linked(
     monkeypatch: pytest.MonkeyPatch, *facts: Facts | GridEngineError, ends: tuple[int, ...] = ()
 ) -> Links:
     links = Links(*facts, ends=ends)
-    monkeypatch.setattr(tunnel, "Link", links)
+    monkeypatch.setattr(tunnel, "SshLink", links)
     return links
 
 
@@ -78,7 +78,7 @@ def test_a_dispatcher_is_started_once_and_then_forwarded(
     links = linked(monkeypatch, FACTS, FACTS)
     with Tunnel(folder, FAR) as opened:
         assert opened.open(("sweeps", "--scheduler", "slurm")) == FACTS
-        assert folder.state() is State.RUNNING
+        assert folder.state() is DispatcherState.RUNNING
         file = load_private(folder.client_file, ClientConnection)
         [address] = file.addresses
         assert address.startswith("ipc:///")
@@ -86,7 +86,7 @@ def test_a_dispatcher_is_started_once_and_then_forwarded(
         assert (folder.holder(), folder.options()) == (FACTS.holder, FACTS.options)
         assert (folder.run_id(), folder.server_key()) == (FACTS.run_id, FACTS.client.server_key)
     assert links.opened == [(("sweeps", "--scheduler", "slurm"), ""), ((), FACTS.target)]
-    assert folder.state() is State.DISCONNECTED
+    assert folder.state() is DispatcherState.DISCONNECTED
     assert not folder.client_file.exists()
 
 

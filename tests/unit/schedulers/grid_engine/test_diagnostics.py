@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers import detect
-from gridengine.schedulers.checks import State
-from gridengine.schedulers.command import Answer
+from gridengine.schedulers.checks import CheckState
+from gridengine.schedulers.command import CommandOutput
 from gridengine.schedulers.grid_engine import diagnostics
 from gridengine.schedulers.grid_engine.diagnostics import (
     NOWHERE,
     Diagnostics,
-    Failure,
+    JobFailure,
     Limit,
     findings,
     parse_accounting,
@@ -82,10 +82,10 @@ def test_only_ids_of_grid_engine_s_form_are_taken_apart(id: str, parts: tuple[st
 
 @pytest.mark.parametrize(
     ("task", "told"),
-    [("1", Failure("changing into working directory", "node7")), ("2", None), ("3", None)],
+    [("1", JobFailure("changing into working directory", "node7")), ("2", None), ("3", None)],
 )
 def test_the_accounts_tell_why_and_where_a_task_failed_if_it_did(
-    task: str, told: Failure | None
+    task: str, told: JobFailure | None
 ) -> None:
     assert parse_accounting(ACCOUNTING, task) == told
 
@@ -99,13 +99,13 @@ NO_FILE = (
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        ("29.1", Failure(NO_FILE, "node7")),
-        ("39.1", Failure(f"{LIMIT} (9)", "node7")),
-        ("26.1", Failure("", "node7")),  # of a signal the host alone is news
+        ("29.1", JobFailure(NO_FILE, "node7")),
+        ("39.1", JobFailure(f"{LIMIT} (9)", "node7")),
+        ("26.1", JobFailure("", "node7")),  # of a signal the host alone is news
         ("9.1", None),
     ],
 )
-def test_the_master_s_log_tells_why_a_job_failed(job: str, told: Failure | None) -> None:
+def test_the_master_s_log_tells_why_a_job_failed(job: str, told: JobFailure | None) -> None:
     assert parse_master_log(MASTER_LOG, job) == told
 
 
@@ -182,12 +182,12 @@ class Played(Diagnostics):
         self.rows, self.job = rows, job
         self.asked: list[str] = []
 
-    def ask(self, name: str, *arguments: str) -> Answer:
+    def ask(self, name: str, *arguments: str) -> CommandOutput:
         self.asked.append(f"{name} {arguments[0]} {arguments[1]}")
         if name == "qconf":
             limited = QUEUE.format(h_rt="01:00:00", h_cpu="INFINITY")
-            return Answer(limited if arguments[1].startswith("short.q") else "")
-        return Answer(self.job if arguments[0] == "-j" else self.rows)
+            return CommandOutput(limited if arguments[1].startswith("short.q") else "")
+        return CommandOutput(self.job if arguments[0] == "-j" else self.rows)
 
 
 def test_the_shorter_limit_of_queue_and_job_counts() -> None:
@@ -233,30 +233,30 @@ def _no_library_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "_linked", lambda environment: [])
 
 
-def found(**environment: str) -> list[tuple[str, State, str]]:
+def found(**environment: str) -> list[tuple[str, CheckState, str]]:
     return [(one.check, one.state, one.text) for one in findings({"PATH": "", **environment})]
 
 
 def test_without_root_command_and_library_there_is_no_grid_engine() -> None:
     text = "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
-    assert found() == [("environment", State.ABSENT, text)]
+    assert found() == [("environment", CheckState.ABSENT, text)]
 
 
 def test_with_the_command_alone_the_root_is_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "qconf").touch(mode=0o755)
-    assert found(PATH=str(tmp_path)) == [("environment", State.ABSENT, "SGE_ROOT is not set")]
+    assert found(PATH=str(tmp_path)) == [("environment", CheckState.ABSENT, "SGE_ROOT is not set")]
 
 
 @pytest.mark.parametrize(
     ("named", "state", "words"),
     [
-        ("mpi", State.OK, r"Cores\(n\) uses smp, Ranks\(n\) mpi$"),
-        ("nosuch", State.BROKEN, "there is no mpi environment nosuch, which GRID"),
-        ("", State.OK, r"Cores\(n\) uses smp$"),
+        ("mpi", CheckState.OK, r"Cores\(n\) uses smp, Ranks\(n\) mpi$"),
+        ("nosuch", CheckState.BROKEN, "there is no mpi environment nosuch, which GRID"),
+        ("", CheckState.OK, r"Cores\(n\) uses smp$"),
     ],
 )
 def test_the_parallel_environment_for_ranks_is_told_and_must_be_there(
-    monkeypatch: pytest.MonkeyPatch, named: str, state: State, words: str
+    monkeypatch: pytest.MonkeyPatch, named: str, state: CheckState, words: str
 ) -> None:
     class Here(Diagnostics):
         def parallel_environments(self) -> dict[str, str]:
@@ -271,7 +271,7 @@ def test_the_parallel_environment_for_ranks_is_told_and_must_be_there(
 
 def test_a_library_that_is_not_where_it_should_be_is_named(tmp_path: Path) -> None:
     ((check, state, text),) = found(DRMAA_LIBRARY_PATH=f"{tmp_path}/libdrmaa.so")
-    assert (check, state) == ("library", State.BROKEN)
+    assert (check, state) == ("library", CheckState.BROKEN)
     assert (
         text == f"there is no DRMAA library where DRMAA_LIBRARY_PATH says: {tmp_path}/libdrmaa.so"
     )

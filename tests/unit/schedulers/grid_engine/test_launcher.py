@@ -25,15 +25,10 @@ from gridengine.schedulers.grid_engine.launcher import (
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
     OwnArguments,
-    Request,
+    TaskOptions,
     check_submits,
 )
-from gridengine.schedulers.launcher import (
-    Handle,
-    LaunchContext,
-    Unreachable,
-    WorkerStatus,
-)
+from gridengine.schedulers.launcher import Handle, LaunchContext, Unreachable, WorkerStatus
 from gridengine.schedulers.requests import refusal, unavailable
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
@@ -147,7 +142,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
     monkeypatch.setattr(module, "END_SECONDS", 0.0)
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
     launcher, said = GridEngineLauncher(run, script="true", own=OwnArguments()), Told()
-    vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(Request())})
+    vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(TaskOptions())})
     assert launcher.poll([ONE]) == {}
     return launcher, said
 
@@ -190,7 +185,7 @@ def test_a_job_of_which_nothing_is_known_for_long_is_given_up_where_grid_engine_
     told: tuple[GridEngineLauncher, Any], lacks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher, said = told
-    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: DrmaaTask(Request())})
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions()), TWO: DrmaaTask(TaskOptions())})
     said.state, said.lacking = ("undetermined", None), lacks
     assert launcher.poll([ONE, TWO]) == {}
     assert said.asked == []
@@ -207,7 +202,7 @@ def test_a_job_that_is_known_again_is_not_asked_for(
     told: tuple[GridEngineLauncher, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher, said = told
-    vars(launcher).update(tasks={ONE: DrmaaTask(Request())})
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions())})
     monkeypatch.setattr(module, "UNKNOWN_SECONDS", 0.0)
     for said.state in (("undetermined", None), ("running", None)):
         launcher.poll([ONE])
@@ -224,8 +219,8 @@ def test_the_time_limit_of_a_task_is_asked_once_and_told_each_time(
         asked.append(list(ids))
         return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
 
-    limited = DrmaaTask(Request(values={"h_rt": "60"}))
-    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: limited})
+    limited = DrmaaTask(TaskOptions(values={"h_rt": "60"}))
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions()), TWO: limited})
     said.limits = limits_of
     said.state = "queued_active", None
     launcher.poll([ONE, TWO])
@@ -242,7 +237,7 @@ def test_the_time_limit_of_a_task_is_asked_once_and_told_each_time(
 def test_a_task_that_was_killed_at_the_end_of_its_time_was_over_it(
     ran: str, fault: type[Exception] | None
 ) -> None:
-    assert DrmaaTask(Request(), limit=Limit(60.0)).fault({"ru_wallclock": ran}) is fault
+    assert DrmaaTask(TaskOptions(), limit=Limit(60.0)).fault({"ru_wallclock": ran}) is fault
 
 
 class Kept:
@@ -330,7 +325,7 @@ def test_the_host_of_a_failed_start_is_read_from_its_log(
     log = tmp_path / "log"
     log.write_text(f"{line}\n")
     handle = Handle("7.1", str(log))
-    launcher.tasks = {handle: DrmaaTask(Request())}
+    launcher.tasks = {handle: DrmaaTask(TaskOptions())}
     said.state = "failed", {"status": 3}
     report = launcher.poll([handle])[handle]
     assert (report.host, getattr(report.error, "host", "")) == ("n7", "n7")

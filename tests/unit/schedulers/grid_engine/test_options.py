@@ -28,7 +28,7 @@ from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, 
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
     OwnArguments,
-    Request,
+    TaskOptions,
     by_shell,
     first_environment,
     parse_environments,
@@ -39,9 +39,9 @@ from gridengine.schedulers.requests import own_options
 from gridengine.settings.values import GridEngineSite, SlurmSite
 
 
-def request(native: str = "", *, site: GridEngineSite | None = None, **given: Any) -> Request:
+def request(native: str = "", *, site: GridEngineSite | None = None, **given: Any) -> TaskOptions:
     words = GridEngineWords(unasked)
-    return Request.of(words, words.completed(own_options(words, given, native)), site)
+    return TaskOptions.of(words, words.completed(own_options(words, given, native)), site)
 
 
 def test_resources_become_one_l_option() -> None:

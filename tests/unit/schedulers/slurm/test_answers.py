@@ -14,7 +14,7 @@ from gridengine.schedulers.requests import TooMany, explanation, impossible, ref
 from gridengine.schedulers.slurm.answers import (
     ENDS,
     STATES,
-    Site,
+    SlurmLimits,
     end_code_words,
     ids_of,
     parse_cancelled_by,
@@ -71,7 +71,7 @@ def test_a_core_s_share_of_memory_is_asked_for_where_jobs_get_all_of_a_node(
     ],
 )
 def test_no_memory_is_asked_for_where_the_site_has_a_default(config: str, partitions: str) -> None:
-    assert site_of(config, PARTITIONS, NODES, partitions) == Site(1000, "", accounts=False)
+    assert site_of(config, PARTITIONS, NODES, partitions) == SlurmLimits(1000, "", accounts=False)
     assert parse_sizes("main|0|0\nmain|n/a|\n", ["main"]) == []
 
 
@@ -100,10 +100,10 @@ def test_the_smallest_node_is_known_where_jobs_get_whole_nodes(
 
 
 def test_nothing_is_assumed_of_settings_that_a_site_does_not_show() -> None:
-    assert site_of(CONFIG, "", "", "") == Site(1000, hides_memory=True)
-    assert site_of(CONFIG, PARTITIONS, "", "") == Site(1000, hides_memory=True)
-    assert site_of(CONFIG, PARTITIONS, "", "kind") == Site(1000)
-    assert site_of(CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), "", "", "") == Site(1000)
+    assert site_of(CONFIG, "", "", "") == SlurmLimits(1000, hides_memory=True)
+    assert site_of(CONFIG, PARTITIONS, "", "") == SlurmLimits(1000, hides_memory=True)
+    assert site_of(CONFIG, PARTITIONS, "", "kind") == SlurmLimits(1000)
+    assert site_of(CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), "", "", "") == SlurmLimits(1000)
 
 
 @pytest.mark.parametrize(

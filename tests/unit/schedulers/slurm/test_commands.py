@@ -24,10 +24,10 @@ from gridengine.resources import (
 )
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import Queue, WorkerArray
-from gridengine.schedulers.checks import State, findings
+from gridengine.schedulers.checks import CheckState, findings
 from gridengine.schedulers.command import command_environment
 from gridengine.schedulers.requests import own_options, worker_options
-from gridengine.schedulers.slurm.answers import Site
+from gridengine.schedulers.slurm.answers import SlurmLimits
 from gridengine.schedulers.slurm.commands import EARLY_SECONDS, SIGNAL_SECONDS, SlurmCommands
 from gridengine.settings.values import SlurmSite
 
@@ -185,7 +185,7 @@ def test_options_that_would_be_dropped_are_refused_whoever_says_them() -> None:
 def command(
     run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()
 ) -> list[str]:
-    slurm = SlurmCommands(Site() if count else Site(largest=0))
+    slurm = SlurmCommands(SlurmLimits() if count else SlurmLimits(largest=0))
     log = f"{run}/logs/worker.1.{{}}.log".format
     return slurm.submit(WorkerArray("me", count or 1, run / "worker.sh", options, log))
 
@@ -262,7 +262,7 @@ COMMANDS = {
 }
 
 
-def found(folder: Path, **commands: str) -> list[tuple[str, State, str]]:
+def found(folder: Path, **commands: str) -> list[tuple[str, CheckState, str]]:
     for name, text in commands.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
@@ -275,16 +275,16 @@ def test_a_slurm_that_works_is_told_with_its_version_and_partitions(tmp_path: Pa
     assert found(tmp_path, **COMMANDS) == [
         (
             "commands",
-            State.OK,
+            CheckState.OK,
             f"{tmp_path}/" + f", {tmp_path}/".join(["sbatch, " + VERSION, *list(COMMANDS)[1:]]),
         ),
-        ("controller", State.OK, "Slurmctld is UP"),
-        ("partitions", State.OK, "main* (up, 2 nodes)"),
+        ("controller", CheckState.OK, "Slurmctld is UP"),
+        ("partitions", CheckState.OK, "main* (up, 2 nodes)"),
     ]
 
 
 def test_without_any_command_there_is_no_slurm(tmp_path: Path) -> None:
-    assert found(tmp_path) == [("commands", State.ABSENT, "there is no sbatch in PATH")]
+    assert found(tmp_path) == [("commands", CheckState.ABSENT, "there is no sbatch in PATH")]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_without_any_command_there_is_no_slurm(tmp_path: Path) -> None:
 def test_the_first_failing_check_is_told_and_is_the_last(
     tmp_path: Path, changed: dict[str, str], check: str, text: str
 ) -> None:
-    assert found(tmp_path, **{**COMMANDS, **changed})[-1] == (check, State.BROKEN, text)
+    assert found(tmp_path, **{**COMMANDS, **changed})[-1] == (check, CheckState.BROKEN, text)
 
 
 def test_a_partition_that_a_setting_names_and_is_not_there_is_told(
@@ -308,7 +308,7 @@ def test_a_partition_that_a_setting_names_and_is_not_there_is_told(
     monkeypatch.setenv("GRIDENGINE_SLURM_PARTITION", "main,nosuch")
     assert found(tmp_path, **COMMANDS)[-1] == (
         "partitions",
-        State.BROKEN,
+        CheckState.BROKEN,
         "there is no partition nosuch, which GRIDENGINE_SLURM_PARTITION names; there are: main",
     )
 
@@ -316,7 +316,7 @@ def test_a_partition_that_a_setting_names_and_is_not_there_is_told(
 def test_commands_that_are_missing_are_named(tmp_path: Path) -> None:
     some = {name: COMMANDS[name] for name in ("sbatch", "scontrol")}
     assert found(tmp_path, **some) == [
-        ("commands", State.BROKEN, "not in PATH: squeue, scancel, sinfo")
+        ("commands", CheckState.BROKEN, "not in PATH: squeue, scancel, sinfo")
     ]
 
 

@@ -17,15 +17,15 @@ from gridengine.schedulers import command_launcher as module
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import ENDING_SECONDS
 from gridengine.schedulers.launcher import (
+    BatchSystemRefusal,
     Handle,
     LaunchContext,
-    Refused,
     Report,
     TryAgain,
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.slurm.answers import Site, ids_of
+from gridengine.schedulers.slurm.answers import SlurmLimits, ids_of
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.scheduler import SlurmLauncher
 from gridengine.settings.values import settings
@@ -227,7 +227,7 @@ def test_without_an_answer_nothing_is_known(launcher: SlurmLauncher, slurm: Said
     (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
     slurm.error = Unreachable("slurmctld is away")
     assert launcher.poll([handle]) == {}
-    slurm.error = Refused("no")
+    slurm.error = BatchSystemRefusal("no")
     assert launcher.poll([handle]) == {}
     slurm.error = None
     assert handle in launcher.poll([handle])
@@ -297,7 +297,7 @@ def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
 def test_memory_that_a_variable_says_is_not_overridden(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    site = Site(memory="--mem-per-cpu=2000M")
+    site = SlurmLimits(memory="--mem-per-cpu=2000M")
     assert SlurmCommands(site).completed([]) == ["--mem-per-cpu=2000M"]
     monkeypatch.setenv(name, "300M")
     assert SlurmCommands(site).completed([]) == []
@@ -307,7 +307,7 @@ def test_a_refusal_names_the_variables_that_may_be_its_source(
     launcher: SlurmLauncher, slurm: Said
 ) -> None:
     slurm.environment["SBATCH_PARTITION"] = "nosuch"
-    slurm.error = Refused("Invalid partition name specified")
+    slurm.error = BatchSystemRefusal("Invalid partition name specified")
     with pytest.raises(SubmissionRefused, match=r"SBATCH_PARTITION=nosuch \(of the environment\)"):
         launcher.launch(1)
 
@@ -315,7 +315,7 @@ def test_a_refusal_names_the_variables_that_may_be_its_source(
 def test_whole_nodes_for_smaller_workers_are_told_once(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    launcher.__dict__["system"] = SlurmCommands(Site(whole_cores=4))
+    launcher.__dict__["system"] = SlurmCommands(SlurmLimits(whole_cores=4))
     launcher.launch(1, Demand(Cores(4)))
     assert caplog.text == ""
     launcher.launch(1)
@@ -326,7 +326,7 @@ def test_whole_nodes_for_smaller_workers_are_told_once(
 def test_jobs_that_may_get_all_memory_are_told(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    launcher.__dict__["system"] = SlurmCommands(Site(hides_memory=True))
+    launcher.__dict__["system"] = SlurmCommands(SlurmLimits(hides_memory=True))
     launcher.launch(1, Demand(Memory(2)))
     assert caplog.text == ""
     launcher.launch(1)
@@ -339,7 +339,9 @@ def test_jobs_that_may_get_all_memory_are_told(
 def test_a_limit_that_is_reached_without_any_job_never_passes(
     launcher: SlurmLauncher, slurm: Said, jobs: str, error: type[Exception]
 ) -> None:
-    slurm.error = Refused("AssocMaxSubmitJobLimit; Batch job submission failed: Job violates ...")
+    slurm.error = BatchSystemRefusal(
+        "AssocMaxSubmitJobLimit; Batch job submission failed: Job violates ..."
+    )
     slurm.told = jobs
     with pytest.raises(error, match="AssocMaxSubmitJobLimit"):
         launcher.launch(5)

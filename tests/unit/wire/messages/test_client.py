@@ -6,14 +6,7 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import (
-    ClientForget,
-    Message,
-    Submit,
-    Supply,
-    TaskItem,
-    Want,
-)
+from gridengine.wire.messages import ClientForget, Message, Submit, Supply, TaskItem, Want
 
 
 @pytest.mark.parametrize(
