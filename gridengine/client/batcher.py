@@ -282,8 +282,10 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
             template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
             if type(call) is CallSnapshot and call.references:
                 pass
-            elif everything or overtakes:
+            elif everything:
                 room = MOST_CALLS
+            elif overtakes:
+                room = MOST_CALLS if window.travel_together(template) else 1
             else:
                 load = window.load_of(template)
                 room = window.room_for(template, load)

@@ -152,9 +152,10 @@ class OpenRun:
             if not call.block:
                 new.setdefault(call.run_function, []).append(call)
         for run_function, its in new.items():
-            its.sort(key=attrgetter("number"))
-            keys, numbers = b"".join(one.key for one in its), [one.number for one in its]
             whole = arguments if len(its) == len(calls) else None
+            if whole is None:
+                its.sort(key=attrgetter("number"))
+            keys, numbers = b"".join(one.key for one in its), [one.number for one in its]
             block = run_function.add_block(its[0].form, numbers, whole, keys)
             for offset, call in enumerate(its):
                 call.block, call.offset = block, offset

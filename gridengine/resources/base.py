@@ -59,8 +59,11 @@ class Resource(ABC):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let each class have its members by both names, for `super()` in users' classes too."""
         super().__init_subclass__(**keywords)
-        own = vars(cls)
         for former, name in FORMER_NAMES.items():
+            has = [one for one in cls.__mro__ if {former, name} & vars(one).keys()]
+            if has[0] is Resource:
+                continue
+            own = vars(has[0])  # of a mixin, perhaps, which is no resource
             if name in own and former not in own:
                 setattr(cls, former, own[name])
             elif former in own and name not in own:

@@ -105,7 +105,9 @@ RECENT_CLASSES = 100
 """This many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 SKELETON = ("__module__", "__slots__", "__orig_bases__", "__doc__")
-MADE_ANEW = frozenset({*SKELETON, "__qualname__", "__dict__", "__weakref__", "_abc_impl"})
+PYTHONS = frozenset({"__qualname__", "__dict__", "__weakref__", "_abc_impl", "__slotnames__"})
+"""What Python itself writes into a class, the last when it first pickles an instance."""
+MADE_ANEW = frozenset(SKELETON) | PYTHONS
 ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
 ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
 
@@ -243,6 +245,8 @@ def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
     if name in LOOKED_UP and functions.is_looked_up(name, value, vars(cls)):
+        return True
+    if name == "__annotations__" and not value:  # made by whoever asked for it
         return True
     if not isinstance(cls, enum.EnumMeta):
         return False
@@ -388,8 +392,8 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
             if before == version:
                 continue
             attributes[""] = given, members
+        known.versions[cls] = version
         if before != version:
-            known.versions[cls] = version
             filled.append((cls, relatives))
     for cls, relatives in filled:  # last: `register` asks for subclasses
         register_relatives(cls, relatives)
@@ -410,6 +414,7 @@ class _Attributes(MutableMapping[str, State]):
 
     def __setitem__(self, name: str, value: State) -> None:
         cls, (given, members) = self._cls, value
+        known_classes().versions[cls] = b""  # known again once a definition arrives
         try:
             for gone in own_attributes(cls).keys() - given.keys():
                 type.__delattr__(cls, gone)

@@ -167,6 +167,8 @@ class Namespace:
         """The present version of each variable."""
         self._kept: dict[tuple[str, bytes], Any] = {}
         """The values of variables in other versions, as this process left them."""
+        self.of_functions: set[tuple[str, Version]] = set()
+        """The versions of variables that loaded functions name; arguments bring others."""
         self._others: dict[str, State] = {}
         """The variables, versions and kept values in other spaces."""
 
@@ -191,6 +193,8 @@ class Namespace:
             return False
         if present is not None:
             self._kept[name, present] = self.variables.get(name, MISSING)
+            if (name, present) not in self.of_functions:
+                self._drop_versions(name)
         if version is not None:
             value = self._kept.pop((name, version), value)
         self.versions[name] = version
@@ -200,10 +204,17 @@ class Namespace:
             self.variables[name] = value
         return True
 
+    def _drop_versions(self, name: str) -> None:
+        """Drop all but the last few values of a variable that no function names."""
+        others = [one for one in self._kept if one[0] == name and one not in self.of_functions]
+        for one in others[:-MOST_UNUSED]:
+            del self._kept[one]
+
     def forget(self, used: Mapping[str, set[Variable]]) -> None:
         """Drop the values that no function needs any more. `used` are the variables that functions
         name, by space.
         """
+        self.of_functions = {(n, v) for one in used.values() for ns, n, v in one if ns is self}
         unused = [space for space in self._others if space not in used]
         for space in unused[:-MOST_UNUSED]:
             del self._others[space]
@@ -265,6 +276,8 @@ class Namespaces:
             return
         for name, version in versions.items():
             value = used.get(name, MISSING)
+            if self._is_recording:
+                namespace.of_functions.add((name, version))
             if namespace.put(name, version, value):
                 self.is_entered = False
             self._recorded[namespace, name] = version, value
@@ -281,6 +294,8 @@ class Namespaces:
                 return False
             namespace = Namespace(token, {}, self._space, attributes)
         self._known[token] = namespace
+        if self._is_recording:
+            namespace.of_functions.add(("", version))
         if namespace.put("", version, value):
             self.is_entered = False
         self._recorded[namespace, ""] = version, value

@@ -16,7 +16,7 @@ import gridengine
 from gridengine import requests
 from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
-from gridengine.client.named_run import OpenRun, RecordPlace
+from gridengine.client.named_run import OpenRun, RecordPlace, RunCall
 from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.options import CallOptions
 from gridengine.journal.known_calls import Piece
@@ -417,6 +417,14 @@ def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[RunGraph, list[
 
 def made(calls: list[Node]) -> list[str]:
     return [str(node.key) for node in calls]
+
+
+def test_calls_of_one_task_are_recorded_in_the_order_of_their_arguments(run: Run) -> None:
+    function: Any = run.function(double, True)
+    calls = [RunCall(function, SINGLE, b"%d" % number, number) for number in (5, 3)]
+    run.expect_calls([(1, item, call) for item, call in enumerate(calls)], (b"arguments",))
+    assert function.blocks == [[5, 3]]
+    assert [call.offset for call in calls] == [0, 1]
 
 
 def gave(run: Run, name: str, value: Any) -> None:

@@ -258,6 +258,21 @@ def test_a_kind_with_the_former_names_still_works() -> None:
     assert Licences(3).native_options("slurm") == ["-l", "licences=3"]
 
 
+def test_the_former_names_of_a_mixin_still_work() -> None:
+    class Refusing:
+        def _request(self, res: Any) -> bool:
+            return False
+
+    with pytest.warns(DeprecationWarning, match="call it can_allocate"):
+
+        class Licences(Refusing, Capacity):
+            pass
+
+    holder: Any = Licences(3).holder()
+    assert not holder.can_allocate(Licences(1))
+    assert not holder._request(Licences(1))
+
+
 def test_a_kind_of_both_names_gets_no_warning(recwarn: pytest.WarningsRecorder) -> None:
     class Licences(Capacity):
         def usage(self) -> tuple[float, float]:

@@ -168,6 +168,28 @@ def test_a_class_that_only_arguments_have_is_let_go_of(script: Script, process: 
     assert len(process.namespaces._known) == 1  # the script's
 
 
+def test_versions_of_a_class_that_arguments_bring_are_let_go_of(
+    script: Script, process: Process
+) -> None:
+    script.run("class C: made = 0\ndef f(one): return isinstance(one, C) and one.made")
+    f = script.dump("f")
+    for number in range(20):
+        script.main.C.made = number
+        process.call(f, script.main.C())
+    assert sum(len(one._kept) for one in process.namespaces._known.values()) < 10
+
+
+def test_python_writes_into_a_class_what_no_user_has_changed(
+    script: Script, process: Process
+) -> None:
+    script.run("class C: k = 0\ndef init(): C.k = 3\ndef f(one): return C.k\ndef g(): return C.k")
+    initializer = Initializer(script.main.init, (), None)
+    f, one = script.dump("f", initializer), script.main.C()
+    assert process.call(f, one) == 3
+    assert "__slotnames__" in vars(script.main.C)
+    assert process.call(script.dump("g", initializer)) == 3
+
+
 def test_class_attributes_of_an_initializer_are_those_of_its_executor_alone(
     script: Script, process: Process
 ) -> None:
