@@ -23,10 +23,8 @@ from gridengine.serialize.shared_memory import (
     LARGE,
     ResultBlocks,
     StoredPayload,
-    adopt,
     fetch,
     in_own_block,
-    new_block,
     store,
 )
 from tests.support.open_files import open_files
@@ -207,19 +205,3 @@ def test_a_block_of_this_process_can_be_moved_to_a_file(tmp_path: Path) -> None:
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1
     del moved
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 0
-
-
-def test_memory_that_its_sender_could_change_is_not_adopted() -> None:
-    fd = os.memfd_create("open", os.MFD_CLOEXEC)
-    os.ftruncate(fd, LARGE)
-    with pytest.raises(ValueError, match="no block"):
-        adopt(fd, LARGE)
-    os.close(fd)
-
-
-@pytest.mark.parametrize("size", [LARGE - 1, LARGE + 1])
-def test_a_block_of_another_size_is_not_adopted(size: int) -> None:
-    fd = new_block(bytes(LARGE))
-    with pytest.raises(ValueError, match="of another size"):
-        adopt(fd, size)
-    os.close(fd)
