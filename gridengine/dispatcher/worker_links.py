@@ -189,6 +189,8 @@ class LocalWorkers:
 
             folder = Path(tempfile.gettempdir())
         self._blocks = ResultBlocks(settings.kept_bytes or memory_here() // 4, folder)
+        self._sent_blocks = ResultBlocks() if home is not None else None
+        """The blocks of results that a client of this machine may be sent as they are."""
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()
         self._starting: list[SpawnedProcess] = []
@@ -266,6 +268,7 @@ class LocalWorkers:
                 relay=Relay(post, alone=self._log is None) if self._relays else None,
                 answer=answer_in_user_process,
                 result_blocks=self._blocks,
+                sent_blocks=self._sent_blocks,
                 clock=self._clock,
             )
         except (EOFError, OSError):

@@ -72,6 +72,7 @@ class Agent:
         answer: answers the requests of runners.
         result_blocks: stores large results that other calls need, in memory or in files.
         holds_results: large results that were made here stay here until they are fetched.
+        sent_blocks: keeps descriptors of large results that no other call needs; None closes them.
         clock: the clock of the loop that calls `tick`.
     """
 
@@ -89,6 +90,7 @@ class Agent:
         answer: Callable[[bytes], agent_requests.Answer] = agent_requests.answer_on_any_machine,
         result_blocks: ResultBlocks | None = None,
         holds_results: bool = False,
+        sent_blocks: ResultBlocks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -124,6 +126,7 @@ class Agent:
             self._result_blocks,
             self._definitions,
             holds_results=holds_results,
+            sent_blocks=sent_blocks,
             clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)

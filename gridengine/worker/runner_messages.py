@@ -64,6 +64,7 @@ class RunnerMessages:
             has the runner's output.
         result_blocks: stores large results that other calls need.
         definitions: holds such results if `holds_results`; else they are sent on at once.
+        sent_blocks: keeps descriptors of all other large results; None closes them.
         clock: the agent's.
     """
 
@@ -76,6 +77,7 @@ class RunnerMessages:
         definitions: DefinitionStore,
         *,
         holds_results: bool,
+        sent_blocks: ResultBlocks | None,
         clock: Clock,
     ) -> None:
         self._clock = clock
@@ -85,6 +87,7 @@ class RunnerMessages:
         self._flush_log = flush_log
         self._definitions = definitions
         self.holds_results = holds_results
+        self._note_sent = disown if sent_blocks is None else sent_blocks.keep
         self._failed_starts = 0
         self.kills = KillCounter()
         self._result_blocks = result_blocks
@@ -137,7 +140,7 @@ class RunnerMessages:
         if wanted:
             message, buffers = self._store_wanted(message, buffers, wanted)
         elif max(map(len, buffers), default=0) >= LARGE:
-            disown(buffers)
+            self._note_sent(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 

@@ -51,9 +51,9 @@ from tests.support.agent_driver import NoForkServer, played_agent
 class Slot:
     """An agent with one runner, which is only played: in run 1, with runs 2 and 3 ahead."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.sent: list[Message] = []
-        self.agent = played_agent(lambda message, _: self.sent.append(message))
+        self.agent = played_agent(lambda message, _: self.sent.append(message), **options)
         self.agent.handle(Define(b"f", [], b"/"), [b""])
         for runs in ([1], [2, 3]):
             assignments = [Assignment(run, 7, b"f", 0, 1, 0, SINGLE, buffers=0) for run in runs]
@@ -106,10 +106,15 @@ def answer(*runs: int) -> Results:
     return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
 
 
-def test_a_large_result_that_no_call_needs_keeps_no_descriptor(slot: Slot) -> None:
+@pytest.mark.parametrize("sent_blocks", [None, ResultBlocks()])
+def test_large_results_have_their_descriptors_only_where_clients_may_be_sent_these(
+    sent_blocks: ResultBlocks | None,
+) -> None:
+    slot = Slot(sent_blocks=sent_blocks)
     buffer = adopt(new_block(bytes(LARGE)), LARGE)
     slot.receive(Results([Result(1, 0, 1, VALUES, 0.0)]), [buffer])
-    assert block_of(buffer) is None
+    assert (block_of(buffer) is None) == (sent_blocks is None)
+    slot.agent.close()
 
 
 def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
