@@ -18,7 +18,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
@@ -392,6 +392,25 @@ def writable(buffer: Buffer) -> Buffer:
         return buffer
     block = block_of(buffer)
     return bytearray(view) if block is None else memoryview(_private(block.fd, len(block)))
+
+
+@contextlib.contextmanager
+def sealed_block(buffer: Buffer) -> Iterator[int]:
+    """Yield a descriptor of a sealed block with a buffer, for as long as the context lasts: the
+    block that the buffer is, or else a copy.
+
+    Raises:
+        OSError: see `new_block`.
+    """
+    block = block_of(buffer)
+    if block is not None and _is_sealed(block.fd):
+        yield block.fd
+        return
+    fd = new_block(buffer)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _is_sealed(fd: int) -> bool:

@@ -9,6 +9,7 @@ Read `messages` first, then `framing`, which turns messages into frames and back
                                 connects
     message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
     numbered envelopes -> local_connection -> packet_socket -> Unix socket   clients on this machine
+    large buffers beside them -> block_socket -> Unix socket
 
 There is one state machine: `session.Session`, one at each end. It numbers every message, keeps each
 until the other end acknowledges it, drops duplicates, and asks for missing numbers. ZeroMQ
@@ -23,7 +24,7 @@ Keep in step:
 - `Server.hold_acknowledgements` and the journal: with a journal, a message is acknowledged only
   when its effects are durable.
 - A client connects to `local_connection` before each greeting, because the server accepts when it
-  is greeted.
+  is greeted. A buffer is sent before its message, so the receiver never waits for it.
 - `PolledSocket.pending` is asked before every wait, because ZeroMQ's descriptor signals an edge,
   not a level.
 

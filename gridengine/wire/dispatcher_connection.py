@@ -78,7 +78,7 @@ class DispatcherConnection(SessionClient):
     def _connect_locally(self) -> None:
         if self._watched is not None:
             if self._local is not None:
-                self._local.end()
+                self._local.close()
             self._local = connect(self._server_key, self._identity, self._watched)
 
     @property

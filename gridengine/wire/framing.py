@@ -6,6 +6,9 @@ On the wire a message is a list of frames:
     frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when none
     frames 2..  each larger buffer, a frame of its own, not copied
 
+A buffer that travels beside the message (`block_socket`) has a negative size, and its number in the
+place of its frame.
+
 A stream carries the length of the header (frame 0), the header, and the buffers in order.
 
 Decoding checks that sizes and counts agree before anybody acts on them.
@@ -14,7 +17,7 @@ Decoding checks that sizes and counts agree before anybody acts on them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -23,12 +26,15 @@ import msgspec
 from gridengine._version import __version__
 from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
+from gridengine.serialize.shared_memory import LARGE
 from gridengine.wire.messages import VERSION, Message
 
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
 HEADER_SIZE = struct.Struct("=I")
+NUMBER = struct.Struct(">Q")
+"""The number of a buffer that travels beside its message."""
 _JOINED = 16 * 1024
 """Buffers up to this size are joined with their neighbours for a stream: copying them is cheaper
 than one more element in the list that `sendmsg` takes.
@@ -42,9 +48,14 @@ class OtherProtocol(ProtocolError):
     """A message of another protocol version."""
 
 
-def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode(
+    message: Message,
+    buffers: Sequence[Buffer] = (),
+    put: Callable[[Buffer], bytes] | None = None,
+) -> list[Buffer]:
     """Return the frames of a message and its buffers. `len` of each frame is its size in bytes.
-    Large buffers are passed on, not copied.
+    Large buffers are passed on, not copied. `put` sends a buffer beside the message, and returns
+    its number, or nothing if that is not possible.
     """
     sizes: list[int] = []
     small: list[Buffer] = []
@@ -53,6 +64,10 @@ def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
         if type(buffer) is memoryview and buffer.nbytes != len(buffer):
             buffer = buffer.cast("B")
         size = len(buffer)
+        if put is not None and size >= LARGE and (number := put(buffer)):
+            sizes.append(-size)
+            large.append(number)
+            continue
         sizes.append(size)
         (small if size <= SMALL else large).append(buffer)
     frames: list[Buffer] = [MAGIC + _encoder.encode((sizes, message))]
@@ -61,15 +76,18 @@ def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
     return frames + large
 
 
-def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
-    """Return the message and its buffers, which are views of the frames.
+def decode(
+    frames: Sequence[Buffer], take: Callable[[bytes, int], Buffer] | None = None
+) -> tuple[Message, list[Buffer]]:
+    """Return the message and its buffers, which are views of the frames. `take` returns a buffer
+    that was sent beside the message, by its number and size.
 
     Raises:
         ProtocolError: the frames are not a message of this version, or their sizes and counts do
         not agree.
     """
-    sizes, message = decode_header(frames[0] if frames else b"")
-    has_small = bool(sizes) and min(sizes) <= SMALL
+    sizes, message = decode_header(frames[0] if frames else b"", beside=take is not None)
+    has_small = bool(sizes) and min(map(abs, sizes) if take else sizes) <= SMALL
     small = memoryview(frames[1] if has_small and len(frames) > 1 else b"")
     if has_small and len(frames) == 2 and max(sizes) <= SMALL and sum(sizes) == small.nbytes:
         return message, [
@@ -79,7 +97,9 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     buffers: list[Buffer] = []
     offset = 0
     for size in sizes:
-        if size <= SMALL:
+        if size < 0 and take is not None:
+            buffers.append(take(bytes(next(larges, b"")), -size))
+        elif size <= SMALL:
             buffers.append(small[offset : offset + size])
             offset += size
             if offset > small.nbytes:
@@ -133,8 +153,8 @@ def rest_of(header: Buffer, most: int) -> int:
         ProtocolError: `header` is not a first frame.
         MessageTooLong: the total is more than `most`.
     """
-    sizes, _ = decode_header(header)
-    total = sum(sizes)
+    sizes, _ = decode_header(header, beside=True)
+    total = sum(size if size >= 0 else NUMBER.size for size in sizes)
     if total > most:
         raise MessageTooLong(f"a message has {total:,} bytes, and this machine {most:,}")
     return total

@@ -9,7 +9,7 @@ is under way at that moment; the session repairs that as it does for TCP alone.
     connect; name, nonce        ---Unix socket--->    stays in the backlog
     greeting                    ---TCP, CURVE---->    accept, and find the peer by its name
                                 <--Unix socket----    nonce, proof
-    proof                       ---Unix socket--->    open
+    proof, a block socket's end ---Unix socket--->    open
     envelopes                   <--Unix socket--->    envelopes
 
 Each end accepts processes of its own user alone (`SO_PEERCRED`), which the kernel vouches for. That
@@ -42,7 +42,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
-from gridengine.wire.channel import peer_credentials
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.block_socket import BlockSocket
+from gridengine.wire.channel import peer_credentials, socket_pair
 from gridengine.wire.packet_socket import PacketSocket
 from gridengine.wire.session import Frames
 
@@ -71,6 +73,8 @@ class LocalConnection(ABC):
     def __init__(self, sock: socket.socket, watched: select.epoll) -> None:
         self._socket = sock
         self._packets = PacketSocket(sock)
+        self._blocks: BlockSocket | None = None
+        """For large buffers; None before the other end has proved who it is."""
         self._watched = watched
         self._is_jammed = False
         """Whether envelopes wait for room in the socket."""
@@ -86,6 +90,16 @@ class LocalConnection(ABC):
         """Whether nothing more is received. Envelopes that were under way may be lost."""
         return self._has_ended
 
+    def put(self, buffer: Buffer) -> bytes:
+        """See `BlockSocket.put`."""
+        return self._blocks.put(buffer) if self.is_open and self._blocks is not None else b""
+
+    def take(self, number: bytes, size: int) -> memoryview:
+        """See `BlockSocket.take`. Works after the end, too."""
+        if self._blocks is None:
+            raise ProtocolError("a block before the connection was open")
+        return self._blocks.take(number, size)
+
     def send(self, frames: Frames) -> None:
         """Send an envelope, or queue it while the socket is full."""
         if not self._packets.send(frames):
@@ -98,7 +112,7 @@ class LocalConnection(ABC):
         Raises:
             ProtocolError: the other end sent something else; the connection has ended.
         """
-        if not self.is_open:
+        if self._blocks is None:
             self._open()
             return []
         if self._is_jammed and self._packets.flush():
@@ -120,7 +134,7 @@ class LocalConnection(ABC):
 
     def _open(self) -> None:
         try:
-            self._prove()
+            self._blocks = self._prove()
         except BlockingIOError:  # the proof has not come yet
             return
         except OSError as error:
@@ -130,19 +144,25 @@ class LocalConnection(ABC):
             self.is_open = True
 
     @abstractmethod
-    def _prove(self) -> None:
-        """Read the other end's proof.
+    def _prove(self) -> BlockSocket:
+        """Read the other end's proof, and return the socket for large buffers.
 
         Raises:
-            OSError: the proof is wrong, or the other end is gone.
+            OSError: the proof is wrong, the other end is gone, or no descriptor is left.
         """
 
     def end(self) -> None:
-        """Send and receive no more envelopes. May be called twice."""
+        """Send and receive no more envelopes. Blocks that have arrived can still be taken."""
         if not self._has_ended:
             self._has_ended, self.is_open = True, False
             self._watched.unregister(self._socket)
             self._packets.close()
+
+    def close(self) -> None:
+        """End, and close the blocks that nobody has taken. May be called twice."""
+        self.end()
+        if self._blocks is not None:
+            self._blocks.close()
 
 
 class ClientEnd(LocalConnection):
@@ -154,11 +174,17 @@ class ClientEnd(LocalConnection):
         super().__init__(sock, watched)
         self._identity, self._nonce = identity, nonce
 
-    def _prove(self) -> None:
+    def _prove(self) -> BlockSocket:
         said = self._socket.recv(_NONCE + _DIGEST)
         theirs, proof = said[:_NONCE], said[_NONCE:]
         _check(proof, _digest(b"dispatcher", self._identity, self._nonce, theirs))
-        self._socket.send(_digest(b"client", self._identity, self._nonce, theirs))
+        proof = _digest(b"client", self._identity, self._nonce, theirs)
+        near, far = socket_pair(socket.SOCK_SEQPACKET)
+        with far, contextlib.ExitStack() as undo:
+            undo.enter_context(near)
+            socket.send_fds(self._socket, [proof], [far.fileno()])
+            undo.pop_all()
+        return BlockSocket(near)
 
 
 class DispatcherEnd(LocalConnection):
@@ -178,8 +204,19 @@ class DispatcherEnd(LocalConnection):
         with contextlib.suppress(OSError):  # the client is gone, which shows when reading
             sock.send(ours + _digest(b"dispatcher", identity, nonce, ours))
 
-    def _prove(self) -> None:
-        _check(self._socket.recv(_DIGEST), self._expected)
+    def _prove(self) -> BlockSocket:
+        proof, descriptors, _, _ = socket.recv_fds(
+            self._socket, _DIGEST, 1, int(socket.MSG_CMSG_CLOEXEC)
+        )
+        with contextlib.ExitStack() as undo:
+            for fd in descriptors:
+                undo.callback(os.close, fd)
+            _check(proof, self._expected)
+            if not descriptors:
+                raise OSError("no descriptor is left")
+            sock = socket.socket(fileno=descriptors[0])
+            undo.pop_all()
+        return BlockSocket(sock)
 
 
 class LocalClients:
@@ -288,7 +325,7 @@ class LocalClients:
         if connection is not None:
             if not connection.has_ended():
                 del self._peers[connection.fileno()]
-            connection.end()
+            connection.close()
 
     def close(self) -> None:
         for peer in list(self._connections):

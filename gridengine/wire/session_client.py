@@ -93,7 +93,8 @@ class SessionClient(ABC):
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message. Never blocks."""
-        for frames in self._session.number(encode(message, buffers)):
+        put = None if self._local is None else self._local.put
+        for frames in self._session.number(encode(message, buffers, put)):
             self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
@@ -110,8 +111,9 @@ class SessionClient(ABC):
             for answer in answers:
                 self._send_frames(answer)
             if content is not None:
+                take = None if self._local is None else self._local.take
                 try:
-                    message, buffers = decode(content)
+                    message, buffers = decode(content, take)
                 except OtherProtocol as error:
                     message, buffers = Refuse(error.message, mismatch=True), []
                 if isinstance(message, Beat):
@@ -194,7 +196,7 @@ class SessionClient(ABC):
             return self._deliver(patience_seconds)
         finally:
             if self._local is not None:
-                self._local.end()
+                self._local.close()
             self._close()
 
     def _deliver(self, patience: float) -> bool:

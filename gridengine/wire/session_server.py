@@ -111,7 +111,9 @@ class SessionServer(ABC):
         """
         session = self._sessions.get(peer)
         if session is not None:
-            for frames in session.number(encode(message, buffers)):
+            local = self._local_to(peer)
+            put = None if local is None else local.put
+            for frames in session.number(encode(message, buffers, put)):
                 self._send_frames(peer, frames)
 
     def beat(self, peer: bytes) -> None:
@@ -196,7 +198,9 @@ class SessionServer(ABC):
                 self.watchers.add(peer)
             return greeting
         content, answers = session.receive(frames)
-        message = decode(content) if content is not None else (Beat(), [])
+        local = None if self._local is None else self._local.get(peer)
+        take = None if local is None else local.take
+        message = decode(content, take) if content is not None else (Beat(), [])
         if self._holds and content is not None and session.received > session.told:
             self._receipts[peer] = session.received
         if isinstance(message[0], Goodbye):  # a leaving peer waits for the acknowledgement

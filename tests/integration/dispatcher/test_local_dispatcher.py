@@ -12,6 +12,8 @@ import pytest
 
 import gridengine
 from gridengine.errors import ConfigurationError, DispatcherGone
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.block_socket import BlockSocket
 from tests.support.waiting import wait_until
 
 
@@ -27,11 +29,30 @@ def test_calls_run_on_its_workers_and_nothing_is_left() -> None:
     dispatcher.close()
 
 
-def test_large_results_and_arguments_go_both_ways() -> None:
+def test_large_results_and_arguments_go_beside_the_encrypted_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers: list[bytes] = []
+    take, put = BlockSocket.take, BlockSocket.put
+
+    def note_taken(self: BlockSocket, number: bytes, size: int) -> memoryview:
+        numbers.append(number)
+        return take(self, number, size)
+
+    def note_put(self: BlockSocket, buffer: Buffer) -> bytes:
+        numbers.append(put(self, buffer))
+        return numbers[-1]
+
+    monkeypatch.setattr(BlockSocket, "take", note_taken)
+    monkeypatch.setattr(BlockSocket, "put", note_put)
     size = 3_000_000
     with gridengine.LocalDispatcher(1) as dispatcher, gridengine.Client(dispatcher.address) as own:
         assert own.map(bytes, [size] * 3) == [bytes(size)] * 3
+        assert len(numbers) >= 1
+        numbers.clear()
         assert own.submit(len, b"x" * size).result() == size
+        assert len(numbers) == 1
+        assert b"" not in numbers
 
 
 def test_calls_that_have_not_ended_fail_with_it() -> None:

@@ -10,8 +10,18 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
+from gridengine.serialize.shared_memory import LARGE
 from gridengine.wire import framing, messages
-from gridengine.wire.framing import MAGIC, SMALL, decode, encode, foreign_greeting, in_protocol
+from gridengine.wire.framing import (
+    MAGIC,
+    NUMBER,
+    SMALL,
+    decode,
+    encode,
+    foreign_greeting,
+    in_protocol,
+    rest_of,
+)
 from gridengine.wire.messages import VERSION, Beat, Define, Pushed, Refuse, Rejoin, Welcome
 from gridengine.wire.session_server import SessionServer
 
@@ -39,6 +49,33 @@ def test_small_and_large_buffers_keep_their_order() -> None:
     )
     assert [bytes(buffer) for buffer in buffers] == sent
     assert message == Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6)
+
+
+def test_large_buffers_go_beside_the_message_if_they_can_be_put_there() -> None:
+    beside: dict[bytes, object] = {}
+
+    def put(buffer: object) -> bytes:
+        if len(beside) == 2:
+            return b""
+        beside[NUMBER.pack(len(beside))] = buffer
+        return list(beside)[-1]
+
+    sent = [b"s", bytes(LARGE), b"L" * (LARGE - 1), b"M" * LARGE, b"", b"N" * LARGE]
+    frames = encode(Pushed(1, buffers=6), sent, put)
+    assert list(beside.values()) == [sent[1], sent[3]]
+    assert [len(one) for one in frames[1:]] == [1, 8, LARGE - 1, 8, LARGE]
+    assert rest_of(frames[0], sum(map(len, frames[1:]))) == sum(map(len, frames[1:]))
+    taken: list[int] = []
+
+    def take(number: bytes, size: int) -> bytes:
+        taken.append(size)
+        return beside[number]  # type: ignore[return-value]
+
+    assert [bytes(one) for one in decode(frames, take)[1]] == sent
+    assert taken == [LARGE, LARGE]
+    assert decode(encode(Pushed(1), sent[1:2], put=lambda _: NUMBER.pack(0)), take)[1] == sent[1:2]
+    with pytest.raises(ProtocolError, match="out of range"):
+        decode(frames)
 
 
 def test_a_buffer_of_wide_items_is_measured_in_bytes() -> None:

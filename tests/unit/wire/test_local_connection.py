@@ -22,6 +22,7 @@ from gridengine.wire.local_connection import (
 )
 
 WHO = b"w" * 16
+SIZE = 1 << 20
 
 
 def descriptors() -> set[str]:
@@ -52,7 +53,7 @@ class Machine:
     def connect(self, identity: bytes = WHO) -> LocalConnection | None:
         connection = connect(self.key, identity, self.watched)
         if connection is not None:
-            self.stack.callback(connection.end)
+            self.stack.callback(connection.close)
         return connection
 
     def open(self, identity: bytes = WHO) -> tuple[LocalConnection, LocalConnection]:
@@ -87,12 +88,14 @@ def machine() -> Iterator[Machine]:
         yield Machine(stack)
 
 
-def test_envelopes_go_both_ways(machine: Machine) -> None:
+def test_envelopes_and_blocks_go_both_ways(machine: Machine) -> None:
     ours, theirs = machine.open()
     ours.send([b"up", b"there"])
     theirs.send([b"down"])
     assert machine.read() == [(WHO, [b"up", b"there"])]
     assert [list(map(bytes, one)) for one in ours.receive()] == [[b"down"]]
+    assert bytes(theirs.take(ours.put(bytes(SIZE)), SIZE)) == bytes(SIZE)
+    assert bytes(ours.take(theirs.put(bytes(SIZE)), SIZE)) == bytes(SIZE)
 
 
 def test_clients_have_connections_of_their_own(machine: Machine) -> None:
@@ -109,6 +112,7 @@ def test_nothing_is_open_before_the_client_has_greeted(machine: Machine) -> None
     machine.clients.greeted(b"2" * 16)
     assert ours.receive() == machine.read() == []
     assert not ours.is_open
+    assert ours.put(bytes(SIZE)) == b""
     machine.clients.greeted(WHO)
     ours.receive()
     assert ours.is_open
@@ -140,7 +144,8 @@ def test_joining_a_session_needs_the_client_s_identity(machine: Machine) -> None
     sock.send(_digest(b"name", WHO) + bytes(16))  # repeats what a client once said
     machine.clients.greeted(WHO)
     nonce = sock.recv(100)[:16]
-    sock.send(_digest(b"client", b"x" * 16, bytes(16), nonce))
+    guess = _digest(b"client", b"x" * 16, bytes(16), nonce)
+    socket.send_fds(sock, [guess], [machine.other.fileno()])
     assert machine.read() == []
     theirs = machine.clients.get(WHO)
     assert theirs is not None
@@ -190,6 +195,24 @@ def test_the_oldest_of_many_silent_connections_are_dropped(
     assert machine.open()
 
 
+def test_a_proof_without_a_socket_or_with_something_else_is_refused(machine: Machine) -> None:
+    for kind in ("none", "a pipe"):
+        sock = machine.pose()
+        sock.send(_digest(b"name", WHO) + bytes(16))
+        machine.clients.greeted(WHO)
+        nonce = sock.recv(100)[:16]
+        proof = _digest(b"client", WHO, bytes(16), nonce)
+        if kind == "none":
+            sock.send(proof)
+        else:
+            with open("/dev/null", "rb") as file:
+                socket.send_fds(sock, [proof], [file.fileno()])
+        assert machine.read() == []
+        theirs = machine.clients.get(WHO)
+        assert theirs is not None
+        assert theirs.has_ended()
+
+
 def test_a_full_socket_keeps_nobody_waiting_and_goes_on_when_it_is_read(machine: Machine) -> None:
     ours, theirs = machine.open()
     for number in range(100):
@@ -205,7 +228,7 @@ def test_a_full_socket_keeps_nobody_waiting_and_goes_on_when_it_is_read(machine:
 def test_a_client_that_is_gone_ends_its_connection_after_its_last_words(machine: Machine) -> None:
     ours, theirs = machine.open()
     ours.send([b"goodbye"])
-    ours.end()
+    ours.close()
     assert machine.read() == [(WHO, [b"goodbye"])]
     assert machine.read() == []
     assert theirs.has_ended()
@@ -244,3 +267,11 @@ def test_a_client_that_connects_again_has_the_new_connection(machine: Machine) -
     assert before.has_ended()
     ours.send([b"new"])
     assert machine.read() == [(WHO, [b"new"])]
+
+
+def test_blocks_that_have_come_can_be_taken_after_the_end(machine: Machine) -> None:
+    ours, theirs = machine.open()
+    number = theirs.put(bytes(SIZE))
+    ours.end()
+    assert bytes(ours.take(number, SIZE)) == bytes(SIZE)
+    assert ours.put(bytes(SIZE)) == b""
