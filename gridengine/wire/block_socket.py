@@ -1,5 +1,5 @@
 """Large buffers between a dispatcher and a client of the same user on the same machine: they go as
-descriptors of blocks, through a Unix socket beside the session (see `local_link`).
+descriptors of blocks, through a Unix socket beside the session (see `local_connection`).
 
     put: buffer -> block -> descriptor, number ---Unix socket---.
     message with the number in the buffer's place ---session----> take: number -> block
