@@ -29,11 +29,13 @@ PARTS: dict[str, list[str]] = {
     "gridengine/cli/": ["command_line", "dispatcher", "watching", *SYSTEMS],
     "gridengine/client/": [*CALLS, "dispatcher", "faults", NEWEST_PYTHON],
     "gridengine/joblib_backend.py": ["executors", "nested"],
+    "gridengine/dispatcher/worker_links.py": ["dispatcher", "faults", "wire"],
     "gridengine/journal/": ["dispatcher", "runs"],
     "gridengine/output/": ["dispatcher", "jobs", "worker"],
     "gridengine/page/": ["watching"],
     "gridengine/pytest_plugin.py": ["executors"],
     "gridengine/requests.py": [*CALLS, "dispatcher", "faults"],
+    "gridengine/resources/base.py": ["map", "nested"],  # a system's words are of the kinds
     "gridengine/resources/": ["map", "nested", *SYSTEMS],
     "gridengine/schedulers/": [*SYSTEMS, "faults", "worker"],
     "gridengine/serialize/": [*CALLS, "worker", NEWEST_PYTHON],

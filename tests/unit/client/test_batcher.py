@@ -14,6 +14,7 @@ from gridengine.client.future import MOST_CALLS
 from gridengine.errors import ConfigurationError
 from tests.support.fake_dispatcher import FakeDispatcher
 from tests.support.held_dispatcher import SECONDS, HeldDispatcher, calls_of, give, run_all, square
+from tests.support.waiting import wait_until
 
 # ------------------------------------------------------------------ gathering
 
@@ -43,16 +44,15 @@ def test_quick_calls_travel_together(
     assert max(entry.task.count for entry in dispatcher.entries) <= MOST_CALLS
 
 
-def test_calls_with_a_priority_are_handed_over_at_once_but_together_only_if_they_are_quick(
+def test_calls_with_a_priority_are_handed_over_at_once_and_alone_until_they_are_known_to_be_quick(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
-    prioritised, gate = waiting.with_options(priority=1), threading.Event()
-    waiting._submitter.batcher.do_soon(gate.wait)  # whoever hands them over has not begun
+    prioritised = waiting.with_options(priority=1)
     futures = [prioritised.submit(square, index) for index in range(500)]
-    gate.set()
+    wait_until(lambda: len(dispatcher.entries) == 500)
+    assert {entry.task.count for entry in dispatcher.entries} == {1}
     run_all(waiting)
     assert [future.result() for future in futures] == [index * index for index in range(500)]
-    assert {entry.task.count for entry in dispatcher.entries} == {1}
 
 
 def test_calls_that_travel_together_are_of_one_function(
