@@ -272,11 +272,10 @@ def make_hello(
     """Return the first message of a worker in this process, whose cluster job has run for `elapsed`
     seconds.
     """
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Hello(
         protocol=VERSION,
         version=__version__,
-        python=python,
+        python=python_version(),
         run_id=run_id,
         host=socket.gethostname(),
         pid=pid,
