@@ -392,7 +392,13 @@ class RunFunction:
                 if raised is None and error is None:
                     return values
                 return CallsFinished(
-                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                    task=0,
+                    start=piece.start,
+                    stop=piece.stop,
+                    payload=raised,
+                    raised=raised is not None,
+                    error=error,
+                    exitcode=1,
                 )
             except (JournalError, KeyboardInterrupt):
                 raise

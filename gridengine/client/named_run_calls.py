@@ -295,7 +295,8 @@ class RunJobs(OpenRun):
         the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
-        run_call = self.ask(target, Function(digest, payload, (), b"", ""), call, FULL)
+        function = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
+        run_call = self.ask(target, function, call, FULL)
         if run_call is None:
             return None
         if (found := run_call.found) is not None:
