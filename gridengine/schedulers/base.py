@@ -63,6 +63,8 @@ class Scheduler:
     """How long a worker with nothing to do stays."""
     _start_at_once = False
     """Whether to launch the first workers at once, before the number of calls is known."""
+    _first_workers = 0
+    """If not 0, how many workers to request before it is known how long calls take."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
