@@ -28,7 +28,7 @@ LANES = {
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
-LONG = ("htcondor", "oar", "files")
+LONG = ("htcondor", "oar", "pbs", "files")
 """The marks of batch systems that take long to bring up, and of the transport that is slow."""
 SLOWEST = 20
 LEFT_OUT = "left_out"
