@@ -24,6 +24,7 @@ LANES = {
     "integration": "test-all",
     "conformance": "test-all",
     "chaos": "test-long",
+    "hosts": "test-all",
     "pools": "test-long",
 }
 """The lane of each folder of `tests`."""

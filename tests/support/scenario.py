@@ -115,7 +115,7 @@ class Scenario:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert isinstance(process.args, list)
-        self.folder = Path(process.args[1]).parent
+        self.folder = Path(process.args[-1]).parent
         self._told: list[str] = []
         self._errors: list[str] = []
         self._readers = [
