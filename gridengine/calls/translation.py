@@ -199,6 +199,7 @@ def function_item(function: Function) -> FunctionItem:
         after=function.after,
         caller=function.caller,
         buffers=len(function.payload),
+        parameters=function.parameters,
     )
 
 
