@@ -205,6 +205,7 @@ def function_item(function: Function) -> FunctionItem:
         after=function.after,
         caller=function.caller,
         buffers=len(function.payload),
+        parameters=function.parameters,
     )
 
 
