@@ -254,6 +254,7 @@ class RunCalls(OpenRun):
         hand over, `given` the call as the user gave it.
         """
         with self._lock:
+            self.check_ignored(f, template.function)
             run_call = self.ask(f, template.function, given, template.form)
         if run_call is None:
             return CallFuture(template, call)
@@ -266,6 +267,7 @@ class RunCalls(OpenRun):
     def begin_map(self, f: Callable[..., Any], template: CallTemplate) -> RunMap:
         """Begin a map of the run."""
         with self._lock:
+            self.check_ignored(f, template.function)
             return RunMap(self, f, template, self.begin())
 
     def expect_batch(self, task: Task, futures: Iterable[CallFuture]) -> None:
@@ -296,6 +298,7 @@ class RunJobs(OpenRun):
         """
         digest, payload = pickling.dump_function(target)
         function = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
+        self.check_ignored(target, function)
         run_call = self.ask(target, function, call, FULL)
         if run_call is None:
             return None

@@ -400,7 +400,7 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
         return place
     if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
         raise TypeError(f"{word} is a number; for {max_workers!r} say scheduler=")
-    whole(word, max_workers)
+    whole(word, max_workers, hint="leave it out for as many as there are cores")
     if isinstance(place, Scheduler):
         raise ConfigurationError(
             f"{word} is given beside a scheduler instance, which has its own max_workers",
