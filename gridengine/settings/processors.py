@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+MANY = 1 << 30
 
 
 def usable_processors() -> int:
     """Return how many processors this process may use: those of its CPU affinity, but no more than
     the quota of its container (a control group) lets run at a time, rounded up.
     """
-    return min(len(os.sched_getaffinity(0)), quota_of(GROUPS, MEMBERSHIP))
+    return min(len(os.sched_getaffinity(0)), quota_of(GROUPS, MEMBERSHIP) or MANY)
 
 
-def quota_of(groups: Path, membership: Path) -> int | float:
-    """Return the smallest quota of the control groups that a process is in, in processors; infinite
-    if there is none.
+def quota_of(groups: Path, membership: Path) -> int | None:
+    """Return the smallest quota of the control groups that a process is in, in processors; None if
+    there is none.
 
     groups: where the file system of control groups is; membership: the process's file `cgroup`.
     Source: the kernel's documentation, admin-guide/cgroup-v2 (`cpu.max`) and scheduler/sched-bwc.
@@ -26,9 +27,9 @@ def quota_of(groups: Path, membership: Path) -> int | float:
     try:
         lines = membership.read_text().splitlines()
     except OSError:
-        return float("inf")  # a kernel without control groups
+        return None  # a kernel without control groups
     pairs = [pair for line in lines for pair in _pairs(groups, line)]
-    return min((max(1, -(-quota // period)) for quota, period in pairs), default=float("inf"))
+    return min((max(1, -(-quota // period)) for quota, period in pairs), default=None)
 
 
 def _pairs(groups: Path, line: str) -> Iterator[tuple[int, int]]:
