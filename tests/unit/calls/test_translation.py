@@ -48,10 +48,10 @@ def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
 
 def test_a_function_has_all_that_it_had() -> None:
     caller = CallerState(b"A=1", 0o22, (b"x",))
-    function = Function(b"d", [b"", b""], (b"/p",), b"/d", "f", (), caller, (3,))
+    function = Function(b"d", [b"", b""], (b"/p",), b"/d", "f", (), caller, (3,), "pickle", ("x",))
     item = function_item(function)
     assert (item.name, item.path, item.directory) == ("f", [b"/p"], b"/d")
-    assert (item.caller, item.after, item.buffers) == (caller, (3,), 2)
+    assert (item.caller, item.after, item.buffers, item.parameters) == (caller, (3,), 2, ("x",))
 
 
 def test_outcomes_without_a_result_have_their_error_and_output() -> None:

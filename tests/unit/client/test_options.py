@@ -34,7 +34,7 @@ from tests.support.fake_dispatcher import FakeScheduler
         ({"priority": 1 << 40}, ValueError, "priority must be at most"),
         ({"timeout": 0}, ValueError, "timeout must be above zero, and finite, not 0"),
         ({"timeout": float("nan")}, ValueError, "timeout must be above zero, and finite, not nan"),
-        ({"timeout": "5"}, TypeError, "timeout must be a number, not '5'"),
+        ({"timeout": "5"}, ValueError, "timeout='5' is not a time"),
         ({"escalate_memory": 0.5}, ValueError, "escalate_memory must be at least 1, not 0.5"),
         ({"escalate_memory": "twice"}, TypeError, "escalate_memory must be a number, not 'twice'"),
         (
