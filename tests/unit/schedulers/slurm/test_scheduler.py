@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.slurm.answers import SlurmLimits, ids_of
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.scheduler import SlurmLauncher
-from gridengine.settings.values import settings
 
 
 class Row(NamedTuple):
@@ -112,19 +111,16 @@ def slurm() -> Said:
 
 @pytest.fixture
 def launcher(
-    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> Iterator[SlurmLauncher]:
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_SLURM_SRUN", "no")
-        patch.setattr(module, "Guard", NoGuard)
-        patch.setattr(module, "LISTING_SECONDS", 0.0)
-        settings.cache_clear()
-        run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-        system = SlurmCommands()
-        launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
-        yield launcher
-        launcher.close()
-    settings.cache_clear()
+    configure(slurm_srun="no")
+    monkeypatch.setattr(module, "Guard", NoGuard)
+    monkeypatch.setattr(module, "LISTING_SECONDS", 0.0)
+    run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+    system = SlurmCommands()
+    launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
+    yield launcher
+    launcher.close()
 
 
 def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
