@@ -77,6 +77,8 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
         def started(port: int, access: Access) -> None:
             said = address(port, access)
             echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
+            if source.ended is not None:
+                echo(heading(source.ended, name), err=True)
             if opens:
                 _open(said, Path(folder))
 
@@ -84,8 +86,6 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
         try:
             source = Source(name)
-            if source.ended is not None:
-                echo(heading(source.ended, name), err=True)
             serve(source, listen(port), actions=allow_actions, started=started)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
