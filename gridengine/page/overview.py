@@ -83,7 +83,7 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
             "retried": f"{status.retried:,}",
             "workers' memory": size(memory),
             "most of a call": size(max((one.peak_memory for one in status.functions), default=0)),
-            "dispatcher's memory": size(answer.memory),
+            "dispatcher": size(answer.memory),
         },
         explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,

@@ -39,7 +39,7 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
     assert (told.total, told.calls["waiting"], told.actions) == (1510, 1500, True)
     assert told.workers == {"busy": 2, "queued": 5}
     assert told.facts["workers"] == "2 of 1,000"
-    assert told.facts["dispatcher's memory"] == "48 MB"
+    assert told.facts["dispatcher"] == "48 MB"
     assert told.facts["busy slots"] == "0 of 0"
     assert told.explanations
 
