@@ -139,6 +139,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
+        self.output = f"`gridengine logs {self.name}` shows what calls printed"
         self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
         self._silence = DispatcherSilence(connection, patience, self._clock.monotonic())

@@ -158,6 +158,11 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     return events
 
 
+def test_a_client_knows_the_command_that_shows_what_its_calls_print(make: Any) -> None:
+    remote = make()
+    assert remote.snapshot().output == f"`gridengine logs {remote.name}` shows what calls printed"
+
+
 def test_an_unsendable_task_fails_with_its_dependents_and_counts_no_more(make: Any) -> None:
     client = make(max_calls=1)
     events = submit(client, name="\udcff", kept=((0, 77),))
