@@ -84,7 +84,8 @@ CAUSES = {
     ),
     "gridengine: the worker could not be started": (
         "its Python could not be run",
-        "name a Python by python= that is there on the nodes too, on a shared file system, say",
+        "name a Python by python= that is there on the nodes too, on a shared file system, say; "
+        "or, with shared_files=False, a file that is brought to them",
     ),
     f"{NO_ANSWER}: file:": ("it cannot write to the run directory", UNSHARED),
     NO_ANSWER: ("it could not connect", UNREACHABLE),

@@ -38,7 +38,8 @@ from gridengine.schedulers.launcher import WorkerStatus
 
 ATTRIBUTES = (
     "ClusterId,ProcId,JobStatus,NumJobStarts,JobCurrentStartDate,RemoteHost,LastRemoteHost,"
-    "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
+    "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal,"
+    "TransferringInput"
 )
 JOB_VARIABLE = "CONDOR_JOB_ID"
 """The variable in which calls find their job's id; HTCondor has none of its own."""
@@ -218,7 +219,11 @@ class HTCondorCommands(BatchCommands):
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
-        unmet = re.findall(r"^\[\d+\] +0 +(.*?) *$", output, re.MULTILINE)
+        steps, unmet = dict[str, str](), []
+        for step, matched, text in re.findall(r"^(\[\d+\]) +(\d+) +(.*?) *$", output, re.M):
+            # Of conditions that only all together meet no slot: `[1] && [3]`.
+            steps[step] = re.sub(r"\[\d+\]", lambda one: steps.get(one[0], one[0]), text)
+            unmet += [steps[step]] if matched == "0" else []
         words = [f"no slot has {condition} now" for condition in unmet]
         fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
         words += [] if fits or not slots else [TOO_LARGE]
@@ -254,6 +259,8 @@ def seen_in(ad: Mapping[str, Any]) -> Seen:
     if status == IDLE and starts:
         words = f"it was evicted from {host}: {ad.get('VacateReason') or 'its place was taken'}"
         return Seen(WorkerStatus.FAILED, words, blameless=True, linger=True, host=host)
+    if status == RUNNING and ad.get("TransferringInput"):
+        return Seen(WorkerStatus.QUEUED, f"its files are being brought to {host}")
     if status in (RUNNING, TRANSFERRING):
         # A job whose slot is lost before the job begins waits again, and begins later.
         return Seen(WorkerStatus.RUNNING, start=None, host=host)

@@ -63,12 +63,13 @@ def node_script(folder: Path, user: pwd.struct_passwd) -> str:
     return f"""
 set -e
 hostname {NODE}
-printf '127.0.0.1 localhost\\n{OURS} login\\n{THEIRS} {NODE}\\n' > {folder}/hosts
-mount --bind {folder}/hosts /etc/hosts
+cp -a /etc {folder}/etc
+printf '127.0.0.1 localhost\\n{OURS} login\\n{THEIRS} {NODE}\\n' > {folder}/etc/hosts
+mount --bind {folder}/etc /etc
 for place in {' '.join(HIDDEN)}; do mount -t tmpfs -o mode=1777 none $place; done
 install -d -o {user.pw_uid} -g {user.pw_gid} -m 700 {home}
 touch {folder}/unshared
-until ip link set {CABLE[1]} up; do sleep 0.1; done
+until ip link set {CABLE[1]} up 2> /dev/null; do sleep 0.1; done
 ip link set lo up
 ip address add {THEIRS}/24 dev {CABLE[1]}
 exec {SOFTWARE}/htcondor/usr/sbin/condor_master -f
