@@ -15,7 +15,7 @@ import click
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.resources.units import parse_gigabytes
+from gridengine.resources.units import parse_gigabytes, parse_seconds
 from gridengine.schedulers.base import TRANSPORTS
 from gridengine.schedulers.registry import (
     HAND_STARTED,
@@ -205,11 +205,13 @@ def _gigabytes(text: str) -> float:
         raise click.BadParameter(words) from None
 
 
-def _walltime(text: str) -> float | str:
+def _walltime(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        return float(text)
     try:
-        return text if ":" in text else float(text)
-    except ValueError:
-        words = f"{text!r} is not a time; write 2:00:00, or seconds"
+        return parse_seconds("time", text)
+    except ConfigurationError as error:
+        words = f"{text!r} is not a time; {error.hint}"
         raise click.BadParameter(words) from None
 
 
@@ -233,7 +235,7 @@ resource_options = _options(
         "walltime",
         type=_walltime,
         metavar="TIME",
-        help="How long each call may take: 2:00:00, for example, or seconds.",
+        help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),
 )
 """Adds the same options, and the walltime of calls."""

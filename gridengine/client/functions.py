@@ -431,7 +431,24 @@ def make_function(
         needs=needs,
         caller=caller,
         after=after,
+        parameters=parameter_names(f),
     )
+
+
+_WRAPPERS = "gridengine.call_context.coroutines", "gridengine.client.initializer"
+"""The modules whose objects pass all arguments on to their `_function`."""
+
+
+def parameter_names(f: Any) -> tuple[str, ...]:
+    """Return the names of a function's positional parameters; none where its code does not tell."""
+    while type(f).__module__ in _WRAPPERS:
+        f = f._function
+    if isinstance(f, functools.partial):
+        return parameter_names(f.func)[len(f.args) :]
+    code = getattr(f, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return ()
+    return code.co_varnames[isinstance(f, types.MethodType) : code.co_argcount]
 
 
 def _find_reference(obj: Any) -> Any:

@@ -34,6 +34,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.units import Seconds
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.brought_files import BroughtFiles, brought_files
@@ -161,7 +162,7 @@ class BatchScheduler(Scheduler):
         native: str = "",
         max_workers: int | None = None,
         min_workers: int = 0,
-        start_timeout: float | None = None,
+        start_timeout: Seconds | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = MappingProxyType({}),

@@ -31,7 +31,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStar
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
-from gridengine.resources.units import to_gigabytes
+from gridengine.resources.units import Seconds, to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import (
@@ -285,7 +285,7 @@ class ProcessScheduler(Scheduler):
         max_workers: int | None = None,
         *,
         min_workers: int = 0,
-        start_timeout: float | None = None,
+        start_timeout: Seconds | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
         **unknown: Never,

@@ -174,6 +174,7 @@ class RunStatus(Struct, frozen=True):
         calls.
     history: how earlier attempts ended.
     arguments, place: the pickled calls, if they are short, and the index of the call in them.
+    parameters: the names of the function's positional parameters, as far as they are known.
     memory: the bytes of the process that runs them; 0 if unknown.
     """
 
@@ -196,6 +197,7 @@ class RunStatus(Struct, frozen=True):
     place: int = 0
     form: int = 0
     memory: int = 0
+    parameters: Sequence[str] = ()
 
 
 class CallStatus(Struct, frozen=True):
@@ -205,7 +207,7 @@ class CallStatus(Struct, frozen=True):
     since_seconds: since its submission.
     request, waiting: the resources that it requests, and how many calls wait for the same.
     attempts: how many attempts it may have. history: how the earlier ones ended.
-    arguments, place, form: see `RunStatus`.
+    arguments, place, form, parameters: see `RunStatus`.
     """
 
     id: str
@@ -221,6 +223,7 @@ class CallStatus(Struct, frozen=True):
     arguments: bytes = b""
     place: int = 0
     form: int = 0
+    parameters: Sequence[str] = ()
 
 
 class FileFault(Struct, frozen=True):

@@ -24,11 +24,12 @@ LANES = {
     "integration": "test-all",
     "conformance": "test-all",
     "chaos": "test-long",
+    "hosts": "test-all",
     "pools": "test-long",
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
-LONG = ("htcondor", "oar", "files")
+LONG = ("htcondor", "oar", "pbs", "files")
 """The marks of batch systems that take long to bring up, and of the transport that is slow."""
 SLOWEST = 20
 LEFT_OUT = "left_out"

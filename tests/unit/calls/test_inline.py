@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gridengine.calls import inline
-from gridengine.calls.inline import InlineDispatcher
+from gridengine.calls.inline import InlineDispatcher, copied
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
@@ -361,3 +361,23 @@ def test_waiting_for_results_of_others_ends_when_the_dispatcher_closes() -> None
     dispatcher.close()
     thread.join(SECONDS)
     assert [error.message for error in refusals] == ["this scheduler has been closed"]
+
+
+def test_written_output_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with copied(True) as (out, err):
+        with copied(True) as (inner, _):
+            print("both")
+        print("outer")
+        print("error", file=sys.stderr)
+    assert (sys.stdout, sys.stderr) == before
+    assert (out.getvalue(), err.getvalue()) == ("both\nouter\n", "error\n")
+    assert inner.getvalue() == "both\n"
+    assert capsys.readouterr() == ("both\nouter\n", "error\n")
+
+
+def test_nothing_is_copied_that_nobody_wants() -> None:
+    before = sys.stdout
+    with copied(False) as (out, _):
+        assert sys.stdout is before
+    assert out.getvalue() == ""

@@ -257,18 +257,21 @@ def test_outcomes_of_running_dispatchers_are_taken(
         return True
 
     monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
-    assert take_by_now("night", path, None)
+    assert take_by_now("night", path, None, set())
     client = RemoteScheduler(Path("/copied/client.json"))
-    assert take_by_now("night", path, client)
+    assert take_by_now("night", path, client, set())
     assert asked == [DispatcherFolder.of("sweeps").client_file, client.path]
 
 
-def test_a_silent_dispatcher_is_told_and_not_waited_for(
+def test_a_silent_dispatcher_is_told_once_and_not_waited_for(
     path: Path, running: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def take(name: str, path: Path, client: RemoteScheduler) -> bool:
         raise DispatcherGone("it is silent")
 
     monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
-    assert not take_by_now("night", path, None)
-    assert "the dispatcher sweeps does not tell of the run 'night': it is silent" in caplog.text
+    warned = set[str]()
+    for _ in range(2):
+        assert not take_by_now("night", path, None, warned)
+    told = "the dispatcher sweeps does not tell of the run 'night': it is silent"
+    assert caplog.messages == [told]

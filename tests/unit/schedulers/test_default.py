@@ -80,7 +80,7 @@ def test_a_cluster_that_nobody_named_is_told_once_on_standard_error_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     line = (
-        "map of 3,000 calls on Slurm, up to 1,000 tasks at a time; "
+        "map of 3,000 calls on Slurm, 4 tasks at first, up to 1,000 if calls take long; "
         "GRIDENGINE_SCHEDULER=processes keeps them here"
     )
     with caplog.at_level(logging.INFO, logger="gridengine"):

@@ -368,7 +368,7 @@ def test_a_limit_that_is_reached_without_any_job_never_passes(
             ConfigurationError,
             "start_timeout must be above zero, and finite, not nan",
         ),
-        ({"start_timeout": "5"}, TypeError, "start_timeout must be a number"),
+        ({"start_timeout": "5"}, ConfigurationError, "start_timeout='5' is not a time"),
         ({"strict": "no"}, TypeError, "strict must be True or False"),
     ],
 )
