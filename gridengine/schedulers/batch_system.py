@@ -194,9 +194,7 @@ class BatchScheduler(Scheduler):
         self._name = "" if name is None else line_of_text("name", name)
         self._container = () if container is None else container_words("container", container)
         self.shared_files = (
-            settings().shared_files
-            if shared_files is None
-            else flag("shared_files", shared_files)
+            settings().shared_files if shared_files is None else flag("shared_files", shared_files)
         )
         self._brought = None if self.shared_files else self._without_shared_files(python)
         if python is None:

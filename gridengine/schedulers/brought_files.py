@@ -87,7 +87,9 @@ def brought_files(python: object) -> BroughtFiles:
     if len(words) > 1 or not path.name.endswith((ONE_FILE, *ARCHIVES)):
         return BroughtFiles(words)
     if not path.is_file():
-        raise ConfigurationError(f"python={words[0]!r}: there is no such file to bring to the nodes")
+        raise ConfigurationError(
+            f"python={words[0]!r}: there is no such file to bring to the nodes"
+        )
     path, name = path.absolute(), shlex.quote(path.name)
     if path.name.endswith(ONE_FILE):
         return BroughtFiles([f"./{path.name}"], [path], [f"chmod u+x {name}"])
