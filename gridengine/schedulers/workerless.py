@@ -19,7 +19,7 @@ from gridengine.call_context.current_call import GVAR
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, chosen_transport
+from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, Transport, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 
 logger = logging.getLogger("gridengine")
@@ -154,14 +154,17 @@ class HandStartedScheduler(Scheduler):
 
     Args:
         worker_resources: the resources of a worker that does not name its own (default: one core).
+        transport: see `BatchScheduler`.
     """
 
     local = False
     starts_workers = False
 
-    def __init__(self, *, worker_resources: Resource = ZERO) -> None:
+    def __init__(
+        self, *, worker_resources: Resource = ZERO, transport: Transport | None = None
+    ) -> None:
         super().__init__(max_workers=MOST_BY_HAND)
-        self.transport = chosen_transport(None)
+        self.transport = chosen_transport(transport)
         self._hold(worker_resources)
 
     def __repr__(self) -> str:
