@@ -21,6 +21,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
+from gridengine.threads import LiveObjects
 
 Transport: TypeAlias = Literal["tcp", "files"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -245,7 +246,7 @@ class Scheduler:
         self.close()
 
 
-ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+ENTERED = LiveObjects[Scheduler]()
 """The schedulers of this process whose `with` block is open."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
