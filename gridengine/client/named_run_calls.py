@@ -297,7 +297,7 @@ class RunJobs(OpenRun):
         the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
-        function = Function(digest, payload, (), b"", "")
+        function = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
         self.check_ignored(target, function)
         run_call = self.ask(target, function, call, FULL)
         if run_call is None:

@@ -22,6 +22,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.resources.units import Seconds, parse_seconds
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
+from gridengine.threads import LiveObjects
 
 Transport: TypeAlias = Literal["tcp", "files"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -64,6 +65,8 @@ class Scheduler:
     """How long a worker with nothing to do stays."""
     _start_at_once = False
     """Whether to launch the first workers at once, before the number of calls is known."""
+    _first_workers = 0
+    """If not 0, how many workers to request before it is known how long calls take."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
@@ -246,7 +249,7 @@ class Scheduler:
         self.close()
 
 
-ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+ENTERED = LiveObjects[Scheduler]()
 """The schedulers of this process whose `with` block is open."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None

@@ -30,6 +30,8 @@ from tests.support.fake_dispatcher import FakeScheduler
         ({"retries": -1}, ValueError, "retries must be at least 0, not -1"),
         ({"retries": 1.5}, TypeError, "retries must be a whole number, not 1.5"),
         ({"retries": True}, TypeError, "retries must be a whole number, not True"),
+        ({"priority": "high"}, TypeError, "priority must be a whole number, not 'high'"),
+        ({"priority": 1 << 40}, ValueError, "priority must be at most"),
         ({"timeout": 0}, ValueError, "timeout must be above zero, and finite, not 0"),
         ({"timeout": float("nan")}, ValueError, "timeout must be above zero, and finite, not nan"),
         ({"timeout": "5"}, ValueError, "timeout='5' is not a time"),
