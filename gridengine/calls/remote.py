@@ -381,7 +381,8 @@ class RemoteDispatcher(RequestingDispatcher):
         finally:
             self._requests.release()
             self._streams.end()
-            for event in self._queue.events:
+            while self._queue.events:  # to which other threads may add some more
+                event = self._queue.events.popleft()
                 if isinstance(event, threading.Event):
                     event.set()
             heard = self._connection.close()
