@@ -59,7 +59,7 @@ GRANTED = (
     rb"|HIP_VISIBLE_DEVICES|ZE_AFFINITY_MASK|ENVIRONMENT|ARC|PE|QUEUE|REQUEST"
 )
 """Variables that travel only if the batch system has not set them for the job."""
-PATHS = rb"(?:^|:)[~/](?!/)"
+PATHS = rb"^[~/]|:~|:/(?!/)"
 """Matches a value that is a path, or has several. Of `https://host` it is none."""
 
 
