@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.settings.values import settings
 from tests.support import hypothesis_profiles
 from tests.support.clusters import Cluster, account_on, why_none
 from tests.support.contract import BATCH_SYSTEMS, CLUSTERS, PLACES, params
@@ -49,6 +50,20 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Set settings by their variables, as users do, until the test ends."""
+
+    def configure(**given: object) -> None:
+        for name, value in given.items():
+            monkeypatch.setenv(f"GRIDENGINE_{name.upper()}", str(value))
+        settings.cache_clear()
+
+    configure()
+    yield configure
+    settings.cache_clear()
 
 
 @pytest.fixture(scope="session")

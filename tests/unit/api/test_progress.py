@@ -36,7 +36,6 @@ from gridengine.api.progress import (
 )
 from gridengine.client.executor_lifetime import CallTally
 from gridengine.resources.demand import ANY
-from gridengine.settings.values import settings
 from gridengine.status.snapshot import DemandCounts, Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
@@ -60,12 +59,13 @@ class Clock:
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def environment(
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> pytest.MonkeyPatch:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("GRIDENGINE_PROGRESS", raising=False)
-    settings.cache_clear()
-    yield monkeypatch
-    settings.cache_clear()
+    configure()
+    return monkeypatch
 
 
 @pytest.fixture
@@ -159,9 +159,8 @@ def test_progress_false_turns_it_off(draw: Draw) -> None:
     assert draw(10, shown=False) == ("", "")
 
 
-def test_the_setting_turns_it_off(draw: Draw, environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("GRIDENGINE_PROGRESS", "no")
-    settings.cache_clear()
+def test_the_setting_turns_it_off(draw: Draw, configure: Callable[..., None]) -> None:
+    configure(progress="no")
     assert draw(10) == ("", "")
 
 

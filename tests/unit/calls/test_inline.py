@@ -22,7 +22,6 @@ from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, Task
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
-from gridengine.settings.values import Settings
 from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
@@ -90,7 +89,7 @@ def test_each_call_is_made_once_in_this_process() -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 def test_the_core_is_checked_where_settings_say_so(
-    monkeypatch: pytest.MonkeyPatch, check: bool
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], check: bool
 ) -> None:
     made: list[bool] = []
 
@@ -100,7 +99,7 @@ def test_the_core_is_checked_where_settings_say_so(
             super().__init__(policy, checked=checked)
 
     monkeypatch.setattr(inline, "StateMachine", Noted)
-    monkeypatch.setattr(inline, "settings", lambda: Settings(check=check))
+    configure(check=int(check))
     _, listener = run(abs, [-2])
     assert listener.values() == [2]
     assert made == [check]

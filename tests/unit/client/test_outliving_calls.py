@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.run_reader import RunSummary
 from gridengine.requests import CallsFinished
 from gridengine.schedulers.workerless import RemoteScheduler
-from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome
 
 
@@ -190,12 +189,11 @@ def test_all_files_of_a_client_are_flushed_though_one_fails(
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def path(tmp_path: Path, configure: Callable[..., None]) -> Path:
     """The file of a run whose calls were handed to the dispatcher `sweeps`, which has ended; there
     is another, which has none of them.
     """
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
-    settings.cache_clear()
+    configure(run_directory=tmp_path)
     for name in ("sweeps", "other"):
         folder = DispatcherFolder(tmp_path / "dispatchers" / name)
         folder.path.mkdir(parents=True)
@@ -207,8 +205,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file.add_handed((7, 0, 4, 1, 10), "key of sweeps")
     file.close()
     file.writer.close()
-    yield file.path
-    settings.cache_clear()
+    return file.path
 
 
 @pytest.fixture
