@@ -77,7 +77,7 @@ def brought_files(python: object) -> BroughtFiles:
         python = os.environ.get("PEX", "")
         if not python.endswith(ONE_FILE):
             raise ConfigurationError(
-                f"shared_files=False needs python=: nodes do not see {sys.executable}",
+                f"shared_files=False needs python=: nodes may not have {sys.executable}",
                 hint="name the one file (`make onefile`) or an archive of an environment, as "
                 "python='gridengine.pyz' or python='env.tar.gz': it is brought to each node; or "
                 "the path of a Python that the nodes have",
