@@ -22,8 +22,8 @@ from gridengine.serialize.users_modules import is_own_module, parts_of
 
 ONE_FILE = ".pyz"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-UNPACKED = "environment"
-"""The folder into which an archive of an environment is unpacked."""
+UNPACKED = "unpacked-environment"
+"""The folder into which an archive of an environment is unpacked; no module has such a name."""
 _NOT_SENT = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 
 

@@ -39,7 +39,7 @@ def test_the_one_file_and_an_archive_are_brought_and_made_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, words in (("a.pyz", ["./a.pyz"]), ("e.tar.gz", ["environment/bin/python"])):
+    for name, words in (("a.pyz", ["./a.pyz"]), ("e.tar.gz", ["unpacked-environment/bin/python"])):
         Path(name).touch()
         found = brought_files.brought_files(name)
         assert found.words == words
