@@ -294,7 +294,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     found: list[tuple[int, Resource]] = []
 
     @contextmanager
-    def extra_workers(scheduler: Any, file: Path, resources: Resource, say: Any) -> Iterator[Any]:
+    def extra_workers(
+        scheduler: Any, file: Path, resources: Resource, say: Any, scratch: str = ""
+    ) -> Iterator[Any]:
         yield SimpleNamespace(failed=0, resources=resources)
 
     def run_all(groups: Any) -> None:
