@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from tests.support.lanes import (  # hooks of pytest's
     pytest_terminal_summary,  # noqa: F401
     pytest_testnodedown,  # noqa: F401
 )
-from tests.support.places import Place, here
+from tests.support.places import ROOT, Place, here
 
 hypothesis_profiles.register()
 take_interrupts()
@@ -62,6 +64,16 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     configure()
     yield configure
     settings.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in one file for this Python: what `make onefile` has built, or else built now."""
+    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
+        return Path(built)
+    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
+    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
+    return path
 
 
 GetPlace = Callable[[str], Place]

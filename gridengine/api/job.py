@@ -27,6 +27,7 @@ from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 from gridengine.serialize.references import numbers
+from gridengine.threads import once
 
 if TYPE_CHECKING:
     from gridengine.calls.interface import Dispatcher
@@ -39,7 +40,7 @@ def active_children() -> list[Job]:
     return [job for job in list(_running().values()) if job._parent_pid == os.getpid()]
 
 
-@functools.cache
+@once
 def _running() -> dict[int, Job]:
     """Return the jobs under way by `id`, because jobs of a subclass may not be hashable."""
     return {}

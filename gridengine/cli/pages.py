@@ -77,6 +77,8 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
         def started(port: int, access: Access) -> None:
             said = address(port, access)
             echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
+            if source.ended is not None:
+                echo(heading(source.ended, name), err=True)
             if opens:
                 _open(said, Path(folder))
 
@@ -84,8 +86,6 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
         try:
             source = Source(name)
-            if source.ended is not None:
-                echo(heading(source.ended, name), err=True)
             serve(source, listen(port), actions=allow_actions, started=started)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
@@ -122,8 +122,9 @@ def report_command(name: str, output: Path | None) -> None:
     memory they used, failures by cause, reasons, settings.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
-    of a run whose calls it runs. Without a NAME it is the last. Reports of runs that took over ten
-    seconds, or in which a call failed, are stored (the setting `keep_reports`).
+    of a run whose calls it runs. Without a NAME it is the last. Reports are stored of runs that took
+    over ten seconds, in which a call failed, that somebody watched, or that have workers' logs (the
+    setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
 

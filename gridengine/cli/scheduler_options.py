@@ -17,7 +17,13 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes, parse_seconds
 from gridengine.schedulers.base import TRANSPORTS
-from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
+from gridengine.schedulers.registry import (
+    HAND_STARTED,
+    OF_DISPATCHERS,
+    STARTERS,
+    SchedulerEntry,
+    entry_of,
+)
 from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
@@ -45,7 +51,8 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "prologue": _BATCH,
     "python": _BATCH,
     "container": _BATCH,
-    "transport": _BATCH,
+    "transport": (*_BATCH, HAND_STARTED.name),
+    "shared_files": _BATCH,
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,
@@ -152,6 +159,12 @@ _how_it_starts = (
         type=click.Choice(TRANSPORTS),
         help="How messages travel between dispatcher and workers (default: the setting, tcp); "
         "files: in the run directory, where nodes cannot reach this machine.",
+    ),
+    click.option(
+        "--shared-files/--no-shared-files",
+        default=None,
+        help="Whether nodes see this machine's files (default: the setting, else yes); if not, "
+        "HTCondor brings what workers need.",
     ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(

@@ -231,11 +231,13 @@ class FunctionCache(Generic[T]):
         with self._lock:
             cached.pop(key, None)
             cached[key] = one
-            while len(cached) > 1 and (
-                len(cached) > MOST_CACHED
-                or sum(one.size for one in list(cached.values())) > MOST_CACHED_BYTES
-            ):
-                cached.pop(next(iter(cached)), None)
+            for oldest in list(cached)[:-1]:
+                if (
+                    len(cached) <= MOST_CACHED
+                    and sum(one.size for one in list(cached.values())) <= MOST_CACHED_BYTES
+                ):
+                    return
+                cached.pop(oldest, None)
 
 
 def _forget(cache: weakref.ref[FunctionCache[Any]], key: int, _: object) -> None:

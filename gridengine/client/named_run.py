@@ -211,7 +211,8 @@ class OpenRun:
         if self._generation != modules.generation:
             self._generation = modules.generation
             self._current.clear()
-        if function.digest not in self._current:
+        found = self._current.get(function.digest)
+        if found is None:
             key = CallKeys().of_function(
                 f, self._depends, self._options.ignore, prepared_by=self._prepared_by
             )
@@ -219,7 +220,7 @@ class OpenRun:
             if found is None:
                 found = self._functions[key.digest] = RunFunction(self, key, function.payload)
             self._current[function.digest] = found
-        return self._current[function.digest]
+        return found
 
     def check_ignored(self, f: Callable[..., Any], function: Function) -> None:
         """Check, at a function's first call, that it has the parameters that `ignore=` names.
@@ -232,7 +233,7 @@ class OpenRun:
 
     def log_counts(self) -> None:
         """Log how many calls were known, and why others were not."""
-        for one in self._functions.values():
+        for one in list(self._functions.values()):
             one.log_counts()
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ def leave_runs(client: RemoteScheduler) -> None:
     them.
     """
     files = [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
-    for place in tuple(client.of_runs):
+    for place in client.of_runs:
         cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
     for file in files:
         if len(file.clients) == 1:  # otherwise another dispatcher still runs calls of it

@@ -22,6 +22,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.resources.units import Seconds, parse_seconds
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
+from gridengine.threads import LiveObjects
 
 Transport: TypeAlias = Literal["tcp", "files"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -248,7 +249,7 @@ class Scheduler:
         self.close()
 
 
-ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+ENTERED = LiveObjects[Scheduler]()
 """The schedulers of this process whose `with` block is open."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None

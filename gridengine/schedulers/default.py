@@ -117,14 +117,15 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
         from gridengine.schedulers.workerless import NestedScheduler, inner_scheduler
 
         return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
-    if (os.getpid(), None) not in _MADE:
+    made = _MADE.get((os.getpid(), None))
+    if made is None:
         entry, system = _widened(*default_entry())
         made = _once(None, lambda: _once(entry.name, entry.make))
         if system and made.cores is None:
             made._first_workers = FIRST_WORKERS
         _announce(made, system, calls)
-    _warn_of_unused(_MADE[os.getpid(), None])
-    return _MADE[os.getpid(), None]
+    _warn_of_unused(made)
+    return made
 
 
 def current_scheduler() -> Scheduler:
@@ -222,7 +223,7 @@ def _warn_of_unused(default: Scheduler) -> None:
     """Warn once of each scheduler whose `with` block is open and that has no calls: the block does
     not make a scheduler the default, it only closes it at the end.
     """
-    for entered in tuple(ENTERED):
+    for entered in ENTERED:
         if entered is not default and entered.is_unused:
             ENTERED.discard(entered)
             import logging

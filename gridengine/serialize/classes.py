@@ -32,6 +32,7 @@ from gridengine.serialize.functions import ANNOTATE, LOOKED_UP
 from gridengine.serialize.namespaces import fill_class
 from gridengine.serialize.payload import ATOMS
 from gridengine.serialize.users_modules import add_class_to_main
+from gridengine.threads import once
 
 Relatives: TypeAlias = tuple[list[type], list[type]]
 """The classes that were registered with a class, and the importable ones that it was registered
@@ -181,7 +182,7 @@ class KnownClasses:
         return token
 
 
-@functools.cache
+@once
 def known_classes() -> KnownClasses:
     return KnownClasses()
 

@@ -28,6 +28,7 @@ from msgspec import Struct
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import StoredPayload, is_equal, protected, store
+from gridengine.threads import once
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -205,7 +206,7 @@ class Registry:
         """
 
 
-@functools.cache
+@once
 def registry() -> Registry:
     return Registry()
 

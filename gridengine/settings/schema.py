@@ -138,6 +138,7 @@ class Settings(Struct, frozen=True):
     host: Line = ""
     ports: Ports = ""
     transport: TransportName = "tcp"
+    shared_files: Switch = True
     max_workers: WholeNumber = 1000
     progress: Switch = True
     forward_logging: Switch = False

@@ -205,8 +205,8 @@ def _head(answer: WatchAnswer, cpu: float | None, width: int, height: int) -> li
     full = int(BAR_CELLS * ended / total) if total else 0
     left = "" if status.left_seconds is None else f", about {seconds(status.left_seconds)} left"
     used = "" if cpu is None else f"{100 * cpu:.0f} % of a processor, "
-    there = {**status.statuses, "queued": sum(one.queued for one in status.launches)}
-    states = ", ".join(f"{count:,} {name}" for name, count in there.items() if count)
+    queued = sum(one.queued for one in status.launches)
+    states = ", ".join([*status.state_words, *[f"{queued:,} queued"] * bool(queued)])
     waits = status.waiting or status.blocked
     why = next((one for one in explain(answer) if waits or status.faults), None)
     lines = [

@@ -11,7 +11,7 @@ commit=cd7ab5edaf03dcac2f1cb9e2f42d75eb117d468a # April 2026; calls itself 23.06
 software=/var/lib/gridengine-test/pbs
 commands=$software/bin
 PATH=$commands:$PATH
-packages=(autoconf automake g++ gcc git iproute2 libcjson-dev libedit-dev libexpat-dev libhwloc-dev
+packages=(autoconf automake g++ gcc git iproute2 libcjson-dev libedit-dev libexpat1-dev libhwloc-dev
     libical-dev libncurses-dev libpam0g-dev libpq-dev libssl-dev libtool libx11-dev libxt-dev make
     pkg-config postgresql postgresql-contrib python3-dev swig tcl-dev tk-dev zlib1g-dev)
 node=gridengine-pbs

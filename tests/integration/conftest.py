@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from tests.support.script_driver import ROOT, MakeScript, Script
+from tests.support.script_driver import MakeScript, Script
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import kill_all
 from tests.support.worker_driver import WorkerDriver
@@ -59,13 +57,3 @@ def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
     made = WorkerDriver(tmp_path)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package in one file for this Python: what `make onefile` has built, or else built now."""
-    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
-        return Path(built)
-    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
-    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
-    return path

@@ -131,6 +131,9 @@ class Streams:
     def flush(self, seconds: float | None) -> None:
         self.flushed.append(seconds)
 
+    def end(self) -> None:
+        """Nothing is on its way."""
+
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -156,6 +159,11 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     listener: Any = SimpleNamespace(settled=events.append, daemon=True)
     client.submit(FUNCTION, [Task(client.new_id(), (b"calls",), **options)], listener)
     return events
+
+
+def test_a_client_knows_the_command_that_shows_what_its_calls_print(make: Any) -> None:
+    remote = make()
+    assert remote.snapshot().output == f"`gridengine logs {remote.name}` shows what calls printed"
 
 
 def test_an_unsendable_task_fails_with_its_dependents_and_counts_no_more(make: Any) -> None:
@@ -373,3 +381,26 @@ def test_a_fork_of_the_process_does_not_say_goodbye_for_it(
         client.step()
     [said] = client._connection.sent
     assert type(said) is Goodbye
+
+
+def test_who_waits_as_the_connection_ends_is_released_though_others_ask_just_then(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make()
+
+    class Waiting(threading.Event):
+        """In its place another thread asks for something."""
+
+        def set(self) -> None:
+            super().set()
+            client.release(b"name")
+
+    waiting = [Waiting(), Waiting()]
+    monkeypatch.setattr(Connection, "close", lambda connection: True, raising=False)
+    monkeypatch.setattr(remote.atexit, "unregister", lambda act: None, raising=False)
+    client._resuming = True  # nothing of the queue is sent meanwhile
+    for one in waiting:
+        client._queue.post(one)
+    client._connection.incoming.append((Goodbye("gone"), ()))
+    client._work()
+    assert all(one.is_set() for one in waiting)
