@@ -122,9 +122,9 @@ def report_command(name: str, output: Path | None) -> None:
     memory they used, failures by cause, reasons, settings.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
-    of a run whose calls it runs. Without a NAME it is the last. Reports are stored of runs that took
-    over ten seconds, in which a call failed, that somebody watched, or that have workers' logs (the
-    setting `keep_reports`).
+    of a run whose calls it runs. Without a NAME it is the last. Reports are stored of runs that
+    took over ten seconds, in which a call failed, that somebody watched, or that have workers' logs
+    (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
 

@@ -147,8 +147,7 @@ def launcher(
     monkeypatch.setattr(module, "LISTING_SECONDS", 0.0)
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
     system = SlurmCommands()
-    launcher = SlurmLauncher(run, script="#!/bin/bash
-", system=system, runner=slurm)
+    launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
     yield launcher
     launcher.close()
 
