@@ -39,7 +39,7 @@ BENCH_ARGS ?=
 
 .PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
 	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
-	bench-quick check format docs onefile clean grid-engine slurm htcondor oar pbs \
+	bench-quick check format docs dist onefile clean grid-engine slurm htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -63,6 +63,7 @@ help:
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
+	@echo 'make dist     dist/: the sdist and the wheel, the same bytes from the same sources'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
@@ -187,6 +188,14 @@ onefile: $(ONEFILE)
 # In an environment of its own: the tests' brings eight times as much.
 $(ONEFILE): .venv-onefile/ready tools/onefile $(METADATA) $(SOURCES)
 	tools/onefile .venv-onefile/bin/python $@
+
+dist: .venv-dist/ready
+	.venv-dist/bin/python tools/dist dist
+
+.venv-dist/ready: tools/make-venv tools/install
+	tools/make-venv '$(PYTHON)' .venv-dist
+	tools/install .venv-dist 'setuptools==80.9.0'
+	@touch $@
 
 .venv-onefile/ready: tools/make-venv setup.cfg
 	tools/make-venv '$(PYTHON)' .venv-onefile

@@ -383,6 +383,12 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     return FunctionCache(make)
 
 
+def function_name(f: Callable[..., Any]) -> str:
+    """Return the name by which people know the calls of a function."""
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    return str(name).encode(errors="backslashreplace").decode()  # one that can travel
+
+
 def make_function(
     f: Callable[..., Any],
     retry_on: tuple[type[BaseException], ...] = (),
@@ -415,7 +421,6 @@ def make_function(
     )
     directory, path, variables, arguments, state, around = surroundings()
     umask = present_umask()
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
     digest = blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     levels = log_levels() if logs else None
@@ -423,13 +428,12 @@ def make_function(
         digest = blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
-    name = str(name).encode(errors="backslashreplace").decode()  # one that can travel
     return Function(
         digest=digest,
         payload=payload,
         path=path,
         directory=directory,
-        name=name,
+        name=function_name(f),
         needs=needs,
         caller=caller,
         after=after,

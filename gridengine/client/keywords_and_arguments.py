@@ -63,7 +63,7 @@ class CallKeywords(TypedDict, total=False):
     timeout: Seconds | None
     retry_on: Raisable
     escalate_memory: float
-    resources: Resource | None
+    resources: Resource | Literal["as measured"] | None
     priority: int
     forward_logging: bool | None
 
