@@ -50,7 +50,9 @@ def begin(slurm: SlurmOfHosts, runs: dict[str, str]) -> None:
     line = shlex.join(["env", *variables, slurm.python, "-m", "gridengine", *words])
     script.write_text(f"#!/bin/sh\nexec {line}\n")
     script.chmod(0o755)
-    told = slurm.command("sbatch", "--no-requeue", "--nodelist=node1", "--output=/dev/null", str(script))
+    told = slurm.command(
+        "sbatch", "--no-requeue", "--nodelist=node1", "--output=/dev/null", str(script)
+    )
     assert "Submitted" in told, told
     wait_until(lambda: command(slurm, *STATUS, environment=runs)[0] == 0)
 

@@ -22,7 +22,8 @@ STATE = Path("/run/gridengine-hosts/slurm")
 """Where `schedulers/hosts` keeps the number of each host's first process."""
 MAKE = ROOT / "schedulers" / "hosts"
 NAMESPACES = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "true"]
-NEEDS = {"nft": "nftables", "bindfs": "bindfs"}
+NEEDS = {"nft": "nftables", "bindfs": "bindfs", "faketime": "faketime"}
+"""Programs that play faults, and Debian's packages of them."""
 FIREWALL = """
 table ip closed {{
     chain input {{
@@ -32,6 +33,7 @@ table ip closed {{
 }}
 """
 SLURM_PORTS = "22, 6817-6818"
+UP = ROOT / "schedulers" / "slurm" / "up"
 
 
 def why_none() -> str:
@@ -106,9 +108,6 @@ def bring_up() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-UP = ROOT / "schedulers" / "slurm" / "up"
-
-
 def hosts(*words: str) -> None:
     """Run `schedulers/hosts`, which must succeed."""
     done = completed([MAKE, "slurm", *words])
@@ -147,3 +146,19 @@ def closed_to_others(host: str, verdict: str = "drop") -> Iterator[None]:
         yield
     finally:
         as_root(host, "nft", "delete", "table", "ip", "closed")
+
+
+@contextlib.contextmanager
+def seen_late(host: str, seconds: int = 30) -> Iterator[None]:
+    """Have a host see what others change in /home as late as with a network's file system that
+    keeps names, attributes and the absence of files for this long, while the block runs.
+    """
+    kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
+    as_root(host, "mkdir", "-p", "/mnt/home")
+    as_root(host, "mount", "--bind", "/home", "/mnt/home")
+    as_root(host, "bindfs", "-o", f"nonempty,{kept}", "/mnt/home", "/home")
+    try:
+        yield
+    finally:
+        as_root(host, "umount", "--lazy", "/home")
+        as_root(host, "umount", "--lazy", "/mnt/home")
