@@ -32,7 +32,7 @@ OF_THE_OTHER = "--nodelist=node2"
 
 @pytest.fixture
 def sweeps(slurm: SlurmOfHosts) -> Iterator[dict[str, str]]:
-    """A dispatcher in a job on node1, whose workers run on node2; gives the variables of clients."""
+    """A dispatcher in a job on node1, with workers on node2; gives the variables of clients."""
     runs = {"GRIDENGINE_RUN_DIRECTORY": str(slurm.folder / "runs")}
     begin(slurm, runs)
     yield runs

@@ -39,7 +39,8 @@ with CLUSTER(max_workers=2, cpus_per_task=4, prologue=[PROLOGUE]) as scheduler:
     begun = time.time()
     found = gridengine.map(where, range(6), scheduler=scheduler, chunksize=1, timeout=60)
     limited = facts_of(lambda: gridengine.map(spin, [0], scheduler=scheduler, timeout=1))
-tell(nodes=[node for node, _ in found], ahead=[now - begun for _, now in found], kind=limited["kind"])
+ahead = [now - begun for _, now in found]
+tell(nodes=[node for node, _ in found], ahead=ahead, kind=limited["kind"])
 """
 FAILS = 'if [ "$SLURMD_NODENAME" = node1 ]; then echo no scratch >&2; exit 1; fi'
 

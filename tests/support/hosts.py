@@ -1,5 +1,5 @@
-"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them; and what
-goes wrong with their names, cables, networks and power.
+"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them; and
+faults of their names, cables, networks and folders.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ LANES = {
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
 LONG = ("htcondor", "oar", "files", "long")
-"""The marks of batch systems that take long to bring up, of the transport that is slow, and of single
-tests of minutes.
+"""The marks of batch systems that take long to bring up, of the transport that is slow, and of
+tests that take minutes each.
 """
 SLOWEST = 20
 LEFT_OUT = "left_out"
