@@ -4,27 +4,48 @@ off.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.support.hosts import SlurmOfHosts
+from tests.support.hosts import NODES, GridEngineOfHosts, OfHosts, SlurmOfHosts
 from tests.support.mpi import adding_ranks
 from tests.support.scenario import play
 
 pytestmark = pytest.mark.hosts
 
 RANKS = """
-done = gridengine.run_program(
-    WORDS,
-    scheduler=lambda: CLUSTER(environment={"SLURM_MPI_TYPE": "pmix_v4"}),
-    resources=gridengine.Ranks(3, nodes=2),
-)
-tell(output=done.stdout)
+def solve(words):
+    import subprocess
+    place = gridengine.allocation()
+    done = subprocess.run([*place.launcher, *words], capture_output=True, text=True)
+    return done.stdout + done.stderr, [host.name for host in place.hosts]
+
+with CLUSTER(**GIVEN) as scheduler:
+    [found] = gridengine.map(solve, [WORDS], scheduler=scheduler, resources=gridengine.RANKS)
+tell(found=found)
 """
 
 
-def test_ranks_of_two_nodes_speak_by_a_real_mpi(slurm: SlurmOfHosts) -> None:
-    assert play(slurm, f"WORDS = {adding_ranks()!r}\n{RANKS}").result() == {"output": "6 3\n"}
+def ranks_on(place: OfHosts, ranks: str, **given: object) -> Any:
+    """Return what the ranks of a call print by a real MPI, and their hosts."""
+    text = RANKS.replace("RANKS", ranks)
+    return play(place, f"WORDS, GIVEN = {adding_ranks()!r}, {given!r}\n{text}").result()["found"]
+
+
+def test_ranks_of_two_nodes_of_slurm_speak_by_a_real_mpi(slurm: SlurmOfHosts) -> None:
+    pmix = {"SLURM_MPI_TYPE": "pmix_v4"}
+    assert ranks_on(slurm, "Ranks(3, nodes=2)", environment=pmix) == ["6 3\n", [*NODES]]
     slurm.nothing_is_left()
+
+
+def test_ranks_of_two_hosts_of_grid_engine_speak_by_a_real_mpi(
+    grid_engine: GridEngineOfHosts,
+) -> None:
+    """Each has four slots, and the environment has control_slaves."""
+    output, found = ranks_on(grid_engine, "Ranks(6)", parallel_environment="mpi")
+    assert (output, sorted(found)) == ("21 6\n", [*NODES])
+    grid_engine.nothing_is_left()
 
 
 WHERE = """
