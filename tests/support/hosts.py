@@ -1,5 +1,5 @@
-"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them, or those
-of a Grid Engine; and faults of their names, cables, networks and folders.
+"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them, or the
+same of a Grid Engine; and faults of their names, cables, networks and folders.
 """
 
 from __future__ import annotations
