@@ -11,6 +11,7 @@ from gridengine.client.keywords_and_arguments import Raisable, unexpected_keywor
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
+from gridengine.resources.units import Seconds
 from gridengine.schedulers.base import SchedulerSpec
 
 OF_OTHERS = frozenset(
@@ -43,7 +44,7 @@ def dask_get(
     *,
     scheduler: SchedulerSpec = None,
     retries: int = 2,
-    timeout: float | None = None,
+    timeout: Seconds | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,

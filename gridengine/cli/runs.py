@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import run_reader
 from gridengine.journal.run_reader import RunSummary
+from gridengine.resources.units import seconds_in
 from gridengine.schedulers.base import Scheduler
 from gridengine.watching.phrases import size
 
@@ -139,16 +139,11 @@ def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
     return entry.make(**arguments_of(entry.name, given))
 
 
-UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
-
-
 def _seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    if given is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", given)
-    if found is None:
-        raise click.BadParameter("a number with h, d or w for hours, days or weeks, such as 30d")
-    return float(found[1]) * UNITS[found[2]]
+    seconds = None if given is None else seconds_in(given)
+    if given is not None and seconds is None:
+        raise click.BadParameter("a number with its unit, such as 12h, 30d or 4 weeks")
+    return seconds
 
 
 @command("forget", short_help="Delete runs with a name.")

@@ -13,6 +13,7 @@ from gridengine.arguments import flag, text, whole
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, not_given
 from gridengine.resources.units import (
+    Seconds,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
@@ -197,7 +198,8 @@ class WTime(_Shared):
     left.
 
     Args:
-        T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
+        T: the hard limit: seconds, a text such as `"2h"` or `[d-]hh:mm:ss`, or a `timedelta`
+            (default: none).
         softT: how long the call is expected to take (default `T`).
         group: a name for calls that take about equally long: the limits are estimated from the
             first of them (`docs/resources.md`).
@@ -209,9 +211,9 @@ class WTime(_Shared):
 
     def __init__(
         self,
-        T: float | str | None = None,
+        T: Seconds | None = None,
         *,
-        softT: float | str | None = None,
+        softT: Seconds | None = None,
         group: str | None = None,
         countdown: bool = False,
     ) -> None:

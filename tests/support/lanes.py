@@ -29,9 +29,9 @@ LANES = {
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
-LONG = ("htcondor", "oar", "files", "long")
+LONG = ("htcondor", "oar", "pbs", "files", "long")
 """The marks of batch systems that take long to bring up, of the transport that is slow, and of
-tests that take minutes each.
+single tests of minutes.
 """
 SLOWEST = 20
 LEFT_OUT = "left_out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.slurm.answers import SlurmLimits, ids_of
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.scheduler import SlurmLauncher
-from gridengine.settings.values import settings
 
 
 class Row(NamedTuple):
@@ -136,20 +135,21 @@ def srun() -> str:
 
 @pytest.fixture
 def launcher(
-    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, srun: str
+    slurm: Said,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    configure: Callable[..., None],
+    srun: str,
 ) -> Iterator[SlurmLauncher]:
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_SLURM_SRUN", srun)
-        patch.setattr("gridengine.schedulers.slurm.scheduler.Srun", UnheardSrun)
-        patch.setattr(module, "Guard", NoGuard)
-        patch.setattr(module, "LISTING_SECONDS", 0.0)
-        settings.cache_clear()
-        run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-        system = SlurmCommands()
-        launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
-        yield launcher
-        launcher.close()
-    settings.cache_clear()
+    configure(slurm_srun=srun)
+    monkeypatch.setattr("gridengine.schedulers.slurm.scheduler.Srun", UnheardSrun)
+    monkeypatch.setattr(module, "Guard", NoGuard)
+    monkeypatch.setattr(module, "LISTING_SECONDS", 0.0)
+    run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+    system = SlurmCommands()
+    launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
+    yield launcher
+    launcher.close()
 
 
 def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
@@ -393,7 +393,7 @@ def test_a_limit_that_is_reached_without_any_job_never_passes(
             ConfigurationError,
             "start_timeout must be above zero, and finite, not nan",
         ),
-        ({"start_timeout": "5"}, TypeError, "start_timeout must be a number"),
+        ({"start_timeout": "5"}, ConfigurationError, "start_timeout='5' is not a time"),
         ({"strict": "no"}, TypeError, "strict must be True or False"),
     ],
 )
