@@ -82,13 +82,15 @@ test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-package
 # All that the tests of the slower lanes need was installed above: its absence is a failure.
 ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 	$(if $(WITH_CLUSTERS),GRIDENGINE_REQUIRE_NODE=1 GRIDENGINE_REQUIRE_CHROMIUM=1 \
-	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1)
+	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1)
 
 # Ten thousand calls of each kind at each place take some ten minutes.
 CHAOS_CALLS ?= 10000
 CHAOS_SEED ?= 1
-test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS)
-	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1) \
+test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS) $(if $(WITH_CLUSTERS),debian-packages)
+	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1) \
 	$(if $(filter pbs,$(POOLS)),GRIDENGINE_REQUIRE_PBS=1) \
 	GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
 	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
@@ -150,11 +152,13 @@ coverage: $(VENV)/ready-test cpython-tests
 
 # Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
 # `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start; an
-# MPI for calls of several ranks; an aligner and its reads for the example of genomics.
+# MPI for calls of several ranks; an aligner and its reads for the example of genomics; a firewall,
+# a folder that is seen late and another clock for hosts of namespaces.
 debian-packages:
 	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev \
 	/usr/sbin/sshd=openssh-server ssh=openssh-client \
-	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples
+	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples \
+	/usr/sbin/nft=nftables bindfs faketime
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python

@@ -59,7 +59,7 @@ GRANTED = (
     rb"|HIP_VISIBLE_DEVICES|ZE_AFFINITY_MASK|ENVIRONMENT|ARC|PE|QUEUE|REQUEST"
 )
 """Variables that travel only if the batch system has not set them for the job."""
-PATHS = rb"(?:^|:)[~/](?!/)"
+PATHS = rb"^[~/]|:~|:/(?!/)"
 """Matches a value that is a path, or has several. Of `https://host` it is none."""
 
 
@@ -108,6 +108,7 @@ class SiteEnvironment(Struct, frozen=True):
         *said, scratch = [os.environ.pop(name, "") for name in (KEPT, EXPORTED, SCRATCH)]
         set_here, exported = (frozenset(os.fsencode(names).split(b"=")) for names in said)
         own = dict(own_variables())
+        own.pop(LOG.encode(), None)  # a worker that a call starts has another log
         return cls(own, set_here, frozenset(own) if local else exported, local, scratch)
 
     def merged(self, caller: Variables) -> Variables:

@@ -441,14 +441,17 @@ def make_function(
     )
 
 
-_WRAPPERS = "gridengine.call_context.coroutines", "gridengine.client.initializer"
-"""The modules whose objects pass all arguments on to their `_function`."""
+_SEEDED = "gridengine.call_context.random_streams"
+_WRAPPERS = _SEEDED, "gridengine.call_context.coroutines", "gridengine.client.initializer"
+"""The modules whose objects pass arguments on to their `_function`; `Seeded` keeps the last."""
 
 
 def parameter_names(f: Any) -> tuple[str, ...]:
-    """Return the names of a function's positional parameters; none where its code does not tell."""
-    while type(f).__module__ in _WRAPPERS:
-        f = f._function
+    """Return the names of a function's positional parameters; none where its code does not tell.
+    The last is empty if calls have a number behind their arguments.
+    """
+    if (module := type(f).__module__) in _WRAPPERS:
+        return (*parameter_names(f._function), *[""] * (module == _SEEDED))
     if isinstance(f, functools.partial):
         return parameter_names(f.func)[len(f.args) :]
     code = getattr(f, "__code__", None)
