@@ -29,8 +29,10 @@ class MapNotices:
 
     def failed(self, results: MapResults, total: int | None) -> None:
         """Send the message of the first failure, once, while the map goes on."""
-        if self._sending is None:
-            notice = self._notice(FAILED, results, total)
+        if self._sending is not None:
+            return
+        notice = self._notice(FAILED, results, total)
+        if notice.failed:  # others were cancelled
             self._sending = threading.Thread(target=self._notifier.send, args=(notice,))
             self._sending.start()
 

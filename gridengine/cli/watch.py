@@ -9,9 +9,8 @@ import click
 from gridengine.cli.completion import watched_names
 from gridengine.cli.console import command, echo, folded
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.errors import ClusterError
 from gridengine.watching.call_descriptions import cause_of
-from gridengine.watching.connections import Watched
+from gridengine.watching.connections import DispatcherEnded, Watched
 from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.notices import ENDED, FAILED, Notice, Notifier
 from gridengine.watching.runs_on_disk import report_of
@@ -32,7 +31,7 @@ def watch_command(name: str, notify: str | None) -> None:
     NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name.
 
     The exit status is 0 when no call has failed, 3 when one has, 1 when there is no such
-    dispatcher, 130 after Ctrl-C.
+    dispatcher or it does not answer, 130 after Ctrl-C.
 
     Examples:
       gridengine watch sweep
@@ -47,7 +46,11 @@ def watch_command(name: str, notify: str | None) -> None:
 
 
 def _until_the_end(watched: Watched, notifier: Notifier | None) -> WatchAnswer:
-    """Return the last answer of a dispatcher, or its report if it has left one."""
+    """Return the last answer of a dispatcher, or its report if it has left one.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
     answer, told = watched.ask(), False
     watched.follow()
     while True:
@@ -56,7 +59,7 @@ def _until_the_end(watched: Watched, notifier: Notifier | None) -> WatchAnswer:
             _tell(notice_of(answer, FAILED), notifier)
         try:
             answer = watched.next_answer()
-        except ClusterError:
+        except DispatcherEnded:
             return report_of(answer.identity.run_id) or answer
 
 

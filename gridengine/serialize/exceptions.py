@@ -27,8 +27,8 @@ NO_TERMINAL = (
     "process)"
 )
 PAIRS = (
-    "(the call got one argument, with several elements: starmap makes an argument of each; so does "
-    "map of one iterable for each argument)"
+    "(the call got one argument, with several elements: starmap makes an argument of each; map "
+    "takes an iterable for each argument)"
 )
 REMEDIES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("builtins", "ValueError"): ("read-only", READ_ONLY),

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from gridengine.cli import watch as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.errors import ClusterError
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import Status
+from gridengine.watching.connections import DispatcherEnded
 from tests.support.watched import WHO, FakeWatched
 
 FAILURE = FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, error="bad")
@@ -31,7 +31,7 @@ class Ending(FakeWatched):
 
     def next_answer(self) -> WatchAnswer:
         if not self._answers:
-            raise ClusterError("it has ended")
+            raise DispatcherEnded("it has ended")
         return self._answers.pop(0)
 
 
