@@ -58,7 +58,7 @@ def test_the_fork_server_starts_before_messages_are_loaded(loaded: dict[str, lis
 
 
 def test_a_runner_has_what_a_call_needs_and_little_else(loaded: dict[str, list[str]]) -> None:
-    heavy = {"logging", "pathlib", "hashlib", "runpy", "importlib.metadata"}
+    heavy = {"logging", "pathlib", "hashlib", "runpy", "importlib.metadata", "typing_extensions"}
     assert not heavy.intersection(_new(loaded["runner"]))
 
 
