@@ -42,6 +42,7 @@ PARTS: dict[str, list[str]] = {
     "gridengine/settings/": ["command_line", "dispatcher", "map", "clusters"],
     "gridengine/status/": ["watching"],
     "gridengine/watching/": ["watching", "clusters"],
+    "gridengine/system/": [*CALLS, "dispatcher", "faults", "wire", "worker"],
     "gridengine/wire/": ["dispatcher", "security", "wire"],
     "gridengine/worker/": [*CALLS, "faults", "security", "worker", NEWEST_PYTHON],
     "schedulers/": SYSTEMS,

@@ -1,4 +1,4 @@
-"""Checks of users' arguments: numbers, flags and texts.
+"""Checks of users' arguments: numbers, flags, texts, times and amounts of memory.
 
 Each check returns the value, or raises an error that names the argument, the value and the remedy.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from typing import Any
 
 from gridengine.errors import ConfigurationError, safe_repr
@@ -15,6 +16,11 @@ MOST = 2**31 - 1
 """The largest number that is accepted, and the longest time in seconds (68 years)."""
 SHOWN = 80
 """How many characters of a user's value an error shows, so that it fits into a line."""
+GIGABYTE = 2**30
+"""The bytes in a GB, which is here as large as Grid Engine's and Slurm's `G` (queue_conf(5),
+sbatch(1)).
+"""
+DAY = 86_400
 
 
 def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) -> float:
@@ -99,3 +105,68 @@ def _check_range(name: str, value: Any, least: float, most: float, hint: str | N
 def as_integer(value: float) -> float:
     """Return a number, as `int` if it is whole."""
     return int(value) if value.is_integer() else value
+
+
+def parse_seconds(name: str, value: float | str) -> float:
+    """Return the seconds in a number or a text `[d-]hh:mm:ss`.
+
+    Raises:
+        TypeError, ConfigurationError: the value is neither, or not above zero; the text names the
+        argument and the value.
+    """
+    if not isinstance(value, str):
+        return number(name, value)
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value.strip())
+    days, hours, minutes, seconds = (
+        (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
+    )
+    total = days * DAY + hours * 3600 + minutes * 60 + seconds
+    if short := re.fullmatch(r"([0-9]+):([0-5][0-9])", value.strip()):
+        raise ConfigurationError(
+            f"{name}={value[:40]!r} is not a time: hours and minutes, or minutes and seconds?",
+            hint=f"write {value.strip()[:40]}:00, or 0:{int(short[1]):02}:{short[2]}",
+        )
+    if not 0 < total <= MOST or (days and hours > 23):
+        raise ConfigurationError(
+            f"{name}={value[:40]!r} is not a time",
+            hint="write [d-]hh:mm:ss, such as 2:00:00 or 1-12:30:00, or a number of seconds",
+        )
+    return total
+
+
+def format_seconds(seconds: float) -> str:
+    """Return seconds as `[d-]hh:mm:ss`, rounded up to whole seconds."""
+    days, rest = divmod(math.ceil(seconds), DAY)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def parse_gigabytes(name: str, value: float | str) -> float:
+    """Return the GB in a number or a text such as `4G` or `512M`.
+
+    Raises:
+        TypeError, ConfigurationError: the value is neither, or not above zero; the text names the
+        argument and the value.
+    """
+    if not isinstance(value, str):
+        return number(name, value)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", value.strip(), re.IGNORECASE)
+    if match is None:
+        raise ConfigurationError(
+            f"{name}={value[:40]!r} is not an amount of memory",
+            hint="write GB as a number, such as Memory(4), or a text with a unit, such as "
+            "Memory('512M')",
+        )
+    return number(name, float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper()) - 2))
+
+
+def to_bytes(gigabytes: float) -> int:
+    """Return the bytes in this many GB, rounded down, so that n equal parts of an amount never
+    add up to more than the amount.
+    """
+    return int(gigabytes * GIGABYTE)
+
+
+def to_gigabytes(size: int) -> float:
+    """Return the GB in this many bytes."""
+    return as_integer(size / GIGABYTE)

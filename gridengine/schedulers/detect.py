@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.settings.locations import any_said
 from gridengine.settings.systems import SYSTEMS
+from gridengine.system import processors
 
 if TYPE_CHECKING:
     from gridengine.schedulers.allocation import Allocation
@@ -113,6 +114,6 @@ def usable_cores() -> int:
     """Return how many cores this process may use: those of its CPU affinity, but no more than its
     job has.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(processors())
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

@@ -29,7 +29,7 @@ def descriptors() -> set[int]:
 
 @pytest.fixture
 def raw() -> tuple[socket.socket, socket.socket]:
-    return socket_pair(socket.SOCK_SEQPACKET)
+    return socket_pair()
 
 
 @pytest.fixture

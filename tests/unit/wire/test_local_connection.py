@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.system import connected_by_packets, packet_listener
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (
     LocalClients,
     LocalConnection,
-    _address,
     _digest,
+    _name,
     connect,
 )
 
@@ -76,10 +77,9 @@ class Machine:
 
     def pose(self) -> socket.socket:
         """Return a socket that is connected to the dispatcher as no honest client's."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self.stack.enter_context(sock)
-        sock.connect(_address(self.key))
-        return sock
+        sock = connected_by_packets(_name(self.key))
+        assert sock is not None
+        return self.stack.enter_context(sock)
 
 
 @pytest.fixture
@@ -156,10 +156,8 @@ def test_posing_as_the_dispatcher_needs_the_client_s_identity() -> None:
     key = secrets.token_hex()
     with (
         select.epoll() as watched,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        packet_listener(_name(key), 1) as listener,
     ):
-        listener.bind(_address(key))
-        listener.listen()
         ours = connect(key, WHO, watched)
         assert ours is not None
         theirs, _ = listener.accept()

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -121,10 +122,7 @@ def test_one_more_runner_is_tried_at_the_hard_limit_too(monkeypatch: pytest.Monk
 
 
 def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(path: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes.Path, "iterdir", none)
+    monkeypatch.setattr(processes, "open_descriptors", Mock(side_effect=FileNotFoundError))
     with pytest.raises(ConfigurationError, match="there is no /proc here"):
         allow_open_files(1)
 
