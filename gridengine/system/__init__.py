@@ -21,8 +21,8 @@ Keep in step: a name has one meaning in both branches; the first has its docstri
 statements of the module, not of functions. So the tests can load this room as if on macOS
 (`tests/support/as_darwin.py`), and mypy checks both (`make check`).
 
-Rejected: POSIX shared memory (shm_open(2)) on macOS. It can be neither written to nor mapped copy on
-write there, as results must be. Also rejected: to close each descriptor as soon as it is sent.
+Rejected: POSIX shared memory (shm_open(2)) on macOS. It can be neither written to nor mapped copy
+on write there, as results must be. Also rejected: to close each descriptor as soon as it is sent.
 macOS may close the connection behind it if the receiver has not taken the descriptor yet
 (https://github.com/nodejs/node/issues/7512); hence `SENT_STAY_OPEN`.
 """
@@ -334,32 +334,10 @@ if sys.platform == "linux":
         """Return how many bytes a pipe can hold."""
         return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
 
-    def present_umask() -> int:
-        """Return this process's umask. It is read from /proc, because the system call sets it for a
-        moment, in which other threads may make files.
-        """
-        said = b""
-        with contextlib.suppress(FileNotFoundError):  # there is no /proc
-            descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
-            finally:
-                os.close(descriptor)
-        return int(said.split()[0], 8) if said else _umask()
-
 else:
 
     def pipe_bytes(descriptor: int) -> int:
         return 1 << 16
-
-    def present_umask() -> int:
-        return _umask()
-
-
-def _umask() -> int:
-    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
-    os.umask(umask)
-    return umask
 
 
 def open_descriptors() -> list[int]:
@@ -390,12 +368,6 @@ if sys.platform == "linux":
             with contextlib.suppress(ProcessLookupError):  # the thread has ended meanwhile
                 os.sched_setaffinity(int(thread), numbers)
 
-    def nvidia_gpus() -> int:
-        """Return how many GPUs the driver lists."""
-        with contextlib.suppress(FileNotFoundError):
-            return len(os.listdir("/proc/driver/nvidia/gpus"))  # noqa: PTH208
-        return 0
-
     def _pages(pid: int | None) -> list[int]:
         with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
             return list(map(int, file.read().split()))
@@ -422,19 +394,6 @@ if sys.platform == "linux":
         """Return the highest resident memory of a process, in bytes."""
         return usage.ru_maxrss * 1024
 
-    def reset_peak_memory() -> None:
-        """Restart the measurement of this process's peak (proc(5), /proc/pid/clear_refs), where the
-        system allows it.
-        """
-        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb") as file:
-            file.write(b"5")
-
-    def control_groups() -> list[str]:
-        """Return the lines on this process's control groups (cgroups(7))."""
-        with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
-            return file.read().splitlines()
-        return []
-
     class DataLimit:
         """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
         writable memory.
@@ -456,9 +415,6 @@ else:
     def bind_to(numbers: Collection[int]) -> None:
         pass
 
-    def nvidia_gpus() -> int:
-        return 0
-
     def resident_bytes(pid: int | None = None) -> int:
         import psutil
 
@@ -471,12 +427,6 @@ else:
 
     def peak_bytes(usage: resource.struct_rusage) -> int:
         return usage.ru_maxrss
-
-    def reset_peak_memory() -> None:
-        pass
-
-    def control_groups() -> list[str]:
-        return []
 
     class DataLimit:
         before = resource.RLIM_INFINITY
@@ -543,15 +493,9 @@ if sys.platform == "linux":
             with open(f"{_PROC}/{me}/task/{me}/children", "rb") as file:
                 return list(map(int, file.read().split()))
         except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-            names = filter(str.isdecimal, os.listdir(_PROC))  # noqa: PTH208
-            return [pid for pid in map(int, names) if _parent_of(pid) == me]
+            import psutil
 
-    def _parent_of(pid: int) -> int:
-        try:
-            with open(f"{_PROC}/{pid}/stat", "rb") as file:
-                return int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:
-            return 0
+            return [child.pid for child in psutil.Process().children()]
 
     class DeathWithParent:
         """Has forks of this process die with it. It is made in the parent."""
@@ -559,11 +503,6 @@ if sys.platform == "linux":
         def begin(self) -> None:
             """Have the kernel kill this process, a fork, when its parent ends."""
             _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def prefer_as_oom_victim() -> None:
-        """Let the kernel kill this process rather than its parent when memory runs out."""
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
-            file.write(b"500")
 
 else:
 
@@ -603,5 +542,51 @@ else:
             os.read(self._read, 1)
             os.killpg(0, signal.SIGKILL)
 
-    def prefer_as_oom_victim() -> None:
-        pass
+
+# What does without /proc where there is none
+
+
+def present_umask() -> int:
+    """Return this process's umask. It is read from /proc, because the system call sets it for a
+    moment, in which other threads may make files.
+    """
+    said = b""
+    with contextlib.suppress(FileNotFoundError):  # there is no /proc
+        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
+        finally:
+            os.close(descriptor)
+    if said:
+        return int(said.split()[0], 8)
+    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
+    os.umask(umask)
+    return umask
+
+
+def nvidia_gpus() -> int:
+    """Return how many GPUs the driver lists."""
+    with contextlib.suppress(FileNotFoundError):
+        return len(os.listdir("/proc/driver/nvidia/gpus"))  # noqa: PTH208
+    return 0
+
+
+def reset_peak_memory() -> None:
+    """Restart the measurement of this process's peak (proc(5), /proc/pid/clear_refs), where the
+    system allows it.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb") as file:
+        file.write(b"5")
+
+
+def control_groups() -> list[str]:
+    """Return the lines on this process's control groups (cgroups(7))."""
+    with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
+        return file.read().splitlines()
+    return []
+
+
+def prefer_as_oom_victim() -> None:
+    """Let the kernel kill this process rather than its parent when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
+        file.write(b"500")

@@ -125,22 +125,6 @@ if sys.platform == "linux":
         """Return the target of a link that was opened by this name in this folder."""
         return os.readlink("", dir_fd=link)
 
-    def name_of(descriptor: int) -> bytes:
-        """Return the path of an open file.
-
-        Raises:
-            OSError: the system does not tell.
-        """
-        return os.readlink(b"/proc/self/fd/%d" % descriptor)  # noqa: PTH115 - bytes
-
-    def opened_anew(descriptor: int, flags: int) -> int:
-        """Return a descriptor of an open file, opened for other uses.
-
-        Raises:
-            OSError: the file is gone, or the system does not tell its name.
-        """
-        return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
-
     def mounts() -> dict[Path, str]:
         """Return the types of the mounted file systems, by where they are; the last one counts.
 
@@ -160,12 +144,6 @@ else:
         if not os.path.samestat(os.fstat(link), facts):
             raise OSError(errno.ESTALE, "somebody replaced it just now")
         return target
-
-    def name_of(descriptor: int) -> bytes:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-
-    def opened_anew(descriptor: int, flags: int) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
     def mounts() -> dict[Path, str]:
         import psutil
@@ -225,16 +203,6 @@ if sys.platform == "linux":
             return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
         return ""
 
-    def uptime() -> float:
-        """Return the seconds since the machine's start, of a clock that never jumps."""
-        return float(Path("/proc/uptime").read_text().split()[0])
-
-    def first_own_port() -> int:
-        """Return the first of the ports that the kernel assigns by itself (ip(7),
-        ip_local_port_range).
-        """
-        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-
 else:
 
     def started(pid: int) -> int:
@@ -270,8 +238,37 @@ else:
 
         return f"{socket.gethostname()} {psutil.boot_time():.0f}"
 
-    def uptime() -> float:
-        return time.monotonic()
 
-    def first_own_port() -> int:
-        return 49152
+# What does without /proc where there is none
+
+
+def name_of(descriptor: int) -> bytes:
+    """Return the path of an open file.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    return os.readlink(b"/proc/self/fd/%d" % descriptor)  # noqa: PTH115 - bytes
+
+
+def opened_anew(descriptor: int, flags: int) -> int:
+    """Return a descriptor of an open file, opened for other uses.
+
+    Raises:
+        OSError: the file is gone, or the system does not tell its name.
+    """
+    return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+
+
+def uptime() -> float:
+    """Return the seconds since the machine's start, of a clock that never jumps."""
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def first_own_port() -> int:
+    """Return the first of the ports that the kernel assigns by itself (ip(7),
+    ip_local_port_range), or of those that it should (RFC 6335).
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return 49152

@@ -31,7 +31,7 @@ import time
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 MODULES = (fcntl, os, resource, select, signal, socket, time)
 ROOM = ("gridengine.system", "gridengine.system.machine")
@@ -56,10 +56,19 @@ def begin() -> None:
     _take_sockets_away(socket.SO_PEERCRED)
     for line in (Path(__file__).with_name(NAMES)).read_text().splitlines():
         module, name = line.split(".")
-        if hasattr(sys.modules[module], name):
-            delattr(sys.modules[module], name)
-    sys.meta_path.insert(0, _Room())
+        names = vars(sys.modules[module])
+        names.pop(name, None)
+        if name in names.get("__all__", ()):
+            names["__all__"].remove(name)
+    sys.meta_path = _Finders([_Room(), *sys.meta_path])
     sys.addaudithook(_watch)
+
+
+class _Finders(list[Any]):
+    """The finders of modules, of which the first stays the first: pytest has one of its own."""
+
+    def insert(self, index: SupportsIndex, one: Any) -> None:
+        super().insert(max(1, int(index)), one)
 
 
 class _Room:
