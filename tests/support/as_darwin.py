@@ -30,13 +30,14 @@ import threading  # noqa: F401 - before `sys.platform` says darwin
 import time
 import types
 from collections.abc import Iterator, Sequence
+from importlib.abc import Loader
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 MODULES = (fcntl, os, resource, select, signal, socket, time)
 ROOM = ("gridengine.system", "gridengine.system.machine")
-KEPT = {"AF_PACKET", "CLOCK_BOOTTIME"}
-"""What psutil needs on Linux, and what is harmless."""
+KEPT = {"AF_PACKET", "O_TMPFILE"}
+"""What psutil and `tempfile` need on Linux."""
 ALSO = {"socket": ["MSG_NOSIGNAL"]}
 """What some Pythons on macOS lack."""
 STANDARD = str(Path(os.__file__).parent)
@@ -82,18 +83,22 @@ class _Room:
         others = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _Load(spec.loader.exec_module)  # type: ignore[method-assign]
+            spec.loader = _Loader(spec.loader)
         return spec
 
 
-class _Load:
-    def __init__(self, load: Any) -> None:
-        self._load = load
+class _Loader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.create_module = loader.create_module
 
-    def __call__(self, module: types.ModuleType) -> None:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
         sys.platform, before = "darwin", sys.platform  # type: ignore[misc]
         try:
-            self._load(module)
+            self._loader.exec_module(module)
         finally:
             sys.platform = before  # type: ignore[misc]
         if hasattr(module, "peak_bytes"):  # of this kernel, which counts in other units

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gridengine.system import connected_by_packets, packet_listener
+from gridengine.system import Polling, connected_by_packets, packet_listener
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (
@@ -44,7 +43,7 @@ class Machine:
         self.stack = stack
         self.key = secrets.token_hex()
         self.beside, self.other = socket_pair()
-        self.watched = stack.enter_context(select.epoll())
+        self.watched = stack.enter_context(Polling())
         for one in (self.beside, self.other):
             stack.enter_context(one)
         self.clients = stack.enter_context(
@@ -155,7 +154,7 @@ def test_joining_a_session_needs_the_client_s_identity(machine: Machine) -> None
 def test_posing_as_the_dispatcher_needs_the_client_s_identity() -> None:
     key = secrets.token_hex()
     with (
-        select.epoll() as watched,
+        Polling() as watched,
         packet_listener(_name(key), 1) as listener,
     ):
         ours = connect(key, WHO, watched)
