@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from gridengine.errors import ConfigurationError, safe_repr
 
@@ -16,11 +16,6 @@ MOST = 2**31 - 1
 """The largest number that is accepted, and the longest time in seconds (68 years)."""
 SHOWN = 80
 """How many characters of a user's value an error shows, so that it fits into a line."""
-GIGABYTE = 2**30
-"""The bytes in a GB, which is here as large as Grid Engine's and Slurm's `G` (queue_conf(5),
-sbatch(1)).
-"""
-DAY = 86_400
 
 
 def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) -> float:
@@ -107,29 +102,62 @@ def as_integer(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def parse_seconds(name: str, value: float | str) -> float:
-    """Return the seconds in a number or a text `[d-]hh:mm:ss`.
+class TimeDelta(Protocol):
+    """A `datetime.timedelta`; this room imports no clock."""
+
+    def total_seconds(self) -> float: ...
+
+
+Seconds: TypeAlias = float | str | TimeDelta
+"""A time as users write it: see `parse_seconds`."""
+GIGABYTE = 2**30
+"""The bytes in a GB, which is here as large as Grid Engine's and Slurm's `G` (queue_conf(5),
+sbatch(1)).
+"""
+DAY = 86_400
+
+
+_PART = r"([0-9]+(?:\.[0-9]+)?) ?(weeks?|w|days?|d|hours?|h|minutes?|min|m|seconds?|sec|s)"
+_WITH_UNITS = re.compile(rf"{_PART}(?: ?{_PART})*", re.IGNORECASE)
+_UNITS = {"w": 7 * DAY, "d": DAY, "h": 3600, "m": 60, "s": 1}
+
+
+def seconds_in(text: str) -> float | None:
+    """Return the seconds in a text of numbers with units, such as `30 min`; None if it is none."""
+    if not _WITH_UNITS.fullmatch(text):
+        return None
+    parts = re.findall(_PART, text, re.IGNORECASE)
+    return sum(float(count) * _UNITS[unit[0].lower()] for count, unit in parts)
+
+
+def parse_seconds(name: str, value: Any, *, hint: str | None = None) -> float:
+    """Return the seconds in a number, a `datetime.timedelta`, or a text: `[d-]hh:mm:ss`, or
+    numbers with units, such as `90 s`, `30 min` and `1h30m`. `hint` is the remedy for a number.
 
     Raises:
-        TypeError, ConfigurationError: the value is neither, or not above zero; the text names the
-        argument and the value.
+        TypeError, ConfigurationError: the value is none of them, or not above zero; the text names
+        the argument and the value.
     """
     if not isinstance(value, str):
-        return number(name, value)
-    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value.strip())
+        is_delta = type(value).__name__ == "timedelta"  # without importing datetime
+        return number(name, value.total_seconds() if is_delta else value, hint=hint)
+    value = value.strip()
+    if (total := seconds_in(value)) is not None:
+        return number(name, total)
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value)
     days, hours, minutes, seconds = (
         (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
     )
     total = days * DAY + hours * 3600 + minutes * 60 + seconds
-    if short := re.fullmatch(r"([0-9]+):([0-5][0-9])", value.strip()):
+    if short := re.fullmatch(r"([0-9]+):([0-5][0-9])", value):
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not a time: hours and minutes, or minutes and seconds?",
-            hint=f"write {value.strip()[:40]}:00, or 0:{int(short[1]):02}:{short[2]}",
+            hint=f"write {value[:40]}:00, or 0:{int(short[1]):02}:{short[2]}",
         )
     if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not a time",
-            hint="write [d-]hh:mm:ss, such as 2:00:00 or 1-12:30:00, or a number of seconds",
+            hint="write 90 s, 30 min, 2h, [d-]hh:mm:ss, such as 1-12:30:00, or a number of seconds",
         )
     return total
 

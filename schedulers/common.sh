@@ -3,6 +3,8 @@
 # shellcheck shell=bash disable=SC2154
 
 host=$(hostname)
+# How many hosts of their own (see `hosts`) the daemons have; empty where this machine has them all.
+host_count=""
 
 say() { echo "$system: $*"; }
 
@@ -17,7 +19,7 @@ ask_leave() {
         --yes) [[ $(id -u) == 0 ]] || die "only root can do this" ;;
         "")
             plan
-            echo "Nothing was done. To do it, as root: $0 --yes"
+            echo "Nothing was done. To do it, as root: $0${host_count:+ --hosts $host_count} --yes"
             exit 0
             ;;
         *) die "usage: $0 [--yes]" ;;

@@ -135,7 +135,7 @@ class Client(RemoteScheduler):
     def _flush_calls(self, end: float | None) -> bool:
         done = True
         for place in (self, *self.of_runs):
-            for one in tuple(place.submitters):
+            for one in place.submitters:
                 one.hand_over_all()
             left = None if end is None else max(end - time.monotonic(), 0.0)
             done = cast(RemoteDispatcher, dispatcher_of(place)).flush(left) and done
@@ -166,7 +166,7 @@ class Client(RemoteScheduler):
 
     def close(self) -> None:
         """Disconnect, as `disconnect` does."""
-        for place in tuple(self.of_runs):
+        for place in self.of_runs:
             place.close()
         super().close()
 

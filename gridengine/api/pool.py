@@ -31,6 +31,7 @@ from gridengine.requests import ResultData
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.threads import LiveObjects
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
@@ -84,7 +85,7 @@ class Pool:
             named_run=named_run,
         )
         show_progress(self._submitter, progress, "pool")
-        self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
+        self._iterators = LiveObjects[PoolIterator[Any]]()
         self._progress = progress
         self._closed = False
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
@@ -236,7 +237,7 @@ class Pool:
         this pool.
         """
         self._closed = True
-        for iterator in list(self._iterators):
+        for iterator in self._iterators:
             iterator.abort()
         self._submitter.batcher.kill_all()
         self._submitter.batcher.close(wait=True)
@@ -250,7 +251,7 @@ class Pool:
         """
         if not self._closed:
             raise ValueError("Pool is still running")
-        for iterator in list(self._iterators):
+        for iterator in self._iterators:
             iterator.finish()
         self._submitter.batcher.close(wait=True)
 

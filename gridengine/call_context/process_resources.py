@@ -52,11 +52,12 @@ def threads_of_call(slots: int) -> int:
     equally: the number of threads for libraries that would otherwise start one for each processor
     of the machine.
     """
-    from gridengine.settings.systems import SYSTEMS  # here: runners need it no more
+    from gridengine.settings.processors import usable_processors  # here: runners need it no more
+    from gridengine.settings.systems import SYSTEMS
 
     own = (one for one in SYSTEMS if any(map(os.environ.get, one.job)))
     granted = [os.environ.get(name, "") for one in own for name in one.cores]
-    usable = [len(processors()), *(int(one) for one in granted if one.isdecimal())]
+    usable = [usable_processors(), *(int(one) for one in granted if one.isdecimal())]
     return max(min(usable) // slots, 1)
 
 

@@ -138,6 +138,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
+        self.output = f"`gridengine logs {self.name}` shows what calls printed"
         self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
         self._silence = DispatcherSilence(connection, patience, self._clock.monotonic())
@@ -379,7 +380,8 @@ class RemoteDispatcher(RequestingDispatcher):
         finally:
             self._requests.release()
             self._streams.end()
-            for event in self._queue.events:
+            while self._queue.events:  # to which other threads may add some more
+                event = self._queue.events.popleft()
                 if isinstance(event, threading.Event):
                     event.set()
             heard = self._connection.close()

@@ -24,6 +24,7 @@ from gridengine.requests import CallsFinished, ResultData
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import NOTHING, Reference, ResultHolder, awaited_in, can_go_on
+from gridengine.threads import once
 
 
 class ResultSource(Protocol):
@@ -181,7 +182,7 @@ class _References:
             return True
 
 
-@functools.cache
+@once
 def known_references() -> _References:
     return _References()
 

@@ -213,11 +213,13 @@ class FunctionCache(Generic[T]):
         with self._lock:
             cached.pop(key, None)
             cached[key] = one
-            while len(cached) > 1 and (
-                len(cached) > MOST_CACHED
-                or sum(one.size for one in list(cached.values())) > MOST_CACHED_BYTES
-            ):
-                cached.pop(next(iter(cached)), None)
+            for oldest in list(cached)[:-1]:
+                if (
+                    len(cached) <= MOST_CACHED
+                    and sum(one.size for one in list(cached.values())) <= MOST_CACHED_BYTES
+                ):
+                    return
+                cached.pop(oldest, None)
 
 
 def _forget(cache: weakref.ref[FunctionCache[Any]], key: int, _: object) -> None:
@@ -413,7 +415,24 @@ def make_function(
         needs=needs,
         caller=caller,
         after=after,
+        parameters=parameter_names(f),
     )
+
+
+_WRAPPERS = "gridengine.call_context.coroutines", "gridengine.client.initializer"
+"""The modules whose objects pass all arguments on to their `_function`."""
+
+
+def parameter_names(f: Any) -> tuple[str, ...]:
+    """Return the names of a function's positional parameters; none where its code does not tell."""
+    while type(f).__module__ in _WRAPPERS:
+        f = f._function
+    if isinstance(f, functools.partial):
+        return parameter_names(f.func)[len(f.args) :]
+    code = getattr(f, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return ()
+    return code.co_varnames[isinstance(f, types.MethodType) : code.co_argcount]
 
 
 def _find_reference(obj: Any) -> Any:

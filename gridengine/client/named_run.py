@@ -31,7 +31,7 @@ from gridengine.journal.run_file import (
     path_of,
     release,
 )
-from gridengine.journal.what_counts import dependencies
+from gridengine.journal.what_counts import check_ignored, dependencies
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.workerless import RemoteScheduler
@@ -211,7 +211,8 @@ class OpenRun:
         if self._generation != modules.generation:
             self._generation = modules.generation
             self._current.clear()
-        if function.digest not in self._current:
+        found = self._current.get(function.digest)
+        if found is None:
             key = CallKeys().of_function(
                 f, self._depends, self._options.ignore, prepared_by=self._prepared_by
             )
@@ -219,11 +220,20 @@ class OpenRun:
             if found is None:
                 found = self._functions[key.digest] = RunFunction(self, key, function.payload)
             self._current[function.digest] = found
-        return self._current[function.digest]
+        return found
+
+    def check_ignored(self, f: Callable[..., Any], function: Function) -> None:
+        """Check, at a function's first call, that it has the parameters that `ignore=` names.
+
+        Raises:
+            ConfigurationError: it has not; the text names one.
+        """
+        if self._options.ignore and function.digest not in self._current:
+            check_ignored(f, self._options.ignore)
 
     def log_counts(self) -> None:
         """Log how many calls were known, and why others were not."""
-        for one in self._functions.values():
+        for one in list(self._functions.values()):
             one.log_counts()
 
     def close(self) -> None:
@@ -392,7 +402,13 @@ class RunFunction:
                 if raised is None and error is None:
                     return values
                 return CallsFinished(
-                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                    task=0,
+                    start=piece.start,
+                    stop=piece.stop,
+                    payload=raised,
+                    raised=raised is not None,
+                    error=error,
+                    exitcode=1,
                 )
             except (JournalError, KeyboardInterrupt):
                 raise

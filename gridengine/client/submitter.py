@@ -9,11 +9,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.arguments import whole
 from gridengine.call_context.current_call import CARRIED, GVAR
-from gridengine.call_context.environment import own_variables, present_carried
+from gridengine.call_context.environment import Variables, own_variables, present_carried
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
@@ -40,6 +41,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import make_scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
+from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
 
 if TYPE_CHECKING:
@@ -50,6 +52,21 @@ PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change. Most arguments have one of them, and need no
 closer look.
 """
+
+
+class PickledFunctions(Struct, frozen=True, eq=False):
+    """The functions that were pickled in one state of the caller. It is replaced as a whole:
+    threads that submit at the same time may have different states.
+
+    find: returns the templates of a function's calls, one for each form.
+    carried: the carried state.
+    present, variables: the environment, and a copy of it as it was then.
+    """
+
+    find: Callable[[Callable[..., Any]], FunctionTemplates]
+    carried: tuple[Any, ...]
+    present: Variables
+    variables: Variables
 
 
 class Submitter:
@@ -111,33 +128,28 @@ class Submitter:
         )
         self._initializer = initializer
         self._numbers = itertools.count()
-        self._set_options(options)
-
-    def _set_options(self, options: CallOptions, carried: tuple[Any, ...] = ()) -> None:
-        """Set the options, and empty the cache: templates depend on the options, the environment
-        and the carried state.
-        """
         self.options = options
-        self._carried = carried
-        """The carried state of calls of the functions in the cache."""
+        self._pickled = self._pickled_in(())
+
+    def _pickled_in(self, carried: tuple[Any, ...]) -> PickledFunctions:
+        """Return the functions of calls with these options, the present environment and this
+        carried state: none as yet.
+        """
         present = own_variables()
         variables = dict(present)
         # The cache refers to no submitter: the functions would otherwise live until the garbage
         # collector runs.
-        self._functions = FunctionCache(
-            functools.partial(
-                _make_templates, self.batcher, self._initializer, options, itertools.count()
-            )
+        make = functools.partial(
+            _make_templates, self.batcher, self._initializer, self.options, itertools.count()
         )
-        # Last: another thread that submits now must not take the old functions for new ones.
-        self._present, self._variables = present, variables
-        """The present environment, and a copy of it from the time when the options were set."""
+        return PickledFunctions(FunctionCache(make).find, carried, present, variables)
 
-    def _renew(self) -> None:
-        """Empty the cache if the environment or the carried state has changed."""
-        carried = present_carried()
-        if self._variables != self._present or carried != self._carried:
-            self._set_options(self.options, carried)
+    def _renewed(self) -> PickledFunctions:
+        """Return the functions as they were pickled in this thread's present state."""
+        pickled, carried = self._pickled, present_carried()
+        if pickled.variables != pickled.present or carried != pickled.carried:
+            pickled = self._pickled = self._pickled_in(carried)
+        return pickled
 
     def with_options(self, options: CallOptions) -> Submitter:
         """Return a submitter with other options that shares everything else with this one.
@@ -150,7 +162,8 @@ class Submitter:
         vars(other).update(vars(self))
         if options.seed is not self.options.seed:
             other._numbers = itertools.count()
-        other._set_options(options)
+        other.options = options
+        other._pickled = other._pickled_in(())
         return other
 
     def __reduce__(self) -> NoReturn:
@@ -163,7 +176,7 @@ class Submitter:
 
     def _unsent(self, f: Callable[..., Any]) -> CallTemplate:
         """Return a template for calls that are never handed over."""
-        function = Function(b"", (), (), b"", name_of(f))
+        function = Function(digest=b"", payload=(), path=(), directory=b"", name=name_of(f))
         return _template(self.batcher, function, SINGLE, self.options)
 
     def numbers_of_map(self) -> Iterator[Any]:
@@ -189,9 +202,10 @@ class Submitter:
         if self.options.seed is not None:
             args = *args, next(self._numbers) if number is None else number
         try:
-            if self._variables != self._present or CARRIED or self._carried:
-                self._renew()
-            templates, references = self._functions.find(f)
+            pickled = self._pickled
+            if pickled.variables != pickled.present or CARRIED or pickled.carried:
+                pickled = self._renewed()
+            templates, references = pickled.find(f)
             call: Any
             if kwargs:
                 template, call = templates[FULL], (args, kwargs)
@@ -241,12 +255,12 @@ class Submitter:
 
             form, calls = STAR, with_numbers(form, calls, self.numbers_of_map())
         head = list(itertools.islice(calls, 1))
-        if self._variables != self._present or CARRIED or self._carried:
-            self._renew()
-        template, references, failure = self._unsent(f), (), None
+        pickled = self._renewed()
+        template, failure = self._unsent(f), None
+        references: tuple[Reference, ...] = ()
         try:
             if head:
-                templates, references = self._functions.find(f)
+                templates, references = pickled.find(f)
                 template = templates[form]
         except Exception as error:
             # The traceback would refer to this frame, and so to the error.
@@ -292,12 +306,11 @@ class Submitter:
                 )
             unseeded = self.with_options(replace(self.options, seed=None))
             return unseeded.submit_graph(graph, keys, strict=strict, fuses=fuses)
-        if self._variables != self._present or CARRIED or self._carried:
-            self._renew()
+        pickled = self._renewed()
         wanted, calls = read(graph, keys, strict=strict)
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
-        submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
+        submission = GraphSubmission(self.batcher, pickled.find, self._unsent)
         if self._named_run is not None:
             from gridengine.client.named_run_calls import RunGraph  # few need it
 
@@ -309,7 +322,7 @@ class Submitter:
         return submission.hand_over(wanted)
 
     def _template_of(self, f: Callable[..., Any]) -> CallTemplate:
-        templates, _ = self._functions.find(f)
+        templates, _ = self._renewed().find(f)
         template: CallTemplate = templates[SINGLE]
         return template
 
@@ -325,8 +338,16 @@ class Submitter:
         options = self.options
         if options.seed is not None:
             options = replace(options, seed=options.seed.child(next(self._numbers)))
-        how = True, chunksize, options, run, self._initializer
-        return MapRequest(f, form, self._scheduler, *how)
+        return MapRequest(
+            f=f,
+            form=form,
+            scheduler=self._scheduler,
+            reraise=True,
+            chunksize=chunksize,
+            options=options,
+            named_run=run,
+            initializer=self._initializer,
+        )
 
 
 def _make_templates(
@@ -392,7 +413,7 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
         return place
     if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
         raise TypeError(f"{word} is a number; for {max_workers!r} say scheduler=")
-    whole(word, max_workers)
+    whole(word, max_workers, hint="leave it out for as many as there are cores")
     if isinstance(place, Scheduler):
         raise ConfigurationError(
             f"{word} is given beside a scheduler instance, which has its own max_workers",

@@ -128,7 +128,7 @@ class UnsettledTasks:
 
     def restarted(self) -> None:
         """Tell all listeners that the dispatcher is a new process."""
-        for listener in {id(one): one for one in self._tasks.values()}.values():
+        for listener in {id(one): one for one in list(self._tasks.values())}.values():
             listener.restarted()
 
     def fail(

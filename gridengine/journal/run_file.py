@@ -46,6 +46,7 @@ from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
+from gridengine.threads import once
 from gridengine.wire.connection_file import make_private_folder
 
 log = logging.getLogger("gridengine")
@@ -202,7 +203,7 @@ class RunFile:
         is the lock of this table.
         """
         self._closed = False
-        self._lock_of_rows = threading.Lock()
+        self._lock_of_ids, self._lock_of_rows = threading.Lock(), threading.Lock()
         self._rows: dict[str, list[Row]] | None = None
         """The rows of each table that the next commit writes; None when there are none."""
         again = functools.partial(connect, path)
@@ -224,21 +225,23 @@ class RunFile:
         """Begin a map, or a similar request, of this process's session; return the number of its
         first call. With `anew`, earlier results do not count any more.
         """
-        if not self._began or anew:
-            self._began = True
-            self.session += 1
-            row = (self.session, time.time(), socket.gethostname(), os.getpid(), script(), anew)
-            self._insert("sessions", *row)
+        with self._lock_of_ids:
+            if not self._began or anew:
+                self._began = True
+                self.session += 1
+                row = (self.session, time.time(), socket.gethostname(), os.getpid(), script(), anew)
+                self._insert("sessions", *row)
         return next(self._maps) * MOST_CALLS
 
     def function(self, key: FunctionKey, payload: Payload) -> int:
         """Return the number of this version of a function; a new version is added."""
-        if key.digest not in self._ids:
-            number = self._ids[key.digest] = next(self._function_numbers)
-            about = (number, key.name, key.digest, platform.python_version())
-            blob = _Blob(payload) if _is_whole(payload) else None
-            self._insert("functions", *about, json.dumps(key.parts), blob)
-        return self._ids[key.digest]
+        with self._lock_of_ids:
+            if key.digest not in self._ids:
+                number = self._ids[key.digest] = next(self._function_numbers)
+                about = (number, key.name, key.digest, platform.python_version())
+                blob = _Blob(payload) if _is_whole(payload) else None
+                self._insert("functions", *about, json.dumps(key.parts), blob)
+            return self._ids[key.digest]
 
     def note_function(self, digest: bytes, number: int) -> None:
         """Note that the file has a function."""
@@ -305,7 +308,7 @@ class RunFile:
 
     def close(self) -> None:
         """Write the remaining rows and release the file. May be called twice."""
-        for one in self.clients.values():
+        for one in list(self.clients.values()):
             one.close()
         with self._lock_of_rows:
             closed, self._closed = self._closed, True
@@ -358,13 +361,13 @@ def script() -> str:
     return str(Path(first).absolute()) if first not in ("", "-", "-c") else "a prompt"
 
 
-@functools.cache
+@once
 def _open_runs() -> dict[Path, tuple[RunFile, int]]:
     """Return the files of runs that this process has open, and how many users each has."""
     return {}
 
 
-@functools.cache
+@once
 def _opening() -> threading.Lock:
     return threading.Lock()
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import functools
 import io
 import logging
 import os
@@ -28,6 +27,7 @@ from functools import partial
 from time import monotonic
 
 from gridengine.system.machine import opened_anew
+from gridengine.threads import once
 
 _SLACK = 64 * 1024
 """By how much the end may grow before it is cut."""
@@ -141,7 +141,7 @@ class Writing:
     write: Callable[[int, memoryview], int] = staticmethod(os.write)
 
 
-@functools.cache
+@once
 def writing() -> Writing:
     """Return how this process writes to descriptors."""
     return Writing()

@@ -25,6 +25,7 @@ class Overview(Struct, frozen=True):
     calls, workers: their numbers by state.
     facts: other facts, by name.
     cpu_seconds: processor time of the dispatcher's process.
+    memory: of all workers with their processes, in bytes, as far as they have told.
     actions: whether calls may be ended.
     graph: whether calls need the results of others.
     """
@@ -43,6 +44,7 @@ class Overview(Struct, frozen=True):
     facts: Mapping[str, str] = {}
     explanations: Sequence[Explanation] = ()
     cpu_seconds: float = 0.0
+    memory: int = 0
     elapsed_seconds: float = 0.0
     actions: bool = False
     graph: bool = False
@@ -53,6 +55,8 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
     who, status = answer.identity, answer.status
     end = time.localtime(who.since + status.elapsed_seconds)
     queued = sum(one.queued for one in status.launches)
+    sampled = [one.memory or 0 for one in status.workers]
+    memory = sum(sampled) * status.worker_count // len(sampled) if sampled else 0
     return Overview(
         who.name,
         who.run_id,
@@ -68,18 +72,22 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
             "running": status.running,
             "waiting": status.waiting,
         },
-        workers={**status.statuses, "queued": queued},
+        workers={} if status.local else {**status.statuses, "queued": queued},
         facts={
-            "retried": f"{status.retried:,}",
-            "workers": f"{status.worker_count:,} of {status.max_workers:,}"
+            "workers": f"{status.in_room:,} of {status.room:,}"
             if status.max_workers
             else status.worker_words,
-            "slots": f"{status.worker_slots:,}",
+            "busy slots": f"{min(status.running, status.worker_slots):,} of "
+            f"{status.worker_slots:,}",
             "lost workers": f"{status.lost_workers:,}",
-            "memory": size(answer.memory),
+            "retried": f"{status.retried:,}",
+            "workers' memory": size(memory),
+            "most of a call": size(max((one.peak_memory for one in status.functions), default=0)),
+            "dispatcher": size(answer.memory),
         },
         explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,
+        memory=memory,
         elapsed_seconds=status.elapsed_seconds,
         actions=actions and not is_report,
         graph=status.awaited > 0,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gridengine.display import plural
+from gridengine.settings.processors import usable_processors
 from gridengine.settings.systems import SYSTEMS, BatchSystem
-from gridengine.system import processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def of_variables(
         said = (number(environment.get(name, "")) for name in system.cores)
         cores = next(filter(None, said), 0)
     elif not system.hosts:
-        cores = len(processors())
+        cores = usable_processors()
     if not cores:
         return None
     nodes = number(environment.get(system.nodes, "")) or len(slots) or 1

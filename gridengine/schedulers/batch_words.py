@@ -72,6 +72,11 @@ class BatchWords(ABC):
     title: str
     """Its name for people."""
 
+    brings_files = False
+    """Whether its own transfer of files can bring what a worker needs to nodes that share no files
+    with this machine (`WorkerArray.files`).
+    """
+
     # The meanings of its refusals.
 
     later: re.Pattern[str] = NOTHING

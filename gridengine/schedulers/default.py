@@ -29,6 +29,10 @@ _BLOCKS: dict[int, str] = {}
 """By process, the name that its `default_in_block` gives."""
 THIS_MACHINE = "this machine"
 KEEPS_HERE = "GRIDENGINE_SCHEDULER=processes keeps them here"
+FIRST_WORKERS = 4
+"""So many workers of a cluster that nobody named are requested until it is known whether calls are
+worth more.
+"""
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
 
@@ -113,12 +117,15 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
         from gridengine.schedulers.workerless import NestedScheduler, inner_scheduler
 
         return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
-    if (os.getpid(), None) not in _MADE:
+    made = _MADE.get((os.getpid(), None))
+    if made is None:
         entry, system = _widened(*default_entry())
         made = _once(None, lambda: _once(entry.name, entry.make))
+        if system and made.cores is None:
+            made._first_workers = FIRST_WORKERS
         _announce(made, system, calls)
-    _warn_of_unused(_MADE[os.getpid(), None])
-    return _MADE[os.getpid(), None]
+    _warn_of_unused(made)
+    return made
 
 
 def current_scheduler() -> Scheduler:
@@ -198,12 +205,15 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
     cores = scheduler.cores
     if cores is not None:
-        limit = plural(cores, "call")
+        limit = f"up to {plural(cores, 'call')} at a time"
         other = "scheduler= or GRIDENGINE_SCHEDULER names another place"
     else:
-        limit = plural(scheduler.max_workers, "task")
+        first, most = scheduler._first_workers, scheduler.max_workers
+        limit = f"up to {plural(most, 'task')} at a time"
+        if 0 < first < most:
+            limit = f"{plural(first, 'task')} at first, up to {most:,} if calls take long"
         other = KEEPS_HERE
-    line = f"{what} on {system}, up to {limit} at a time; {other}"
+    line = f"{what} on {system}, {limit}; {other}"
     _log_info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)
@@ -213,7 +223,7 @@ def _warn_of_unused(default: Scheduler) -> None:
     """Warn once of each scheduler whose `with` block is open and that has no calls: the block does
     not make a scheduler the default, it only closes it at the end.
     """
-    for entered in tuple(ENTERED):
+    for entered in ENTERED:
         if entered is not default and entered.is_unused:
             ENTERED.discard(entered)
             import logging

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
-from gridengine.arguments import to_gigabytes, whole
+from gridengine.arguments import Seconds, to_gigabytes, whole
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
@@ -121,19 +121,21 @@ class LocalLauncher(Launcher):
 class TcpProcessLauncher(LocalLauncher):
     """Starts workers that connect to a running dispatcher by TCP, as a cluster's workers do. They
     hold the resources of the demand; if the demand has none, the same as the dispatcher's other
-    workers.
+    workers. Where they share no files with the callers, their calls run in the folder `scratch`.
     """
 
-    def __init__(self, connection: Path) -> None:
+    def __init__(self, connection: Path, scratch: str = "") -> None:
         super().__init__()
         self._connection = connection
+        self._scratch = scratch
 
     def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
+        names = names_of_variables(os.environ, self._scratch)
         try:
             return subprocess.Popen(
                 self._command(demand),
                 stdin=subprocess.DEVNULL,
-                env={**worker_environment(os.environ), **names_of_variables(os.environ)},
+                env={**worker_environment(os.environ), **names},
                 start_new_session=True,
             )
         except OSError as error:
@@ -151,19 +153,19 @@ class TcpProcessLauncher(LocalLauncher):
         return worker_command(sys.executable, self._connection, *held)
 
 
-def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def names_of_variables(environment: Mapping[str, str], scratch: str = "") -> dict[str, str]:
     """Return the variables by which a worker tells the variables of its own machine from those of a
     caller: calls have their caller's, except the variables of a batch job that set the number of
-    threads.
+    threads. `scratch` is the worker's folder, where it shares no files with its callers.
     """
     from gridengine.wire.processes import fork_hooks
 
     with fork_hooks().importing:
-        from gridengine.call_context.environment import EXPORTED, KEPT
+        from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
         from gridengine.call_context.process_resources import THREADS
 
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
-    return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
+    return {EXPORTED: "=".join(environment), KEPT: "=".join(own), SCRATCH: scratch}
 
 
 def _still_running(
@@ -283,7 +285,7 @@ class ProcessScheduler(Scheduler):
         max_workers: int | None = None,
         *,
         min_workers: int = 0,
-        start_timeout: float | None = None,
+        start_timeout: Seconds | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
         **unknown: Never,

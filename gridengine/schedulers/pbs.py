@@ -161,7 +161,6 @@ class PBSCommands(BatchCommands):
     key, title = "pbs", "PBS"
     # Only PBS has this command; Grid Engine has all the others, TORQUE most.
     commands = ("pbs_rstat",)
-    tested = False
     away = re.compile(
         r"cannot connect|could(n't| not) connect|connection (refused|reset)|no free connections|"
         r"connection table full|server shutting down|timed? ?out|unable to authenticate|end of "
@@ -386,8 +385,7 @@ def _pairs(options: Sequence[str]) -> Iterator[tuple[str, str]]:
 class PBSScheduler(CommandScheduler):
     """Runs calls in jobs of an OpenPBS or a PBS Professional.
 
-    Tried by hand with OpenPBS 23.06 on one machine; not run by us on a cluster, nor in our tests,
-    nor with PBS Professional.
+    Tested with OpenPBS 23.06 on one machine; not run by us on a cluster, nor with PBS Professional.
 
     Args:
         queue, account, project, priority: `-q`, `-A`, `-P`, `-p` (default: the settings', else

@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -17,9 +16,10 @@ from gridengine.call_context.current_call import GVAR
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, chosen_transport
+from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, Transport, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 from gridengine.system.machine import Claim, claim
+from gridengine.threads import LiveObjects
 
 logger = logging.getLogger("gridengine")
 
@@ -124,9 +124,9 @@ class RemoteScheduler(Scheduler):
         self.max_calls = None if max_calls is None else whole("max_calls", max_calls)
         self.max_bytes = None if max_bytes is None else whole("max_bytes", max_bytes)
         self.origin = origin
-        self.of_runs: weakref.WeakSet[RemoteScheduler] = weakref.WeakSet()
+        self.of_runs = LiveObjects[RemoteScheduler]()
         """The schedulers of named runs that were made from this one."""
-        self.submitters: weakref.WeakSet[GathersCalls] = weakref.WeakSet()
+        self.submitters = LiveObjects[GathersCalls]()
         """The objects that hold calls back."""
 
     def leaving_as(self, name: str) -> RemoteScheduler:
@@ -150,14 +150,17 @@ class HandStartedScheduler(Scheduler):
 
     Args:
         worker_resources: the resources of a worker that does not name its own (default: one core).
+        transport: see `BatchScheduler`.
     """
 
     local = False
     starts_workers = False
 
-    def __init__(self, *, worker_resources: Resource = ZERO) -> None:
+    def __init__(
+        self, *, worker_resources: Resource = ZERO, transport: Transport | None = None
+    ) -> None:
         super().__init__(max_workers=MOST_BY_HAND)
-        self.transport = chosen_transport(None)
+        self.transport = chosen_transport(transport)
         self._hold(worker_resources)
 
     def __repr__(self) -> str:

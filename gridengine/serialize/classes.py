@@ -32,6 +32,7 @@ from gridengine.serialize.functions import ANNOTATE, LOOKED_UP
 from gridengine.serialize.namespaces import fill_class
 from gridengine.serialize.payload import ATOMS
 from gridengine.serialize.users_modules import add_class_to_main
+from gridengine.threads import once
 
 Relatives: TypeAlias = tuple[list[type], list[type]]
 """The classes that were registered with a class, and the importable ones that it was registered
@@ -181,7 +182,7 @@ class KnownClasses:
         return token
 
 
-@functools.cache
+@once
 def known_classes() -> KnownClasses:
     return KnownClasses()
 
@@ -351,8 +352,10 @@ def _new_class(
     members: list[tuple[str, Any]],
 ) -> type:
     def body(namespace: dict[str, Any]) -> None:
-        for key, value in (*skeleton.items(), *members):  # an enumeration notes each assignment
+        for key, value in skeleton.items():
             namespace[key] = value
+        for key, value in members:  # an enumeration takes functions for methods otherwise
+            namespace[key] = enum.member(value)
 
     keywords = {"metaclass": metaclass}
     try:

@@ -16,6 +16,8 @@ import sys
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+from gridengine.threads import once
+
 Place: TypeAlias = tuple[str, str] | tuple[bytes, str, tuple[Any, ...]]
 """The module and the name of a variable; or its token, its name, and its default if it has one."""
 
@@ -26,7 +28,7 @@ def reduction(variable: ContextVar[Any]) -> tuple[Any, ...]:
     return (find_offered if len(place) == 2 else find_by_token), place
 
 
-@functools.cache
+@once
 def _tokens() -> tuple[dict[bytes, ContextVar[Any]], dict[ContextVar[Any], bytes]]:
     return {}, {}
 
@@ -81,5 +83,6 @@ def find_by_token(token: bytes, name: str, default: tuple[Any, ...]) -> ContextV
         made: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        variables[token], tokens[made] = made, token
+        # Several threads may come here: the first variable stays.
+        tokens[variables.setdefault(token, made)] = token
     return variables[token]

@@ -34,6 +34,7 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 from gridengine.serialize.users_modules import CallersMain, parts_of
+from gridengine.threads import once
 
 NAMES = ("__name__", "__package__", "__file__")
 """The names that a function's global variables have beside those that its code names."""
@@ -399,7 +400,7 @@ def unknown_names(names: Iterable[str], variables: Mapping[str, Any]) -> Iterato
     return (name for name in names if name not in variables and name not in known)
 
 
-@functools.cache
+@once
 def _received() -> weakref.WeakValueDictionary[int, Namespace]:
     """Return the namespaces of this process, by the `id` of their variables."""
     return weakref.WeakValueDictionary()

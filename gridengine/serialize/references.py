@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from gridengine.serialize.payload import Payload, size_of
+from gridengine.threads import once
 
 MOST_BESIDE = 64 * 1024
 """Values that were pickled together are forwarded together up to this size in bytes."""
@@ -127,7 +128,7 @@ class _Hook:
         self.find: Callable[[Any], tuple[Reference, Any] | None] = lambda obj: None
 
 
-@functools.cache
+@once
 def hook() -> _Hook:
     return _Hook()
 

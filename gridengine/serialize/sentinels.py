@@ -9,13 +9,13 @@ lives.
 from __future__ import annotations
 
 import builtins
-import functools
 import os
 import sys
 from typing import Any, NamedTuple
 
 from gridengine.serialize.classes import is_importable, known_classes
 from gridengine.serialize.users_modules import add_to_main
+from gridengine.threads import once
 
 SENTINEL: type = getattr(builtins, "sentinel", type("sentinel", (), {}))
 """The type of sentinels; before Python 3.15 a type without objects."""
@@ -28,7 +28,7 @@ class _KnownSentinels(NamedTuple):
     sentinels: dict[bytes, Any]
 
 
-@functools.cache
+@once
 def _known() -> _KnownSentinels:
     return _KnownSentinels({}, {})
 

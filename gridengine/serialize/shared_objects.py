@@ -28,6 +28,7 @@ from msgspec import Struct
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import StoredPayload, is_equal, protected, store
+from gridengine.threads import once
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -86,6 +87,9 @@ class SharedObject:
                 user.release(self.name)
 
 
+_REMEDY = "calls get the object in its place; here its get() returns the object"
+
+
 class Shared(Generic[T]):
     """A handle for an object that many calls use; `gridengine.share` makes one.
 
@@ -118,6 +122,14 @@ class Shared(Generic[T]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _as_object(self, *_: object) -> NoReturn:
+        raise TypeError(f"{self!r} is a handle: {_REMEDY}")
+
+    __getitem__ = __iter__ = _as_object
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self!r} is a handle, without {name}: {_REMEDY}")
 
     def __copy__(self) -> Self:
         return self
@@ -194,7 +206,7 @@ class Registry:
         """
 
 
-@functools.cache
+@once
 def registry() -> Registry:
     return Registry()
 

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.threads import once
+
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
@@ -255,11 +257,11 @@ class OwnModules:
             if present != stamp:
                 changed.append(name)
             if present is None or name in sys.modules:
-                del self._lazy[name]
+                self._lazy.pop(name, None)
         names: set[str] = getattr(sys, "lazy_modules", set())  # from Python 3.15 on
         if len(names) != self._lazy_count:
             self._lazy_count = len(names)
-            for name in names.copy() - self._lazy.keys() - sys.modules.keys():
+            for name in names.copy() - set(self._lazy) - set(sys.modules):
                 self._add_lazy(name)
         return changed
 
@@ -352,6 +354,6 @@ def _others() -> tuple[str, ...]:
     )
 
 
-@functools.cache
+@once
 def own_modules() -> OwnModules:
     return OwnModules()

@@ -52,6 +52,10 @@ def full_folder(folder: str) -> Iterator[FileFault]:
         yield FileFault(folder, f"{os.strerror(errno.ENOSPC)}, {words}", loss)
 
 
+class DispatcherEnded(ClusterError):
+    """A dispatcher that was watched has ended."""
+
+
 def process_of(path: Path) -> int:
     """Return the process id in a socket's name."""
     return int(path.name.partition("-")[0])
@@ -114,7 +118,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         with self._faults():
             line = self._lines.readline(MOST_ANSWER)
         if not line.endswith(b"\n"):
-            raise self._fault("it has ended")
+            raise self._ended()
         return self._read(line)
 
     def _send(self, request: WatchRequest) -> None:
@@ -126,7 +130,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         try:
             yield
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise self._fault("it has ended") from error
+            raise self._ended() from error
         except (OSError, GridEngineError) as error:
             raise self._fault("it does not answer", error) from error
 
@@ -147,6 +151,9 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
             f"{self._title} cannot be watched: {words}{reason}",
             hint="is it stopped (Ctrl-Z, or a debugger), busy, or of another version?",
         )
+
+    def _ended(self) -> DispatcherEnded:
+        return DispatcherEnded(f"{self._title} has ended")
 
     def close(self) -> None:
         """Close the connection. May be called twice."""

@@ -158,7 +158,7 @@ def _of_start(status: Status, who: Identity, one: LaunchStatus, calls: str) -> E
             f"{calls}: cluster job {one.job} runs, and its worker gets no answer from this "
             f"dispatcher: {one.unanswered}",
             "see whether a firewall is between, and set GRIDENGINE_HOST to an address of this "
-            "machine that the nodes reach",
+            "machine that the nodes reach; or have messages travel as files: transport='files'",
             one.job,
         )
     job = f"cluster job {one.job}" if one.log else f"process {one.job}"

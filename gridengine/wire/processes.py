@@ -6,13 +6,11 @@ how it introduces itself as a worker.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
 import socket
 import sys
 import threading
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from gridengine.serialize.shared_memory import MOST_BLOCKS
 from gridengine.settings.schema import is_interactive
 from gridengine.system import open_descriptors
 from gridengine.system.machine import started, this_machine
+from gridengine.threads import LiveObjects, once
 from gridengine.wire.messages import VERSION, Hello
 
 
@@ -204,7 +203,7 @@ class ForkHooks:
         """For the imports of threads that may wait long for other programs. It is taken last,
         because a thread that holds another one may wait for such a thread.
         """
-        self._holds = weakref.WeakSet[ForkHold]()
+        self._holds = LiveObjects[ForkHold]()
         self._taken: dict[int, list[Any]] = {}
         os.register_at_fork(
             before=self.take, after_in_parent=self.give_back, after_in_child=self._be_child
@@ -235,7 +234,7 @@ class ForkHooks:
         self.importing = ForkHold()
 
 
-@functools.cache
+@once
 def fork_hooks() -> ForkHooks:
     """Return the hooks of this process, which are installed at the first use."""
     return ForkHooks()

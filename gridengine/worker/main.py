@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gridengine.call_context.environment import BEGAN, JOB_END, SiteEnvironment
+from gridengine.call_context.environment import BEGAN, JOB_END, LOG, SiteEnvironment
 from gridengine.call_context.process_resources import memory_here
 from gridengine.errors import GridEngineError
 from gridengine.output.stream_writer import LogLimit, StandardStreams
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print("usage: python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]", file=sys.stderr)
         return 2
-    path = Path(arguments[0])
+    path = Path(arguments[0]).absolute()
     Descendants()  # from here on, orphans become this process's children
     restore_dispositions()
     fork_server = ForkServer.fork_off(
@@ -414,11 +414,14 @@ def seconds_since(began: str) -> float:
 
 
 def _log_path() -> str:
-    """Return the path of this process's standard output if that is a file, else an empty text.
+    """Return the path of this process's standard output if that is a file, else an empty text; or
+    the path that the job was told.
 
     Bytes that are not UTF-8 are escaped. The dispatcher matches the worker by the last two parts of
     the path, which the package itself names.
     """
+    if told := os.environ.get(LOG):
+        return told
     try:
         return (
             name_of(1).decode(errors="backslashreplace")

@@ -191,5 +191,6 @@ def set_path_and_directory(path: list[str], directory: str) -> None:
         raise ConfigurationError(
             f"the working directory {directory} cannot be entered on {socket.gethostname()}: "
             f"{error.strerror}",
-            hint="run from a folder that every node has",
+            hint="run from a folder that every node has; where nodes share no files with this "
+            "machine: shared_files=False, or gridengine worker --no-shared-files",
         ) from error

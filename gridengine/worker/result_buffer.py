@@ -251,7 +251,8 @@ class ResultBuffer:
         """Pickle each value on its own. A value that cannot be pickled becomes an exception of its
         call; the others are not affected. The time that they took together is divided among them.
         """
-        values, self.values[:] = self.values[:], []
+        values = self.values[:]
+        del self.values[: len(values)]
         each = (monotonic() - self._began) / len(values)
         for index, value in enumerate(values, self._first):
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"

@@ -50,7 +50,7 @@ from gridengine.call_context.status_block import (
 )
 from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on_read_only
+from gridengine.serialize.exceptions import note_remedy
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.users_modules import CallersMain
@@ -544,7 +544,7 @@ class Runner:
         if isinstance(error, Interrupted):
             self._add_interrupted(index, assignment)
             return
-        note_on_read_only(error)
+        note_remedy(error, call if assignment.form == SINGLE else None)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = self._arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.script_driver import ROOT, MakeScript, Script
+from tests.support.script_driver import MakeScript, Script
 from tests.support.waiting import kill_all
 from tests.support.worker_driver import WorkerDriver
 
@@ -43,13 +41,3 @@ def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
     made = WorkerDriver(tmp_path)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package in one file for this Python: what `make onefile` has built, or else built now."""
-    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
-        return Path(built)
-    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
-    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
-    return path

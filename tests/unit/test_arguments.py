@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
@@ -62,9 +63,15 @@ def test_a_truth_value_is_no_number(check: Any, value: object) -> None:
         ("1-12:30:05", 131_405),
         (" 0:01:00 ", 60),
         (1.5, 1.5),
+        ("2h", 7200),
+        ("90 s", 90),
+        ("1h 30min", 5400),
+        ("1.5 Hours", 5400),
+        ("2 days", 172_800),
+        (datetime.timedelta(minutes=2), 120),
     ],
 )
-def test_times_are_read(text: str | float, seconds: float) -> None:
+def test_times_are_read(text: Any, seconds: float) -> None:
     assert parse_seconds("T", text) == seconds
 
 
@@ -82,6 +89,9 @@ def test_times_are_read(text: str | float, seconds: float) -> None:
         "1:00:00.5",
         "1-1:0:0",
         "\u0661:00:00",
+        "2 apples",
+        "100ms",
+        "h",
     ],
 )
 def test_a_wrong_time_is_refused(text: str) -> None:

@@ -148,6 +148,12 @@ class Provisioner(Struct, eq=False):
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
+    @property
+    def busy(self) -> int:
+        """How many of its workers have calls, without those that people started."""
+        idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
+        return self.size - len(self.expected) - self.requested - idle
+
     def is_spent(self, now: float) -> bool:
         """Return whether the provisioner has no workers, requests or delays; then it may be
         forgotten.
@@ -170,9 +176,7 @@ class Provisioner(Struct, eq=False):
         """
         if not self.elastic:
             return []
-        policy, have = self.policy, self.size
-        idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
-        busy = have - len(self.expected) - self.requested - idle
+        policy, have, busy = self.policy, self.size, self.busy
         # Calls that wait until workers of other demands leave do not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None

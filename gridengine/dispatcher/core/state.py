@@ -28,7 +28,7 @@ from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
 from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
-from gridengine.status.run_log import RunLog
+from gridengine.status.run_log import Figures, RunLog
 from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
@@ -230,9 +230,9 @@ class CoreState:
         return counts
 
     @property
-    def figures(self) -> tuple[int, int, int]:
-        """How many calls are done, have failed or were cancelled, and were run again."""
-        return self.done, self.failed + self.cancelled, self.retried
+    def figures(self) -> Figures:
+        """The figures of all calls so far."""
+        return self.done, self.failed, self.cancelled, self.retried
 
     @property
     def idle_workers(self) -> int:
@@ -359,6 +359,7 @@ class CoreState:
             failed=self.failed,
             cancelled=self.cancelled,
             retried=self.retried,
+            output=self.log.output,
             statuses={
                 "requested": sum(one.requested for one in provisioners),
                 "launched": sum(len(one.expected) for one in provisioners),

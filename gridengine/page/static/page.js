@@ -67,6 +67,9 @@ function drawHead(told) {
   }));
   byId("bar").setAttribute("aria-label", numbered(calls, SHOWN));
   byId("progress").textContent = progressOf(told);
+  if (told.ended && !answers) {
+    byId("progress").append(" ", element("a", { href: "/report", download: "" }, "The report, as a file"));
+  }
   document.title = `${told.ended ? "ended:" : `${percentage(told)} %`} ${told.name}`;
 }
 

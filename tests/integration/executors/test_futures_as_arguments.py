@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ import numpy
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled
 from tests.integration.conftest import MakeScript
 from tests.support.waiting import wait_until
 
@@ -136,15 +134,6 @@ def test_quick_calls_that_travel_together_have_outcomes_of_their_own(
     assert [one.result() for one in ended] == list(range(1, len(ended) + 1))
     assert {str(one.exception()) for one in failed} == ({"the middle"} if failed else set())
     assert all(isinstance(one.exception(), OSError) for one in failed)
-
-
-def test_calls_that_wait_when_the_scheduler_is_closed_are_cancelled() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        executor = gridengine.Executor(scheduler=scheduler)
-        waiting = executor.submit(add, concurrent.futures.Future())
-        wait_until(waiting.running)
-    assert isinstance(waiting.exception(), Cancelled)
-    executor.shutdown()
 
 
 CHAIN = """

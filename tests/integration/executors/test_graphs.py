@@ -46,16 +46,6 @@ def test_a_crash_names_the_node(executor: gridengine.Executor, retries: int, fus
     assert "(node 'died') failed, and with it" in "\n".join(e.exception().__notes__)
 
 
-def test_a_crash_after_several_calls_that_were_made_as_one_names_no_node_of_these(
-    executor: gridengine.Executor,
-) -> None:
-    [done] = executor.submit_graph({"a": (inc, 1), "b": (inc, "a")}, ["b"])
-    assert done.result(SECONDS) == 3
-    error = executor.with_options(retries=0).submit(crash).exception(SECONDS)
-    assert isinstance(error, WorkerCrashed)
-    assert (error.step, error.__notes__) == (0, ["no argument"])
-
-
 def test_the_initializer_runs_before_the_calls_of_a_graph() -> None:
     def fail() -> None:
         raise OSError("no scratch")

@@ -491,9 +491,6 @@ def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
     assert len(lines(tmp_path / "pids")) == 2
 
 
-# ------------------------------------------------------------------ the worker
-
-
 # ------------------------------------------------------------------ the user's process
 
 

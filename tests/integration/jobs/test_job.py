@@ -224,9 +224,6 @@ def test_a_subclass_that_is_not_mutable_stays_as_it_was(
     assert (job.seen, hasattr(job, "where")) == ([], False)
 
 
-# ------------------------------------------------------------------ scripts
-
-
 # ------------------------------------------------------------------ what processes are known by
 
 

@@ -157,6 +157,11 @@ def test_a_program_that_is_none_is_told_at_once(make: Any, words: str) -> None:
         make()
 
 
+def test_the_shell_of_subprocess_is_told_as_words() -> None:
+    with pytest.raises(TypeError, match=r"'shell'; for a shell write .*\[\"bash\", \"-c\""):
+        gridengine.run_program(["ls | wc"], shell=True)  # type: ignore[call-arg]
+
+
 ECHO = "echo $$; while read -r line; do echo $line; echo $line; echo .; done"
 
 

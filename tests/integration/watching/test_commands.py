@@ -185,4 +185,4 @@ def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
     output, errors = top.communicate(timeout=100)
     assert top.returncode == 0
     assert "\x1b" not in output
-    assert "it has ended" in errors
+    assert "sweep.py has ended; when it was last seen, of its calls" in errors

@@ -92,9 +92,6 @@ def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(
             assert list(pool.imap(look, [0])) == [value]
 
 
-# ---------------------------------------------------------------- of each other
-
-
 # ---------------------------------------------------------------- as multiprocessing has it
 
 
@@ -118,6 +115,3 @@ def test_the_process_of_a_call_has_a_name_and_a_parent(
     assert name == logged
     assert name.startswith("PoolWorker-")
     assert gridengine.starmap(parent, [()], scheduler=scheduler) == [(os.getpid(), True)]
-
-
-# ---------------------------------------------------------------- globals of modules

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +24,6 @@ from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers import default, interpreter_check
 from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
-from gridengine.settings.values import Settings
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
 
@@ -208,8 +208,10 @@ def test_a_full_disk_is_told_with_the_remedy(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DispatcherFolder:
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> DispatcherFolder:
+    configure(run_directory=tmp_path)
     answer(monkeypatch, "")
     made = DispatcherFolder.of("sweeps")
     made.make()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,23 +10,20 @@ from click.testing import CliRunner
 
 from gridengine.cli.main import main
 from gridengine.schedulers.command import CommandRunner
-from gridengine.settings.values import settings
 from gridengine.wire.connection_file import Connection
 
 
 @pytest.fixture(autouse=True)
-def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> None:
     """A run directory without the runs of who runs the tests, and batch systems that need not be on
     this machine.
     """
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
+    configure(run_directory=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SGE_ROOT", raising=False)
     monkeypatch.setattr(CommandRunner, "answers", lambda runner, asked: [""] * len(asked))
-    settings.cache_clear()
-    yield
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 @pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])

@@ -152,7 +152,7 @@ def test_a_dispatcher_may_start_no_workers_and_then_has_no_say_in_how() -> None:
     ("words", "error"),
     [
         (("--time", "soon"), click.BadParameter),
-        (("--time", "25:61:00"), ConfigurationError),
+        (("--time", "25:61:00"), click.BadParameter),
         (("--time", "nan"), ConfigurationError),
         (("--time", "-5"), ConfigurationError),
         (("--memory", "lots"), click.BadParameter),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,9 +30,8 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.settings.values import Settings
 from gridengine.status.rows import Status
-from gridengine.watching import connections, runs_on_disk
+from gridengine.watching import connections
 from gridengine.wire import connection_file, exchange_folder
 from gridengine.wire.connection_file import Connection, write_private
 from tests.support.watched import WHO, FakeWatched, silent
@@ -73,8 +72,8 @@ class ScriptedLauncher(Launcher):
 
 
 @pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(poll_seconds=0.0))
+def _no_pauses(configure: Callable[..., None]) -> None:
+    configure(poll_seconds=0.001)
 
 
 def test_each_change_of_a_worker_is_said_once() -> None:
@@ -132,12 +131,13 @@ def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
-    for module in (up_worker_drain, runs_on_disk):
-        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
+    configure(run_directory=tmp_path)
     monkeypatch.setattr(
         exchange_folder, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
     )
@@ -199,10 +199,9 @@ def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
 
 
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, configure: Callable[..., None]
 ) -> None:
-    for module in (up_worker_drain, runs_on_disk):
-        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
+    configure(run_directory=tmp_path / "runs")
     with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
         up_worker_drain.connection_files([], print)
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
@@ -223,12 +222,12 @@ def test_a_run_that_may_not_be_looked_at_is_left_out(
 
 
 def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
     def launcher(*_: object) -> Launcher:
         raise SchedulerUnavailable("no session opens")
 
-    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(run_directory=tmp_path))
+    configure(run_directory=tmp_path)
     monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
     file = tmp_path / "connection.json"
     with (

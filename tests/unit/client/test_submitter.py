@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import gridengine
+from gridengine.client import submitter
 from gridengine.client.submitter import place_for
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.workerless import InlineScheduler
@@ -93,3 +95,39 @@ def test_the_environment_as_it_is_now_travels_with_a_call(
             executor.submit(square, 2).result()
     first, same, other = (entry.function.digest for entry in scheduler.dispatcher.entries)
     assert first == same != other
+
+
+class State:
+    """A state of the caller. When two equal ones are compared first, another thread submits."""
+
+    def __init__(self, name: str, meanwhile: list[Callable[[], object]]) -> None:
+        self._name, self._meanwhile = name, meanwhile
+
+    def __eq__(self, other: object) -> bool:
+        equal = isinstance(other, State) and self._name == other._name
+        while equal and self._meanwhile:
+            self._meanwhile.pop()()
+        return equal
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_threads_that_carry_different_states_do_not_share_pickled_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present, meanwhile = ["ours"], list[Callable[[], object]]()
+    monkeypatch.setattr(submitter, "CARRIED", [None])
+    monkeypatch.setattr(submitter, "present_carried", lambda: (State(present[0], meanwhile),))
+    with gridengine.Executor(scheduler=FakeScheduler()) as executor:
+
+        def submitted_in(state: str) -> Any:
+            present[0] = state
+            future: Any = executor.submit(square, 2)
+            present[0] = "ours"
+            executor.kill(future)
+            return future.template
+
+        known = submitted_in("ours")
+        meanwhile.append(lambda: submitted_in("theirs"))
+        assert submitted_in("ours") is known
+        assert not meanwhile

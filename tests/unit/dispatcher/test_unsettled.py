@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
 from gridengine.requests import CallsFinished, Task, TaskBegan, TaskMessage
@@ -77,3 +84,33 @@ def test_each_listener_is_told_once_that_the_dispatcher_is_a_new_process() -> No
     tasks.settle(CallsFinished(3, 0, 1, [], last=True))
     tasks.restarted()
     assert (listener.restarts, ended.restarts) == (1, 0)
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Threads take turns after each few steps."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("busy")
+def test_tasks_may_be_added_while_all_listeners_are_told_of_a_new_process() -> None:
+    tasks, listener, adding = UnsettledTasks(), Listening(), True
+
+    def add() -> None:
+        numbers = itertools.count(1)
+        while adding:
+            tasks.add([Task(next(numbers), [], 1)], listener)
+            begun.set()
+
+    thread, begun = threading.Thread(target=add), threading.Event()
+    thread.start()
+    begun.wait()
+    try:
+        for _ in range(200):
+            tasks.restarted()
+    finally:
+        adding = False
+        thread.join()

@@ -43,3 +43,19 @@ def test_a_script_s_variable_is_the_same_each_time_with_its_default(
     back = pickling.dump(there)
     monkeypatch.undo()
     assert pickling.load(back) is own
+
+
+def test_threads_that_load_a_variable_first_at_the_same_time_get_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payload = pickling.dump(contextvars.ContextVar("own", default=1))
+    elsewhere(monkeypatch)
+    others = list[object]()
+
+    def made(name: str, **options: int) -> contextvars.ContextVar[int]:
+        monkeypatch.setattr(context_variables, "ContextVar", contextvars.ContextVar)
+        others.append(pickling.load(payload))  # as another thread, in this moment
+        return contextvars.ContextVar(name, **options)
+
+    monkeypatch.setattr(context_variables, "ContextVar", made)
+    assert pickling.load(payload) is others[0]
