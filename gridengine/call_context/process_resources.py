@@ -11,7 +11,7 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,8 +23,6 @@ from gridengine.wire.messages import Allocate
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from gridengine.system.machine import Claim
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -82,7 +80,7 @@ class Processors:
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._numbers: list[int] = []
-        self._claims: list[Claim] = []
+        self._claims: list[Callable[[], object]] = []
 
     def resolve(self, message: Allocate) -> Allocate:
         """Return the same allocation with the machine's own numbers."""
@@ -128,8 +126,8 @@ class Processors:
 
     def close(self) -> None:
         """Give back the claimed processors. May be called twice."""
-        for claim in self._claims:
-            claim.close()
+        for give_back in self._claims:
+            give_back()
 
 
 def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:

@@ -18,7 +18,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, Transport, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
-from gridengine.system.machine import Claim, claim
+from gridengine.system.machine import claim
 from gridengine.threads import LiveObjects
 
 logger = logging.getLogger("gridengine")
@@ -61,7 +61,7 @@ def inner_scheduler() -> InlineScheduler:
 
 
 @functools.cache
-def _inner_of(pid: int) -> tuple[InlineScheduler, Claim | None]:
+def _inner_of(pid: int) -> tuple[InlineScheduler, object]:
     """Return the scheduler, and a name that marks the warning as given while this process
     lives. Warn, unless another runner of this worker has warned.
 

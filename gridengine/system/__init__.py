@@ -30,12 +30,14 @@ macOS may close the connection behind it if the receiver has not taken the descr
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeAlias
@@ -99,24 +101,14 @@ else:
         for fd in descriptors:
             os.close(fd)
 
-    class Polling:
-        """The part of the interface of `select.epoll` that is used here."""
-
-        def __init__(self) -> None:
-            self._selector = DefaultSelector()
-            self.fileno: Callable[[], int] = self._selector.fileno
-            self.register = self._selector.register
-            self.modify = self._selector.modify
-            self.unregister = self._selector.unregister
-            self.close = self._selector.close
+    class Polling(DefaultSelector):
+        """Has what is used here of the interface of `select.epoll`."""
 
         def poll(self, timeout: float = 0, maxevents: int = -1) -> list[tuple[int, int]]:
-            ready = [(key.fd, events) for key, events in self._selector.select(timeout)]
+            ready = [(key.fd, events) for key, events in self.select(timeout)]
             return ready if maxevents < 0 else ready[:maxevents]
 
     def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
-        import time
-
         until = time.monotonic() + seconds
         while not (here := signal.sigpending().intersection(numbers)):
             if time.monotonic() > until:
@@ -270,29 +262,16 @@ if sys.platform == "linux":
         process, user, _ = _CREDENTIALS.unpack(said)
         return process, user
 
-    def packet_listener(name: str, backlog: int) -> socket.socket:
-        """Return a socket without waiting that listens for connections of packets under a name that
-        has no file (unix(7)). Where there is none of the kind, nobody connects.
-        """
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            sock.bind(f"\0{name}")
-            sock.listen(backlog)
-        return sock
+    PACKETS = socket.SOCK_SEQPACKET
+    """The kind of sockets that keep packets apart, and listen at a `packet_address`."""
 
-    def connected_by_packets(name: str) -> socket.socket | None:
-        """Return a socket without waiting that is connected to the listener of this name; None if
-        there is none.
+    def packet_address(name: str) -> str:
+        """Return an address that has no file (unix(7)).
+
+        Raises:
+            OSError: there are none.
         """
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.setblocking(False)
-        try:
-            sock.connect(f"\0{name}")
-        except OSError:
-            sock.close()
-            return None
-        return sock
+        return f"\0{name}"
 
 else:
     CLOSED_ON_EXEC = 0
@@ -307,13 +286,10 @@ else:
         _, user = struct.unpack_from("=II", sock.getsockopt(level, credentials, 76))
         return sock.getsockopt(level, process), user
 
-    def packet_listener(name: str, backlog: int) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX)
-        sock.setblocking(False)
-        return sock
+    PACKETS = socket.SOCK_STREAM
 
-    def connected_by_packets(name: str) -> socket.socket | None:
-        return None
+    def packet_address(name: str) -> str:
+        raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
 
 
 def peer_user(sock: socket.socket) -> int:
@@ -433,27 +409,19 @@ else:
 
         def __init__(self) -> None:
             self._most = self.before
-            self._changed = threading.Condition()
-            self._thread: threading.Thread | None = None
+            self._is_watched = False
 
         def set(self, size: int) -> None:
-            with self._changed:
-                self._most = size
-                self._changed.notify()
-            if size != self.before and self._thread is None:
-                self._thread = threading.Thread(target=self._watch, daemon=True)
-                self._thread.start()
+            self._most = size
+            if size != self.before and not self._is_watched:
+                self._is_watched = True
+                threading.Thread(target=self._watch, daemon=True).start()
 
         def _watch(self) -> None:
             """Kill this process when it has too much."""
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._most != self.before)
-                    most = self._most
-                if resident_bytes() > most:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                with self._changed:
-                    self._changed.wait(PAUSE_SECONDS)
+            while self._most == self.before or resident_bytes() <= self._most:
+                time.sleep(PAUSE_SECONDS)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 # The ends of parents, children and orphans

@@ -11,8 +11,8 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from gridengine.system import PAUSE_SECONDS
 
@@ -77,17 +77,11 @@ else:
         return False
 
 
-class Claim(Protocol):
-    """A name that this process has until it closes it, or ends."""
-
-    def close(self) -> None: ...
-
-
 if sys.platform == "linux":
 
-    def claim(name: str) -> Claim | None:
-        """Take a name that one process of this machine can have at a time; None if another has it.
-        The kernel frees it (unix(7), abstract sockets).
+    def claim(name: str) -> Callable[[], object] | None:
+        """Take a name that one process of this machine can have at a time, until its end (unix(7),
+        abstract sockets). Return what gives the name back; None if another process has it.
         """
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -95,11 +89,11 @@ if sys.platform == "linux":
         except OSError:
             taken.close()
             return None
-        return taken
+        return taken.close
 
 else:
 
-    def claim(name: str) -> Claim | None:
+    def claim(name: str) -> Callable[[], object] | None:
         import tempfile
 
         folder = Path(tempfile.gettempdir(), f"gridengine-names-{os.getuid()}")
@@ -110,7 +104,7 @@ else:
         except BlockingIOError:
             taken.close()
             return None
-        return taken
+        return taken.close
 
 
 # Files and descriptors
@@ -242,22 +236,9 @@ else:
 # What does without /proc where there is none
 
 
-def name_of(descriptor: int) -> bytes:
-    """Return the path of an open file.
-
-    Raises:
-        OSError: the system does not tell.
-    """
-    return os.readlink(b"/proc/self/fd/%d" % descriptor)  # noqa: PTH115 - bytes
-
-
-def opened_anew(descriptor: int, flags: int) -> int:
-    """Return a descriptor of an open file, opened for other uses.
-
-    Raises:
-        OSError: the file is gone, or the system does not tell its name.
-    """
-    return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+def own_path(descriptor: int) -> str:
+    """Return the path by which this process can find or open anew the file of a descriptor."""
+    return f"/proc/self/fd/{descriptor}"
 
 
 def uptime() -> float:

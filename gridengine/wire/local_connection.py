@@ -44,11 +44,11 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.system import (
     CLOSED_ON_EXEC,
+    PACKETS,
     READABLE,
     WRITABLE,
     Polling,
-    connected_by_packets,
-    packet_listener,
+    packet_address,
     peer_user,
 )
 from gridengine.wire.block_socket import BlockSocket
@@ -235,7 +235,10 @@ class LocalClients:
     """
 
     def __init__(self, key: str, beside: int) -> None:
-        self._listener = packet_listener(_name(key), _BACKLOG)
+        self._listener = _socket()
+        with contextlib.suppress(OSError):
+            self._listener.bind(_address(key))
+            self._listener.listen(_BACKLOG)
         self._watched = Polling()
         self._watched.register(beside, READABLE)
         self.fd = self._watched.fileno()
@@ -342,11 +345,10 @@ def connect(key: str, identity: bytes, watched: Polling) -> LocalConnection | No
     """Return a client's end, connected to the dispatcher with this public key; None if there is
     none on this machine, or it is another user's. It is not open before the client has greeted.
     """
-    sock = connected_by_packets(_name(key))
-    if sock is None:
-        return None
+    sock = _socket()
     nonce = secrets.token_bytes(_NONCE)
     with contextlib.suppress(OSError):
+        sock.connect(_address(key))
         if is_own(sock):
             sock.send(_digest(b"name", identity) + nonce)
             return ClientEnd(sock, watched, identity, nonce)
@@ -359,8 +361,15 @@ def is_own(sock: socket.socket) -> bool:
     return peer_user(sock) == os.geteuid()
 
 
-def _name(key: str) -> str:
-    return f"gridengine-{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+def _socket() -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, PACKETS)
+    sock.setblocking(False)
+    return sock
+
+
+def _address(key: str) -> str:
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return packet_address(f"gridengine-{name}")
 
 
 def _digest(purpose: bytes, identity: bytes, *nonces: bytes) -> bytes:

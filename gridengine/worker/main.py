@@ -34,7 +34,7 @@ from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.system import Descendants
-from gridengine.system.machine import name_of, uptime
+from gridengine.system.machine import own_path, uptime
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, folder_at
 from gridengine.wire.exchange_folder import is_listening
@@ -423,10 +423,7 @@ def _log_path() -> str:
     if told := os.environ.get(LOG):
         return told
     try:
-        return (
-            name_of(1).decode(errors="backslashreplace")
-            if stat.S_ISREG(os.fstat(1).st_mode)
-            else ""
-        )
+        path = os.fsencode(Path(own_path(1)).readlink())
+        return path.decode(errors="backslashreplace") if stat.S_ISREG(os.fstat(1).st_mode) else ""
     except OSError:
         return ""

@@ -31,7 +31,6 @@ import gridengine
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
-from gridengine.system import connected_by_packets
 from gridengine.wire import local_connection
 from gridengine.wire.connection_file import Connection, make_private_folder
 from gridengine.wire.dispatcher_connection import DispatcherConnection
@@ -532,9 +531,8 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
 
 
 def connect_as_no_honest_client_would(key: str) -> bool:
-    sock = connected_by_packets(local_connection._name(key))
-    assert sock is not None
-    with sock:
+    with local_connection._socket() as sock:
+        sock.connect(local_connection._address(key))
         sock.send(local_connection._digest(b"name", b"who") + bytes(16))
         return local_connection.is_own(sock)
 

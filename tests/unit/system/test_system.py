@@ -100,10 +100,10 @@ def test_a_name_is_claimed_by_one_at_a_time() -> None:
     one = machine.claim(name)
     assert one is not None
     assert machine.claim(name) is None
-    one.close()
+    one()
     again = machine.claim(name)
     assert again is not None
-    again.close()
+    again()
 
 
 def test_a_process_that_is_there_is_told_from_one_that_is_not() -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.system import Polling, connected_by_packets, packet_listener
+from gridengine.system import Polling
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (
     LocalClients,
     LocalConnection,
+    _address,
     _digest,
-    _name,
+    _socket,
     connect,
 )
 
@@ -76,9 +77,9 @@ class Machine:
 
     def pose(self) -> socket.socket:
         """Return a socket that is connected to the dispatcher as no honest client's."""
-        sock = connected_by_packets(_name(self.key))
-        assert sock is not None
-        return self.stack.enter_context(sock)
+        sock = self.stack.enter_context(_socket())
+        sock.connect(_address(self.key))
+        return sock
 
 
 @pytest.fixture
@@ -155,8 +156,10 @@ def test_posing_as_the_dispatcher_needs_the_client_s_identity() -> None:
     key = secrets.token_hex()
     with (
         Polling() as watched,
-        packet_listener(_name(key), 1) as listener,
+        _socket() as listener,
     ):
+        listener.bind(_address(key))
+        listener.listen()
         ours = connect(key, WHO, watched)
         assert ours is not None
         theirs, _ = listener.accept()
