@@ -269,7 +269,7 @@ def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
 def test_calls_share_the_processors_of_their_batch_job(
     monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
 ) -> None:
-    monkeypatch.setattr(process_resources, "processors", lambda: range(64))
+    monkeypatch.setattr("gridengine.settings.processors.processors", lambda: range(64))
     monkeypatch.setenv(job, "17")
     monkeypatch.setenv(variable, "3" if job == "HOME" else str(granted))
     assert threads_of_call(1) == granted
