@@ -53,7 +53,7 @@ PARTS: dict[str, list[str]] = {
 """Which folders of `tests/integration` a changed file can break, by how its path begins."""
 HARMLESS = (
     *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", ".ci/"),
-    *(".gitignore", "benchmarks/"),
+    *(".gitignore", ".github/", "benchmarks/"),
     *("findings/", "tests/chaos/", "tests/contract/", "tests/pools/", "tests/power/"),
     "tests/property/",
     *("tests/slow.txt", "tests/unit/", "tools/coverage", "tools/slow_tests.py", "tools/steady"),
