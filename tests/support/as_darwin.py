@@ -4,7 +4,7 @@
 of the standard library, has for Linux and not for macOS. There each Python loads it at its start.
 These names are gone from then on, the package's room `gridengine.system` is loaded as if on macOS,
 and the package finds no file in /proc: psutil alone reads there, since it asks the kernel itself on
-macOS. `selectors` keeps its epoll in the place of kqueue.
+macOS. epoll stays: `selectors` has it in the place of kqueue, and trio needs it.
 
 What cannot be played: the kernel's own ways, such as when it gives up a descriptor under way, how
 much a Unix socket holds, and the layout of what LOCAL_PEERCRED tells.
@@ -19,8 +19,6 @@ import fcntl
 import importlib.machinery
 import os
 import resource
-import select
-import selectors
 import shutil
 import signal
 import socket
@@ -34,7 +32,7 @@ from importlib.abc import Loader
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-MODULES = (fcntl, os, resource, select, signal, socket, time)
+MODULES = (fcntl, os, resource, signal, socket, time)
 ROOM = ("gridengine.system", "gridengine.system.machine")
 KEPT = {"AF_PACKET", "O_TMPFILE"}
 """What psutil and `tempfile` need on Linux."""
@@ -51,8 +49,6 @@ def begin() -> None:
     """Make this process one without what macOS lacks. May be called twice, as `site` does."""
     if not hasattr(os, "O_PATH"):
         return
-    # The room's kqueue is played by selectors' epoll.
-    selectors.select = types.SimpleNamespace(**vars(select))  # type: ignore[attr-defined]
     os.O_SYMLINK = os.O_PATH  # type: ignore[attr-defined]
     _take_sockets_away(socket.SO_PEERCRED)
     for line in (Path(__file__).with_name(NAMES)).read_text().splitlines():

@@ -58,6 +58,19 @@ def asked(
     return found[0]
 
 
+def test_requests_that_come_together_are_told_apart(agent: socket.socket) -> None:
+    sock = agent_requests._agent().sock
+    assert sock is not None
+    pairs = [socket_pair() for _ in range(2)]
+    for number, (_, asker) in enumerate(pairs):
+        socket.send_fds(sock, [b"request %d" % number], [asker.fileno()])
+        asker.close()
+    assert reply(agent, lambda request: (request, None))
+    assert [mine.recv(100) for mine, _ in pairs] == [b"+request 0", b"+request 1"]
+    for mine, _ in pairs:
+        mine.close()
+
+
 def test_a_value_comes_back_without_a_descriptor(agent: socket.socket) -> None:
     assert asked(agent, b"x", lambda request: (request + b"!", None)) == (b"x!", -1)
 
