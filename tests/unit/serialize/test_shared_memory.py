@@ -106,6 +106,7 @@ def test_a_fetched_payload_outlives_the_block() -> None:
     assert bytes(mine[3]) == SECOND
 
 
+@pytest.mark.linux
 def test_a_block_goes_with_its_payload_and_the_last_of_its_buffers() -> None:
     payload = stored()
     buffer = payload[3]
@@ -127,6 +128,7 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     assert pickling.load_function(payload)[0]() == ord("x")
 
 
+@pytest.mark.linux
 def test_a_process_closed_to_others_makes_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
     kept = store(PAYLOAD)

@@ -20,6 +20,8 @@ from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.framing import NUMBER
 
+pytestmark = pytest.mark.linux
+
 SIZE = 1 << 20
 
 

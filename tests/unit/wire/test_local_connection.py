@@ -22,6 +22,8 @@ from gridengine.wire.local_connection import (
     connect,
 )
 
+pytestmark = pytest.mark.linux
+
 WHO = b"w" * 16
 SIZE = 1 << 20
 

@@ -13,6 +13,8 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.packet_socket import MOST_PACKET, PacketSocket
 
+pytestmark = pytest.mark.linux
+
 PIECE = 256 * 1024
 
 
