@@ -37,10 +37,10 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
-	test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests other-pythons \
-	steady coverage bench bench-quick check format docs dist onefile clean grid-engine slurm \
-	htcondor oar pbs \
+.PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
+	test-debian-pythons test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests \
+	other-pythons steady coverage bench bench-quick check format docs dist onefile clean \
+	grid-engine slurm htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -48,6 +48,7 @@ help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run what each change must pass: in minutes; as root on Debian'
 	@echo '              on a real Grid Engine and a real Slurm too, which it brings up'
+	@echo 'make test-darwin  the tests of one machine on Pythons without what macOS lacks'
 	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
@@ -75,6 +76,13 @@ example: $(VENV)/ready
 test: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) $(VENV)/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test.xml \
 	$(PYTEST_ARGS)
+
+# The tests of one machine in an environment whose Pythons lack what macOS lacks.
+test-darwin: $(VENV)/ready-dev
+	$(MAKE) --no-print-directory VENV=$(VENV)-darwin $(VENV)-darwin/ready-test
+	$(VENV)/bin/python tests/support/as_darwin.py $(VENV)-darwin/lib/python*/site-packages
+	$(VENV)-darwin/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test-darwin.xml \
+	-m 'not linux and not grid_engine and not slurm' $(PYTEST_ARGS)
 
 test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
 	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST_MANY) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
@@ -189,7 +197,8 @@ bench-quick: $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready,$(VENV)/ready-test)
 check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
 	$(VENV)/bin/python -m ruff format --check
-	$(VENV)/bin/python -m mypy
+	$(VENV)/bin/python -m mypy --platform linux
+	$(VENV)/bin/python -m mypy --platform darwin
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/python tools/slow_tests.py $(REPORTS)/test.xml
 

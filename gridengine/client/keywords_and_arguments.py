@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import os
     from inspect import Signature
 
+    from gridengine.arguments import Seconds
     from gridengine.call_context.random_streams import SeedSpec
     from gridengine.resources.base import Resource
-    from gridengine.resources.units import Seconds
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""

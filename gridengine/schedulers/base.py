@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
-from gridengine.arguments import SHOWN, whole
+from gridengine.arguments import SHOWN, Seconds, parse_seconds, whole
 from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
-from gridengine.resources.units import Seconds, parse_seconds
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 from gridengine.threads import LiveObjects
 
