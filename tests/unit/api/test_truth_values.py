@@ -96,6 +96,10 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
         lambda **options: gridengine.dask_get({"a": 1}, "a", **options),
         ["forward_logging"],
     ),
+    **{
+        f"{name}Scheduler": (getattr(gridengine, f"{name}Scheduler"), ["shared_files"])
+        for name in ("Flux", "GridEngine", "HTCondor", "LSF", "OAR", "PBS", "Slurm")
+    },
 }
 """What takes such options, and which."""
 
