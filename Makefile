@@ -27,7 +27,8 @@ REPORTS := .reports
 ON_CLUSTERS = $(if $(WITH_CLUSTERS),GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1)
 CLUSTERS = $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready grid-engine slurm)
-POOLS = $(if $(WITH_CLUSTERS),htcondor oar)
+# OpenPBS is built from sources, which are asked for: a folder or an address of its repository.
+POOLS = $(if $(WITH_CLUSTERS),htcondor oar $(if $(OPENPBS_SOURCE),pbs))
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine:
 # as a plain user too.
@@ -36,9 +37,10 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
-	test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests other-pythons \
-	steady coverage bench bench-quick check format docs onefile clean grid-engine slurm htcondor oar \
+.PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
+	test-debian-pythons test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests \
+	other-pythons steady coverage bench bench-quick check format docs dist onefile clean \
+	grid-engine slurm htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -46,6 +48,7 @@ help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run what each change must pass: in minutes; as root on Debian'
 	@echo '              on a real Grid Engine and a real Slurm too, which it brings up'
+	@echo 'make test-darwin  the tests of one machine on Pythons without what macOS lacks'
 	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
@@ -59,10 +62,11 @@ help:
 	@echo '              benchmarks/README.md; as root on real batch systems too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in three minutes'
-	@echo 'make htcondor oar grid-engine slurm   as root on Debian: bring up a real one to try out'
+	@echo 'make htcondor oar pbs grid-engine slurm   as root on Debian: bring up a real one to try out'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
+	@echo 'make dist     dist/: the sdist and the wheel, the same bytes from the same sources'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
@@ -73,6 +77,13 @@ test: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) $(VENV)/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test.xml \
 	$(PYTEST_ARGS)
 
+# The tests of one machine in an environment whose Pythons lack what macOS lacks.
+test-darwin: $(VENV)/ready-dev
+	$(MAKE) --no-print-directory VENV=$(VENV)-darwin $(VENV)-darwin/ready-test
+	$(VENV)/bin/python tests/support/as_darwin.py $(VENV)-darwin/lib/python*/site-packages
+	$(VENV)-darwin/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test-darwin.xml \
+	-m 'not linux and not grid_engine and not slurm' $(PYTEST_ARGS)
+
 test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
 	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST_MANY) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
 	$(PYTEST_ARGS)
@@ -81,13 +92,16 @@ test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-package
 # All that the tests of the slower lanes need was installed above: its absence is a failure.
 ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 	$(if $(WITH_CLUSTERS),GRIDENGINE_REQUIRE_NODE=1 GRIDENGINE_REQUIRE_CHROMIUM=1 \
-	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1)
+	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1)
 
 # Ten thousand calls of each kind at each place take some ten minutes.
 CHAOS_CALLS ?= 10000
 CHAOS_SEED ?= 1
-test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS)
-	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1) \
+test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS) $(if $(WITH_CLUSTERS),debian-packages)
+	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1) \
+	$(if $(filter pbs,$(POOLS)),GRIDENGINE_REQUIRE_PBS=1) \
 	GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
 	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
 	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
@@ -156,11 +170,13 @@ coverage: $(VENV)/ready-test cpython-tests
 
 # Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
 # `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start; an
-# MPI for calls of several ranks; an aligner and its reads for the example of genomics.
+# MPI for calls of several ranks; an aligner and its reads for the example of genomics; a firewall,
+# a folder that is seen late and another clock for hosts of namespaces.
 debian-packages:
 	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev \
 	/usr/sbin/sshd=openssh-server ssh=openssh-client \
-	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples
+	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples \
+	/usr/sbin/nft=nftables bindfs faketime
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python
@@ -168,7 +184,7 @@ cpython-tests: $(VENV)/pyvenv.cfg
 grid-engine:
 	schedulers/gridengine/up --yes
 
-slurm htcondor oar:
+slurm htcondor oar pbs:
 	schedulers/$@/up --yes
 
 bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm) $(POOLS)
@@ -181,7 +197,8 @@ bench-quick: $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready,$(VENV)/ready-test)
 check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
 	$(VENV)/bin/python -m ruff format --check
-	$(VENV)/bin/python -m mypy
+	$(VENV)/bin/python -m mypy --platform linux
+	$(VENV)/bin/python -m mypy --platform darwin
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/python tools/slow_tests.py $(REPORTS)/test.xml
 
@@ -194,6 +211,14 @@ onefile: $(ONEFILE)
 # In an environment of its own: the tests' brings eight times as much.
 $(ONEFILE): .venv-onefile/ready tools/onefile $(METADATA) $(SOURCES)
 	tools/onefile .venv-onefile/bin/python $@
+
+dist: .venv-dist/ready
+	.venv-dist/bin/python tools/dist dist
+
+.venv-dist/ready: tools/make-venv tools/install
+	tools/make-venv '$(PYTHON)' .venv-dist
+	tools/install .venv-dist 'setuptools==80.9.0'
+	@touch $@
 
 .venv-onefile/ready: tools/make-venv setup.cfg
 	tools/make-venv '$(PYTHON)' .venv-onefile

@@ -25,7 +25,9 @@ class Function(Struct, frozen=True):
 
     `needs` are the shared objects that it refers to; `after` the references of results that it
     contains, which its tasks list too; `caller` is the rest of the caller's state that its calls
-    get. With a `codec` other than pickle the payload is its name.
+    get. With a `codec` other than pickle the payload is its name. `parameters` are the names of its
+    positional parameters, for people, as far as they are known; an empty last one stands for the
+    number of the call.
     """
 
     digest: bytes
@@ -37,6 +39,7 @@ class Function(Struct, frozen=True):
     caller: CallerState | None = None
     after: tuple[int, ...] = ()
     codec: str = "pickle"
+    parameters: tuple[str, ...] = ()
 
 
 class Task(Struct, frozen=True, gc=False):

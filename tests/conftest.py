@@ -12,11 +12,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from gridengine.settings.values import settings
 from tests.support import hypothesis_profiles
 from tests.support.clusters import Cluster, account_on, why_none
 from tests.support.contract import BATCH_SYSTEMS, CLUSTERS, PLACES, params
@@ -27,7 +30,7 @@ from tests.support.lanes import (  # hooks of pytest's
     pytest_terminal_summary,  # noqa: F401
     pytest_testnodedown,  # noqa: F401
 )
-from tests.support.places import Place, here
+from tests.support.places import ROOT, Place, here
 
 hypothesis_profiles.register()
 take_interrupts()
@@ -49,6 +52,30 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Set settings by their variables, as users do, until the test ends."""
+
+    def configure(**given: object) -> None:
+        for name, value in given.items():
+            monkeypatch.setenv(f"GRIDENGINE_{name.upper()}", str(value))
+        settings.cache_clear()
+
+    configure()
+    yield configure
+    settings.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in one file for this Python: what `make onefile` has built, or else built now."""
+    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
+        return Path(built)
+    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
+    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
+    return path
+
+
 GetPlace = Callable[[str], Place]
 CONTRACT = Path(__file__).with_name("contract")
 
@@ -63,9 +90,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     see groups.
     """
     keep_lane(config, items)
-    names = [kind.name for kind in BATCH_SYSTEMS]
+    names = [*(kind.name for kind in BATCH_SYSTEMS), "hosts"]
     together = config.getoption("--lane") == "test"
     for item in items:
+        if sys.platform != "linux" and item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="Linux alone has what this needs"))
         marks = [name for name in names if item.get_closest_marker(name) is not None]
         if marks:
             item.add_marker(pytest.mark.xdist_group("clusters" if together else marks[0]))

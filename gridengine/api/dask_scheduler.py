@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.arguments import Seconds
 from gridengine.client.keywords_and_arguments import Raisable, unexpected_keyword
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
@@ -43,7 +44,7 @@ def dask_get(
     *,
     scheduler: SchedulerSpec = None,
     retries: int = 2,
-    timeout: float | None = None,
+    timeout: Seconds | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,

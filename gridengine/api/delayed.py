@@ -241,6 +241,11 @@ class Delayed:
                 "a value that is not there yet is not a future: await it, or take "
                 "asyncio.ensure_future() of it"
             )
+        if name == "compute":  # dask's word; as an attribute it would be found missing much later
+            raise AttributeError(
+                "a value that is not there yet has no compute(): take its result(); for a method "
+                "of that name of the value itself, write result().compute()"
+            )
         return _delayed(getattr, self, name)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Delayed:

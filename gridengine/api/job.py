@@ -20,7 +20,7 @@ from gridengine.client.hand_in import TaskMaker
 from gridengine.client.keywords_and_arguments import CallChanges, is_iterable, takes
 from gridengine.client.options import CallOptions, given
 from gridengine.display import html_table
-from gridengine.errors import trimmed
+from gridengine.errors import short_repr, trimmed
 from gridengine.requests import Function
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.default import scheduler_of_jobs
@@ -98,7 +98,12 @@ class Job(JobResult):
         mutable: bool = False,
         **options: Unpack[CallChanges],
     ) -> None:
-        _require(group is None, "group argument must be None for now")
+        args_meant = tuple(one for one in (target, name) if one is not None)
+        _require(
+            group is None,
+            "group argument must be None for now; the function and its arguments are given by "
+            f"name: Job(target={getattr(group, '__name__', group)}, args={short_repr(args_meant)})",
+        )
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
         self._options = given(type(self), options)

@@ -132,7 +132,7 @@ class JobHandle(OutcomeListener):
         `multiprocessing.connection.wait`.
         """
         if self._sentinel is None:
-            self._sentinel, other = os.pipe2(os.O_CLOEXEC)
+            self._sentinel, other = os.pipe()
             weakref.finalize(self, os.close, self._sentinel).atexit = False
             self.when_ended(functools.partial(os.close, other))
         return self._sentinel
@@ -361,7 +361,9 @@ class JobResult(ResultHolder):
     def _started(self, message: str = "can only join a started process") -> JobHandle:
         handle = self._own_host("can only join a child process").handle
         if handle is None:
-            raise AssertionError(message)
+            error = AssertionError(message)  # the text is that of `multiprocessing`
+            error.add_note("try: call start() first, as the job's own, or JobDispatcher.dispatch")
+            raise error
         return handle
 
     def _wait(self, timeout: float | None) -> bool:

@@ -20,7 +20,7 @@ from gridengine.client.keywords_and_arguments import (
     unexpected_keyword,
     zipped,
 )
-from gridengine.errors import trim, trimmed
+from gridengine.errors import ConfigurationError, trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
     from gridengine.api.progress import ProgressSpec
     from gridengine.client.submission import MapRequest
+    from gridengine.resources.base import Resource
+    from gridengine.watching.notices import Notice
 
 T = TypeVar("T")
 PLACEHOLDER = getattr(functools, "Placeholder", object())
@@ -43,6 +45,13 @@ class MapKeywords(SeededKeywords, total=False):
     progress: ProgressSpec
     initializer: Callable[..., object] | None
     initargs: Iterable[Any]
+    max_workers: int | None
+
+
+class ZipKeywords(MapKeywords, total=False):
+    """The keywords of `imap` and its kin, which take several iterables."""
+
+    strict: bool
 
 
 @takes(SeededKeywords)
@@ -55,6 +64,9 @@ def map(
     progress: ProgressSpec = None,
     initializer: Callable[..., object] | None = None,
     initargs: Iterable[Any] = (),
+    max_workers: int | None = None,
+    strict: bool = False,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[SeededKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
@@ -76,17 +88,25 @@ def map(
         initializer, initargs: `initializer(*initargs)` is called once in each process that makes
             calls of this map, before the first. If it raises, the calls of that process fail with
             `concurrent.futures.process.BrokenProcessPool`.
+        max_workers: how many calls run at a time, on a scheduler that is made for this map alone;
+            for several maps an `Executor` keeps its processes. `processes` and `n_jobs` say the
+            same, and `n_jobs=-1` says all cores, the default. Inside a call it has no effect.
+        strict: iterables of different lengths are a `ValueError`, as of `zip`; by default the
+            shortest one decides.
+        notify: gets a message at the first call that fails, and at the end: a command line, or a
+            callable; None follows the setting: see `docs/watching.md`.
         retries: how often a call is run again after its process died or after it raised one of
             `retry_on`. With 0 no call begins twice, whatever happens; each then costs some 50 µs
             more.
-        timeout: the seconds that each call may take; None is no limit. A call over its time is not
-            run again.
+        timeout: the time that each call may take: seconds, or a text such as "30 min" or "2h"; None
+            is no limit. A call over its time is not run again.
         retry_on: the exception classes after which a call is run again, such as `(OSError,)`; by
             default none.
         escalate_memory: with 2, a call that ran out of memory is run again with twice the memory;
             by default it fails at once.
         resources: the resources that each call needs, such as `Cores(4) & Memory(8)`, which also
-            sets a memory limit of 8 GB: see `docs/resources.md`.
+            sets a memory limit of 8 GB: see `docs/resources.md`; or "as measured", what calls of
+            the function needed in earlier runs.
         priority: calls with a higher one begin before others of this program that wait, strictly;
             those with the same (default 0) take turns.
         forward_logging: pass log records and warnings of calls to this process's own `logging` and
@@ -109,9 +129,9 @@ def map(
         PicklingError: the function, or an argument, cannot be pickled; the text names it.
     """
     try:
-        form, calls = zipped(f, iterables)
+        form, calls = zipped(f, iterables, strict=strict)
         total, how = length_of(iterables), (chunksize, scheduler, reraise, progress)
-        prepared = (initializer, initargs) if initializer is not None else ()
+        prepared = (initializer, initargs, max_workers, notify)
         request = _request("map", f, form, total, *how, *prepared, **keywords)
         from gridengine.api.map_results import gather
 
@@ -126,25 +146,31 @@ def map(
 def starmap(
     f: Callable[..., T],
     iterable: Iterable[Iterable[Any]],
-    *,
+    *_others: Any,
     chunksize: int | None = None,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[MapKeywords],
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
+    if _others:
+        raise TypeError(
+            "starmap takes one iterable, of tuples of arguments; for several iterables, each of "
+            "one argument, write map(f, xs, ys)"
+        )
     total = length_of([iterable])
-    request = _request("starmap", f, STAR, total, chunksize, **keywords)
+    request = _request("starmap", f, STAR, total, chunksize, notify=notify, **keywords)
     from gridengine.api.map_results import gather
 
     return gather(request, argument_tuples(iterable), total, keywords.get("progress"))
 
 
-@takes(MapKeywords)
+@takes(ZipKeywords)
 @trimmed
 def imap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
     chunksize: int = 1,
-    **keywords: Unpack[MapKeywords],
+    **keywords: Unpack[ZipKeywords],
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -163,7 +189,7 @@ def imap_unordered(
     *iterables: Iterable[Any],
     with_index: Literal[True],
     chunksize: int = 1,
-    **keywords: Unpack[MapKeywords],
+    **keywords: Unpack[ZipKeywords],
 ) -> ResultIterator[tuple[int, T]]: ...
 
 
@@ -173,18 +199,18 @@ def imap_unordered(
     *iterables: Iterable[Any],
     with_index: Literal[False] = False,
     chunksize: int = 1,
-    **keywords: Unpack[MapKeywords],
+    **keywords: Unpack[ZipKeywords],
 ) -> ResultIterator[T]: ...
 
 
-@takes(MapKeywords)
+@takes(ZipKeywords)
 @trimmed
 def imap_unordered(
     f: Callable[..., Any],
     *iterables: Iterable[Any],
     with_index: bool = False,
     chunksize: int = 1,
-    **keywords: Unpack[MapKeywords],
+    **keywords: Unpack[ZipKeywords],
 ) -> ResultIterator[Any]:
     """Return an iterator over the results of `map` in the order in which they come; with
     `with_index`, over `(number of the call, result)`. All else is as for `imap`.
@@ -193,12 +219,12 @@ def imap_unordered(
     return _iterator("imap_unordered", f, iterables, chunksize, keywords, **how)
 
 
-@takes(MapKeywords)
+@takes(ZipKeywords)
 def aimap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
     chunksize: int = 1,
-    **keywords: Unpack[MapKeywords],
+    **keywords: Unpack[ZipKeywords],
 ) -> AsyncResultIterator[T]:
     """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or
     trio, `async for result in aimap(f, xs)`. Other tasks run while it waits. When its own task is
@@ -247,12 +273,13 @@ def _iterator(
     f: Callable[..., Any],
     iterables: tuple[Iterable[Any], ...],
     chunksize: int,
-    keywords: MapKeywords,
+    keywords: ZipKeywords,
     **how: bool,
 ) -> ResultIterator[Any]:
     """Return the iterator of `imap` and its kin; `how` are its own options."""
-    form, calls = zipped(f, iterables)
-    request = _request(called, f, form, None, chunksize, **keywords)
+    form, calls = zipped(f, iterables, strict=keywords.pop("strict", False))
+    mapped: MapKeywords = keywords
+    request = _request(called, f, form, None, chunksize, **mapped)
     from gridengine.api.map_results import ResultIterator
 
     progress, total = keywords.get("progress"), length_of(iterables)
@@ -270,6 +297,8 @@ def _request(
     progress: ProgressSpec = None,
     initializer: Callable[..., object] | None = None,
     initargs: Iterable[Any] = (),
+    max_workers: int | None = None,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[SeededKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
@@ -289,9 +318,12 @@ def _request(
         from gridengine.client.initializer import initializer_of
 
         first = initializer_of(initializer, initargs, most_calls=None)
-    for unknown in keywords.keys() - SeededKeywords.__annotations__.keys():
-        raise _unknown(called, unknown)
-    place = scheduler
+    sizes: dict[str, Any] = {} if max_workers is None else {"max_workers": max_workers}
+    for name in keywords.keys() - SeededKeywords.__annotations__.keys():
+        if name not in SIZES:
+            raise _unknown(called, name)
+        sizes[name] = keywords.pop(name)  # type: ignore[misc]
+    place = _of_size(scheduler, sizes) if sizes else scheduler
     if place is None:
         place = default_scheduler(total)
     elif isinstance(place, str):
@@ -301,6 +333,8 @@ def _request(
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
+    if isinstance(asked := keywords.get("resources"), str):
+        keywords["resources"] = _measured(asked, f)
     is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
     return MapRequest(
@@ -312,26 +346,59 @@ def _request(
         options=options,
         named_run=run,
         initializer=first,
+        notify=notify,
     )
 
 
+def _measured(asked: str, f: Callable[..., Any]) -> Resource:
+    """Return what calls of a function need, as earlier runs have measured it.
+
+    Raises:
+        ConfigurationError: the user asks for something else.
+    """
+    from gridengine.client.functions import function_name
+    from gridengine.watching.measured import AS_MEASURED, measured
+
+    if asked != AS_MEASURED:
+        raise ConfigurationError(
+            f"resources={asked!r} are none",
+            hint=f'write Cores(4) & Memory(8), or "{AS_MEASURED}"',
+        )
+    return measured(function_name(f))
+
+
+SIZES = "processes", "n_jobs"
+"""Other libraries' words for `max_workers`: of `multiprocessing.Pool` and joblib."""
+
+
+def _of_size(scheduler: SchedulerSpec, sizes: dict[str, Any]) -> SchedulerSpec:
+    """Return what makes a scheduler of the given size; `sizes` has it by the user's word.
+
+    Raises:
+        TypeError, ConfigurationError: there are several, or see `place_for`.
+    """
+    from gridengine.client.submitter import place_for
+
+    (word, size), *others = sizes.items()
+    if others:
+        raise TypeError(f"{word} and {others[0][0]} mean the same: give one of them")
+    return place_for(scheduler, None if (word, size) == ("n_jobs", -1) else size, word)
+
+
 ELSEWHERE = {
-    **dict.fromkeys(
-        ("max_workers", "workers", "n_workers", "processes", "n_jobs"),
-        "the number of processes is an option of schedulers: "
-        "scheduler=gridengine.ProcessScheduler(max_workers=...)",
-    ),
+    **dict.fromkeys(("workers", "n_workers"), "how many calls run at a time is max_workers="),
     "cores": "what each call needs is told by resources=gridengine.Cores(...)",
     "memory": "what each call needs is told by resources=gridengine.Memory(...), in GB",
     "gpus": "what each call needs is told by resources=gridengine.GPUs(...)",
     "with_index": "gridengine.imap_unordered takes it",
+    "strict": "map, imap, imap_unordered and aimap take it",
 }
 """How to say what these keywords of other functions and libraries say."""
 
 
 def _unknown(called: str, name: str) -> TypeError:
     """Return the error for a keyword that `map` and its kin do not take."""
-    known = {*MapKeywords.__annotations__, "chunksize"}
+    known = {*ZipKeywords.__annotations__, "chunksize"}
     if name not in ELSEWHERE:
         otherwise = f"an argument for each call is given by functools.partial(f, {name}=...)"
         return unexpected_keyword(called, name, known, otherwise)

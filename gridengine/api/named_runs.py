@@ -97,6 +97,8 @@ class NamedRun:
 
     def __init__(self, summary: RunSummary, client: RemoteScheduler | None = None) -> None:
         self._client = client
+        self._warned = set[str]()
+        """The names of the dispatchers that the user was warned of: they do not answer."""
         self.name, self.path, self.size = summary.name, Path(summary.path), summary.size
         self.when, self.script, self.host = summary.when, summary.script, summary.host
         self.done, self.failed, self.left = summary.done, summary.failed, summary.left
@@ -155,7 +157,7 @@ class NamedRun:
         pause = LEAST_LOOK_SECONDS
         while (
             run_reader.is_under_way(self.name, self.path)
-            or take_by_now(self.name, self.path, self._client)
+            or take_by_now(self.name, self.path, self._client, self._warned)
         ) and time.monotonic() < end:
             time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
             pause = min(2 * pause, MOST_LOOK_SECONDS)
@@ -263,7 +265,7 @@ def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
     paths = run_reader.paths()
     if client is not None:
         for path in paths:
-            take_by_now(path.name.removesuffix(SUFFIX), path, client)
+            take_by_now(path.name.removesuffix(SUFFIX), path, client, set())
     found = [NamedRun(run_reader.summary(path), client) for path in paths]
     return sorted(found, key=lambda run: run.when, reverse=True)
 
@@ -288,9 +290,11 @@ def run_of(
     """
     from gridengine.watching.run_lookup import run_file  # few ask
 
-    path = run_file(name, journal)
-    take_by_now(path.name.removesuffix(SUFFIX), path, client)
+    path, warned = run_file(name, journal), set[str]()
+    take_by_now(path.name.removesuffix(SUFFIX), path, client, warned)
     summary = run_reader.summary(path)
     if summary.error:
         raise JournalError(summary.error)
-    return NamedRun(summary, client)
+    run = NamedRun(summary, client)
+    run._warned = warned
+    return run

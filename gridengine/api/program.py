@@ -22,9 +22,10 @@ from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from gridengine.api.map import starmap
 from gridengine.arguments import flag, whole
-from gridengine.client.keywords_and_arguments import CallAndRunKeywords, takes
+from gridengine.client.keywords_and_arguments import CallAndRunKeywords, takes, unexpected_keyword
 from gridengine.errors import ConfigurationError, exit_words
 from gridengine.schedulers.ranks import launcher_of, spans_nodes
+from gridengine.system.machine import wait_unreaped
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec
@@ -173,6 +174,15 @@ class Program:
             yield folder
 
 
+ELSEWHERE = {
+    "shell": 'for a shell write run_program(["bash", "-c", "sort | uniq"])',
+    "capture_output": "the output is captured anyway: see the stdout and stderr of what it returns",
+    "executable": "the program is the first word of the list",
+    "universal_newlines": "it is text=",
+}
+"""How to say what these keywords of `subprocess.run` say."""
+
+
 @takes(CallAndRunKeywords)
 def run_program(
     argv: Sequence[str | os.PathLike[str]],
@@ -204,6 +214,8 @@ def run_program(
         FileNotFoundError: the worker has no such program.
         CallError, ClusterError: the reason why the call could not end.
     """
+    for name in ELSEWHERE.keys() & keywords.keys():
+        raise unexpected_keyword("run_program", name, (), ELSEWHERE[name])
     program = Program(
         argv,
         input=input,
@@ -390,7 +402,7 @@ def _end_group_after(pid: int) -> None:
     unreaped meanwhile, so that no other process gets its id.
     """
     with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it is reaped already
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        wait_unreaped(pid)
         os.killpg(pid, signal.SIGKILL)
 
 

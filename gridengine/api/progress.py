@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.arguments import format_seconds
 from gridengine.display import plural
-from gridengine.resources.units import format_seconds
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 
@@ -69,17 +69,23 @@ def check_progress(progress: Any) -> None:
 
 class BarText(Struct, frozen=True):
     """The text beside a bar: phrases. Those whose indices are in `left_out_first` are left out, in
-    this order, where there is no room for all.
+    this order, where there is no room for all. `output` says at the end where the output of calls
+    is, unless it has come to this process.
     """
 
     phrases: Sequence[str]
     left_out_first: Sequence[int] = ()
     label: str = ""
+    output: str = ""
 
     @property
     def text(self) -> str:
         """The whole text."""
         return self._joined(())
+
+    def last(self, took: str = "") -> str:
+        """Return the text for the end, with the duration and where the output is."""
+        return self.text + took + (f"; {self.output}" if self.output else "")
 
     def within(self, width: int) -> str:
         """Return the text with as few phrases left out as fit into this width."""
@@ -150,8 +156,11 @@ class FootBar(Struct, eq=False):
         self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
 
     def close(self, said: BarText) -> None:
+        """Remove the bar, and say where the output of calls is, unless it stands above."""
         if self._line is not None:
             self._line.close()
+            if said.output:
+                _write(self._stream, said.last())
 
 
 class NotebookCell(Struct, eq=False):
@@ -174,7 +183,7 @@ class NotebookCell(Struct, eq=False):
     def close(self, said: BarText) -> None:
         """Leave the last text there, if there was a bar."""
         if self._handle is not None:
-            content = {"text/plain": said.text, "text/html": _html(said.text, None)}
+            content = {"text/plain": said.last(), "text/html": _html(said.last(), None)}
             self._handle.update(content, raw=True)
             self._handle = None
 
@@ -196,19 +205,21 @@ class LogLines:
         tenths = self._tenths + 1 if part is None else int(10 * part)
         if tenths > self._tenths and part != 1 and self._clock() >= self._due:
             self._tenths, self._due = tenths, self._clock() + LINE_SECONDS
-            self._write(said.text)
+            _write(self._stream, said.text)
 
     def close(self, said: BarText) -> None:
         """Write a last line, if there was a first one and the log of the run does not say
         the same.
         """
         if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
-            self._write(f"{said.text}, in {format_seconds(self._clock() - self._began)}")
+            took = format_seconds(self._clock() - self._began)
+            _write(self._stream, said.last(f", in {took}"))
         self._tenths = -1
 
-    def _write(self, words: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the disk is full, or the stream closed
-            print(f"gridengine: {words}", file=self._stream, flush=True)
+
+def _write(stream: TextIO, words: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the disk is full, or the stream closed
+        print(f"gridengine: {words}", file=stream, flush=True)
 
 
 def _bar(part: float | None, room: int) -> str:
@@ -285,6 +296,7 @@ class ProgressBar:
         self._appears = clock() + APPEARS_SECONDS
         self._due = clock() + REFRESH_SECONDS
         self._counts: tuple[int, int, int | None] = 0, 0, None
+        self._output = ""
 
     def wait_seconds(self) -> float | None:
         """Return after how many seconds `update` should be called even if nothing happens; None is
@@ -309,6 +321,7 @@ class ProgressBar:
             self._own.count(done, failed, total)
             return
         snapshot = self._snapshot()
+        self._output = snapshot.output
         rate = self._estimate.rate(done, snapshot, now)
         if now >= self._appears:
             self._display.show(self._said(snapshot, rate), done / total if total else None)
@@ -319,7 +332,7 @@ class ProgressBar:
         if display is not None:
             if self._own is not None:
                 self._own.count(*self._counts)
-            display.close(BarText(self._phrases(), label=self._label))
+            display.close(BarText(self._phrases(), label=self._label, output=self._output))
 
     def _phrases(self) -> list[str]:
         done, failed, total = self._counts

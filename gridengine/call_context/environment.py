@@ -34,6 +34,11 @@ JOB_END = "GRIDENGINE_JOB_END"
 """The environment variable with the command that ends a worker's own job. It is set where the job
 would go on after a worker that leaves because its dispatcher is gone.
 """
+SCRATCH, LOG = "GRIDENGINE_JOB_SCRATCH", "GRIDENGINE_JOB_LOG"
+"""Environment variables of a worker that shares no files with its caller. The first is the
+folder in which its calls run, and from which they import. The second is the end of the path that
+its log has at the caller's.
+"""
 KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
 """Two environment variables with names of variables, joined by "=". The first lists variables that
 the launch script set for calls; the second lists variables that the submitting process had.
@@ -53,6 +58,8 @@ GRANTED = (
     rb"|HIP_VISIBLE_DEVICES|ZE_AFFINITY_MASK|ENVIRONMENT|ARC|PE|QUEUE|REQUEST"
 )
 """Variables that travel only if the batch system has not set them for the job."""
+PATHS = rb"^[~/]|:~|:/(?!/)"
+"""Matches a value that is a path, or has several. Of `https://host` it is none."""
 
 
 @functools.cache
@@ -84,21 +91,24 @@ class SiteEnvironment(Struct, frozen=True):
 
     `set_here` are the names that its prologue and `environment=` have set; calls keep their values.
     `exported` are the names that the submitting process had, and that may have come with the
-    submission. On the caller's own machine (`local`) all other variables are the caller's.
+    submission. On the caller's own machine (`local`) all other variables are the caller's. With a
+    `scratch` folder the worker shares no files with the caller, whose paths mean nothing here.
     """
 
     own: Variables
     set_here: frozenset[bytes]
     exported: frozenset[bytes]
     local: bool = False
+    scratch: str = ""
 
     @classmethod
     def here(cls, *, local: bool = False) -> SiteEnvironment:
-        """Return the site of this process, and remove the two variables that describe it."""
-        said = [os.environ.pop(name, "") for name in (KEPT, EXPORTED)]
+        """Return the site of this process, and remove the three variables that describe it."""
+        *said, scratch = [os.environ.pop(name, "") for name in (KEPT, EXPORTED, SCRATCH)]
         set_here, exported = (frozenset(os.fsencode(names).split(b"=")) for names in said)
         own = dict(own_variables())
-        return cls(own, set_here, frozenset(own) if local else exported, local)
+        own.pop(LOG.encode(), None)  # a worker that a call starts has another log
+        return cls(own, set_here, frozenset(own) if local else exported, local, scratch)
 
     def merged(self, caller: Variables) -> Variables:
         """Return the variables that this caller's calls get here."""
@@ -107,8 +117,10 @@ class SiteEnvironment(Struct, frozen=True):
         own = {
             name: value
             for name, value in self.own.items()
-            if name not in self.exported or self._stays(name)
+            if name not in self.exported or self._stays(name) or self.scratch
         }
+        if self.scratch:
+            caller = {name: value for name, value in caller.items() if not re.search(PATHS, value)}
         return {**own, **{name: value for name, value in caller.items() if not self._stays(name)}}
 
     def _stays(self, name: bytes) -> bool:

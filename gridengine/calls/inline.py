@@ -275,7 +275,10 @@ class InlineRun:
                 self._handle(self.requests.popleft())
         if index < assignment.stop:
             number = self._cancelled[assignment.run]
-            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
+            crashed = Crashed(
+                run=assignment.run, index=-1, exitcode=-number, reason=CANCELLED, pid=0
+            )
+            self._send(crashed, [b"", b""])
 
     def _run_some(self, assignment: Assignment, index: int) -> int:
         """Run calls of an assignment, beginning with this one, until a cancellation waits. Return
@@ -328,7 +331,13 @@ class InlineRun:
         if watched:
             payload = [*payload, *(copy.getvalue().encode() for copy in copies)]
         result = Result(
-            assignment.run, index, index + 1, status, seconds, len(payload), output=watched
+            run=assignment.run,
+            start=index,
+            stop=index + 1,
+            status=status,
+            seconds=seconds,
+            buffers=len(payload),
+            output=watched,
         )
         return result, payload
 

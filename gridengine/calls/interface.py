@@ -47,6 +47,8 @@ class Dispatcher:
     """Whether calls have ended when `submit` returns."""
     call_slot: CallSlot | None = None
     """The slot of the call in which this dispatcher is used; None outside of calls."""
+    output = ""
+    """Where what calls print is found, as `Snapshot.output`, if another process has the state."""
     check_room: Callable[[int], object] | None = None
     """Raises an error if this many more calls may not be submitted; None if any number may."""
     new_id: Callable[[], int]
@@ -161,7 +163,7 @@ class Dispatcher:
         """Return the latest published state, at most some tenths of a second old. Where another
         process has the state, nearly all its counts are 0.
         """
-        return Snapshot(workers=1)
+        return Snapshot(workers=1, output=self.output)
 
     def status(self, most: int = 100) -> Status:
         """Return the present status, with at most `most` workers, runs and failures each.

@@ -138,7 +138,13 @@ class RequestEncoder:
             payload, raised = pickling.dump_exception(data.error), True
         count = len(payload)
         message = Supply(
-            self._runner, reference, data.item, raised, data.cancelled, data.path, count
+            self._runner,
+            reference=reference,
+            item=data.item,
+            raised=raised,
+            cancelled=data.cancelled,
+            path=data.path,
+            buffers=count,
         )
         return message, payload
 
@@ -199,6 +205,7 @@ def function_item(function: Function) -> FunctionItem:
         after=function.after,
         caller=function.caller,
         buffers=len(function.payload),
+        parameters=function.parameters,
     )
 
 

@@ -16,7 +16,7 @@ from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.display import plural, printable
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import RunStatus, Status
-from gridengine.watching.call_descriptions import call_arguments, cause_of
+from gridengine.watching.call_descriptions import arguments_of, cause_of
 from gridengine.watching.dispatcher_lookup import answer_of, connect
 from gridengine.watching.phrases import seconds, size
 from gridengine.watching.runs_on_disk import heading
@@ -112,7 +112,7 @@ def _running(one: RunStatus) -> CallRow:
     return CallRow(
         id=one.id,
         call=one.call,
-        arguments=call_arguments(one.arguments, one.place, one.form),
+        arguments=arguments_of(one),
         state="waits" if one.waits else "late" if one.late else "runs",
         seconds=one.seconds,
         host=one.host,
@@ -128,7 +128,7 @@ def _failed(one: FailureStatus) -> CallRow:
     return CallRow(
         id=one.id,
         call=one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
-        arguments=call_arguments(one.arguments, one.place, one.form),
+        arguments=arguments_of(one),
         state="cancelled" if one.cancelled else "failed",
         seconds=one.seconds,
         host=one.host,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from gridengine.display import printable
 from gridengine.errors import GridEngineError
 
 ANSWER_SECONDS = 0.5
@@ -26,8 +27,9 @@ def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
             found = dict(names())
         except (GridEngineError, OSError):  # a completer cannot show an error
             return []
-        meant = [(one, told) for one, told in found.items() if one.startswith(typed)]
-        return [CompletionItem(one, help=told) for one, told in meant]
+        # A name with a control character would name nothing as it is printed: it is left out.
+        meant = [one for one in found if one.startswith(typed) and one.isprintable()]
+        return [CompletionItem(one, help=" ".join(printable(found[one]).split())) for one in meant]
 
     return complete
 

@@ -66,7 +66,7 @@ def examine(
     for finding in _check_machine():
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", CheckState.BROKEN)
-    if nodes and readable:
+    if nodes and readable and settings().shared_files:  # else it is on the nodes alone
         from gridengine.schedulers.interpreter_check import check_interpreter
 
         yield (finding := check_interpreter(settings().runs, environment, wait, **nodes))

@@ -19,7 +19,7 @@ from gridengine.watching.call_explanation import (
     explain_worker,
 )
 from gridengine.watching.connections import Watched
-from gridengine.watching.dispatcher_lookup import connect
+from gridengine.watching.dispatcher_lookup import connect, or_as_call
 from gridengine.watching.explanation import explain
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
@@ -47,11 +47,12 @@ def explain_command(name: str, which: str, as_json: bool) -> None:
 
     Examples:
       gridengine explain                     the only dispatcher that runs
+      gridengine explain 190                 call 190 of its map
       gridengine explain sweep               that of sweep.py
       gridengine explain sweep 190           call 190 of its map
       gridengine explain 4242 node7          the workers on node7
     """
-    found = _explanations(name, which)
+    found = or_as_call(_explanations, name, which)
     if as_json:
         print_json(found)
     else:

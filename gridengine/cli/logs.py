@@ -16,6 +16,7 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import command, echo
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.logs import tail
+from gridengine.watching.dispatcher_lookup import or_as_call
 from gridengine.watching.worker_logs import FoundLogs, find_logs
 
 TAIL_BYTES = 64 * 1024
@@ -49,12 +50,13 @@ def logs_command(name: str, which: str, failed: bool, follow: bool, lines: int) 
 
     Examples:
       gridengine logs sweep                   the dispatcher's last lines, and each worker's log
+      gridengine logs 190                     of call 190 of the only run there is
       gridengine logs sweep 190               the log of the worker that has, or had, call 190
       gridengine logs sweep node7 --follow
       gridengine logs 20261123-0930           those of a run that has ended
       gridengine logs 20261123-0930 --failed  of the workers where its calls have failed
     """
-    find = functools.partial(find_logs, name, which, failed=failed)
+    find = functools.partial(or_as_call, functools.partial(find_logs, failed=failed), name, which)
     told, paths, may_come, printed, why, heading = find()
     if heading:
         echo(heading, err=True)

@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -47,9 +48,22 @@ MODULES: Mapping[str, str] = {
     "scale": "dispatcher",
     "top": "top",
     "up": "up_worker_drain",
+    "watch": "watch",
     "worker": "up_worker_drain",
 }
 """The module of each command but `settings`, imported on demand."""
+GUESSED: Mapping[str, str] = {
+    **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
+    **dict.fromkeys(("clean", "delete", "remove"), "forget"),
+    **dict.fromkeys(("resume", "rerun"), "retry"),
+    **dict.fromkeys(("dashboard", "web", "ui"), "page"),
+    **dict.fromkeys(("list", "ps"), "ls"),
+    "jobs": "calls",
+    "status": "top",
+}
+"""The command that does what these commands of other programs do. None is an alias: some of them
+end or delete something, and here a thing has one name.
+"""
 
 
 class _Commands(Group):
@@ -73,10 +87,14 @@ class _Commands(Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            meant = GUESSED.get(args[0])
             near = nearest(args[0], self.list_commands(ctx))
-            if near is None:
+            if meant is None and near is None:
                 raise
-            raise click.UsageError(f"{error.message} {near!r} is one.", ctx) from None
+            name = ["NAME"] if meant in ("cancel", "forget", "retry") else []
+            line = shlex.join(["gridengine", meant or "", *(args[1:] or name)])
+            told = f"Did you mean `{line}`?" if meant else f"{near!r} is one."
+            raise click.UsageError(f"{error.message} {told}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gridengine.cli.completion import seen_names, watched_names
+from gridengine.cli.completion import seen_names
 from gridengine.cli.console import command, echo, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.page.report import report
+from gridengine.system.machine import exists
 from gridengine.watching.dispatcher_lookup import answer_of
-from gridengine.watching.runs_on_disk import heading
+from gridengine.watching.runs_on_disk import check_told, heading
 from gridengine.wire.connection_file import is_private
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ OPENER = (
 
 
 @command("page", short_help="Show a dispatcher, live, in a browser.")
-@click.argument("name", default="", shell_complete=watched_names)
+@click.argument("name", default="", shell_complete=seen_names)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -50,10 +51,11 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
     bearer token.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name; one that is started
-    again is found again. The page is for browsers on this machine that know the printed address,
-    which has a token. It is read only unless --allow-actions is given.
+    again is found again. Of a run that has ended the page shows the report, as `gridengine report`
+    writes it. The page is for browsers on this machine that know the printed address, which has a
+    token. It is read only unless --allow-actions is given.
 
-    The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C.
+    The exit status is 1 when there is no such dispatcher or run, 130 after Ctrl-C.
 
     Examples:
       gridengine page                      the only dispatcher that runs
@@ -76,13 +78,16 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
         def started(port: int, access: Access) -> None:
             said = address(port, access)
             echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
+            if source.ended is not None:
+                echo(heading(source.ended, name), err=True)
             if opens:
                 _open(said, Path(folder))
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
         try:
-            serve(Source(name), listen(port), actions=allow_actions, started=started)
+            source = Source(name)
+            serve(source, listen(port), actions=allow_actions, started=started)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
 
@@ -91,7 +96,7 @@ def remove_left_folders(place: Path) -> None:
     """Remove the folders of this user's pages that were killed."""
     for folder in place.glob(FOLDER.format("*") + "*"):
         found = re.match(FOLDER.format(r"(\d+)"), folder.name)
-        if found and is_private(folder) and not Path("/proc", found[1]).exists():
+        if found and is_private(folder) and not exists(int(found[1])):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -118,8 +123,9 @@ def report_command(name: str, output: Path | None) -> None:
     memory they used, failures by cause, reasons, settings.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
-    of a run whose calls it runs. Without a NAME it is the last. Reports of runs that took over ten
-    seconds, or in which a call failed, are stored (the setting `keep_reports`).
+    of a run whose calls it runs. Without a NAME it is the last. Reports are stored of runs that
+    took over ten seconds, in which a call failed, that somebody watched, or that have workers' logs
+    (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
 
@@ -130,8 +136,7 @@ def report_command(name: str, output: Path | None) -> None:
     answer, runs = answer_of(name, REPORT)
     if not runs:
         echo(heading(answer, name), err=True)
-    if answer.killed:
-        raise ConfigurationError("nothing is known of its calls, because its process was killed")
+    check_told(answer)
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, report(answer, ended=not runs).encode())
     echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

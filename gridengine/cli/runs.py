@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from gridengine.arguments import seconds_in
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
@@ -139,16 +139,11 @@ def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
     return entry.make(**arguments_of(entry.name, given))
 
 
-UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
-
-
 def _seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    if given is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", given)
-    if found is None:
-        raise click.BadParameter("a number with h, d or w for hours, days or weeks, such as 30d")
-    return float(found[1]) * UNITS[found[2]]
+    seconds = None if given is None else seconds_in(given)
+    if given is not None and seconds is None:
+        raise click.BadParameter("a number with its unit, such as 12h, 30d or 4 weeks")
+    return seconds
 
 
 @command("forget", short_help="Delete runs with a name.")

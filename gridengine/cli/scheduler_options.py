@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gridengine.arguments import parse_gigabytes, parse_seconds
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.resources.units import parse_gigabytes
 from gridengine.schedulers.base import TRANSPORTS
-from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS, SchedulerEntry, entry_of
+from gridengine.schedulers.registry import (
+    HAND_STARTED,
+    OF_DISPATCHERS,
+    STARTERS,
+    SchedulerEntry,
+    entry_of,
+)
 from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
@@ -45,7 +51,8 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "prologue": _BATCH,
     "python": _BATCH,
     "container": _BATCH,
-    "transport": _BATCH,
+    "transport": (*_BATCH, HAND_STARTED.name),
+    "shared_files": _BATCH,
     "job_name": _BATCH,
     "jobs_per_worker": _BATCH,
     "min_workers": _BATCH,
@@ -153,6 +160,12 @@ _how_it_starts = (
         help="How messages travel between dispatcher and workers (default: the setting, tcp); "
         "files: in the run directory, where nodes cannot reach this machine.",
     ),
+    click.option(
+        "--shared-files/--no-shared-files",
+        default=None,
+        help="Whether nodes see this machine's files (default: the setting, else yes); if not, "
+        "HTCondor brings what workers need.",
+    ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",
@@ -192,11 +205,13 @@ def _gigabytes(text: str) -> float:
         raise click.BadParameter(words) from None
 
 
-def _walltime(text: str) -> float | str:
+def _walltime(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        return float(text)
     try:
-        return text if ":" in text else float(text)
-    except ValueError:
-        words = f"{text!r} is not a time; write 2:00:00, or seconds"
+        return parse_seconds("time", text)
+    except ConfigurationError as error:
+        words = f"{text!r} is not a time; {error.hint}"
         raise click.BadParameter(words) from None
 
 
@@ -220,7 +235,7 @@ resource_options = _options(
         "walltime",
         type=_walltime,
         metavar="TIME",
-        help="How long each call may take: 2:00:00, for example, or seconds.",
+        help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),
 )
 """Adds the same options, and the walltime of calls."""

@@ -25,9 +25,10 @@ from gridengine.cli.explain import status_with_reasons
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import merged
-from gridengine.watching.connections import Watched
+from gridengine.watching.connections import DispatcherEnded, Watched
 from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain
+from gridengine.watching.runs_on_disk import last_words
 from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at
 
 _ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}
@@ -160,17 +161,31 @@ def _print(answer: WatchAnswer, view: View, *, as_json: bool) -> None:
 def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -> None:
     """Print frames until the dispatcher ends."""
     watched.follow(most=MOST_SAMPLED, words=view.words, interval=interval)
+    answer: WatchAnswer | None = None
     while True:
         try:
             answer = watched.next_answer()
         except ClusterError as error:
-            echo(error.message, err=True)
+            echo(_end(error, answer), err=True)
             return
         if as_json:
             click.echo(msgspec.json.encode(answer))
         else:
             _print(answer, view, as_json=False)
         sys.stdout.flush()
+
+
+def _end(fault: ClusterError, last: WatchAnswer | None) -> str:
+    """Return how a run has ended, whose `last` answer this was, or why no more answers come.
+
+    Raises:
+        ClusterError: there was no answer.
+    """
+    if last is None:
+        raise fault
+    if isinstance(fault, DispatcherEnded):
+        return last_words(last)
+    return f"{fault.message}; when it was last seen, of its calls {last.status.ended_words}"
 
 
 def merged_answers(before: WatchAnswer, after: WatchAnswer) -> WatchAnswer:
@@ -247,11 +262,7 @@ class _Screen:
         except KeyboardInterrupt:
             sys.exit(130)
         if self._fault is not None:
-            if self._told is None:
-                raise self._fault
-            counts = self._told.status.ended_words
-            words = f"{self._fault.message}; when it was last seen, of its calls {counts}"
-            echo(folded(words, sys.stdout))
+            echo(folded(_end(self._fault, self._told), sys.stdout))
 
     def _follow(self) -> None:
         """Ask for answers that are limited to the rows on the screen, unless they already are."""

@@ -191,10 +191,15 @@ def run_all(groups: Sequence[tuple[ExtraWorkers, int]]) -> None:
 
 @contextmanager
 def extra_workers(
-    scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]
+    scheduler: Scheduler,
+    connection: Path,
+    resources: Resource,
+    say: Callable[[str], None],
+    *,
+    scratch: str = "",
 ) -> Iterator[ExtraWorkers]:
     """Yield the workers that can be started for the dispatcher of this connection file. All are
-    stopped at the end.
+    stopped at the end. `scratch` is as for `TcpProcessLauncher`.
 
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
@@ -202,7 +207,7 @@ def extra_workers(
     workers: ExtraWorkers | None = None
     with ExitStack() as stack:
         if scheduler.local:
-            launcher: Launcher = TcpProcessLauncher(connection)
+            launcher: Launcher = TcpProcessLauncher(connection, scratch)
         else:
             # Its folder is beside the dispatcher's, not in it: the dispatcher removes its own.
             id = new_run_id("up-")
@@ -311,7 +316,15 @@ def _scheduler(name: str | None, count: int | None) -> Scheduler:
     help="How many (default: one if its resources are given, else enough for all processors).",
 )
 @held_options
-def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
+@click.option(
+    "--no-shared-files",
+    is_flag=True,
+    help="The scripts' folders are not on this machine: calls run in the present folder, and "
+    "import the modules that are in it.",
+)
+def worker_command(
+    dispatcher: str, count: int | None, *, no_shared_files: bool, **held: Any
+) -> None:
     """Start workers on this machine for the dispatcher NAME. They stay until it ends or Ctrl-C
     stops them.
 
@@ -330,6 +343,7 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
       gridengine worker -n 10 sweeps
       gridengine worker --cores 8 --memory 32 --gpus 2 sweeps
       gridengine worker --token licence sweeps
+      gridengine worker --no-shared-files worker.json    with a copy of the dispatcher's worker.json
       ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
     """
     from gridengine.schedulers.local import ProcessScheduler
@@ -338,10 +352,11 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
     file = worker_file(dispatcher)
     if not is_nothing(resources):
         _check_shared(DispatcherFolder(file.parent))
+    scratch = str(Path.cwd()) if no_shared_files else ""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with (
         ProcessScheduler() as scheduler,
-        extra_workers(scheduler, file, resources, echo) as workers,
+        extra_workers(scheduler, file, resources, echo, scratch=scratch) as workers,
     ):
         default = default_count(scheduler, file) if is_nothing(resources) else 1
         run_all([(workers, count or default)])

@@ -146,8 +146,13 @@ class ActorCalls(Settlement, OutcomeListener):
     def _template(self, method: str) -> CallTemplate:
         template = self._templates.get(method)
         if template is None:
-            name = f"{self.name}.{method}"
-            function = Function(method.encode(), (), (), b"", name)
+            function = Function(
+                digest=method.encode(),
+                payload=(),
+                path=(),
+                directory=b"",
+                name=f"{self.name}.{method}",
+            )
             template = CallTemplate(self.dispatcher, function, FULL, self.options, batcher=self)
             self._templates[method] = template
         return template
@@ -272,7 +277,10 @@ class ActorCalls(Settlement, OutcomeListener):
 
     def _attempts(self, seconds: float) -> tuple[Attempt, ...]:
         began = self.began_at
-        return () if began is None else (Attempt(began.host, "", 0.0, seconds, "it raised"),)
+        if began is None:
+            return ()
+        ended = Attempt(host=began.host, job="", started=0.0, ended=seconds, outcome="it raised")
+        return (ended,)
 
     def settled(self, event: CallsFinished) -> None:
         """The actor has ended. Its error may be the user's own, which is not unpickled here."""

@@ -7,19 +7,20 @@ values of the keywords, is imported while the workers start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
+from gridengine.arguments import flag
 from gridengine.errors import short_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import SINGLE, STAR
 
 if TYPE_CHECKING:
     import os
-    from datetime import timedelta
     from inspect import Signature
 
+    from gridengine.arguments import Seconds
     from gridengine.call_context.random_streams import SeedSpec
     from gridengine.resources.base import Resource
 
@@ -51,17 +52,17 @@ class RunKeywords(TypedDict, total=False):
     wait: bool
     depends: Any
     ignore: str | Iterable[str]
-    max_age: float | timedelta | None
+    max_age: Seconds | None
 
 
 class CallKeywords(TypedDict, total=False):
     """The options of calls; `gridengine.map` says what they mean."""
 
     retries: int
-    timeout: float | None
+    timeout: Seconds | None
     retry_on: Raisable
     escalate_memory: float
-    resources: Resource | None
+    resources: Resource | Literal["as measured"] | None
     priority: int
     forward_logging: bool | None
 
@@ -72,7 +73,7 @@ class CallChanges(TypedDict, total=False):
     """
 
     retries: int | None
-    timeout: float | None
+    timeout: Seconds | None
     retry_on: Raisable | None
     escalate_memory: float | None
     resources: Resource | None
@@ -132,7 +133,11 @@ class _Shown:
         import inspect
 
         shown = inspect.signature(self.__wrapped__)
-        own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        own = [
+            one
+            for one in shown.parameters.values()
+            if one.kind is not one.VAR_KEYWORD and not one.name.startswith("_")
+        ]
         own += [
             inspect.Parameter(
                 name,
@@ -180,9 +185,16 @@ def is_iterable(value: object) -> bool:
     return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
 
 
-def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+def zipped(
+    f: Callable[..., Any], iterables: Sequence[Iterable[Any]], *, strict: bool = False
+) -> tuple[int, Iterator[Any]]:
     """Return the calls that these iterables make together: their form, and an iterator over their
     arguments.
+
+    Raises:
+        TypeError: one of them is not iterable; the text says which.
+        ValueError: with `strict`, one has another length than the first; the iterator raises it
+            where an iterable has no length.
     """
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
@@ -200,7 +212,22 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
                     "each call; a list with one element makes one call"
                 ) from None
         raise
-    return (SINGLE, iterators[0]) if len(iterators) == 1 else (STAR, zip(*iterators, strict=False))
+    if (
+        strict is not False
+        and flag("strict", strict)
+        and all(isinstance(one, Sized) for one in iterables)
+    ):
+        first, *others = map(len, iterables)  # type: ignore[arg-type]
+        for number, length in enumerate(others, 2):
+            if length != first:
+                from gridengine.display import plural  # not needed to start a map
+
+                other = "shorter" if length < first else "longer"
+                raise ValueError(
+                    f"strict=True, and argument {number} has {plural(length, 'element')}: {other} "
+                    f"than argument 1 with {first:,}"
+                )
+    return (SINGLE, iterators[0]) if len(iterators) == 1 else (STAR, zip(*iterators, strict=strict))
 
 
 def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:

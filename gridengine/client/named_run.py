@@ -31,7 +31,7 @@ from gridengine.journal.run_file import (
     path_of,
     release,
 )
-from gridengine.journal.what_counts import dependencies
+from gridengine.journal.what_counts import check_ignored, dependencies
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.workerless import RemoteScheduler
@@ -222,6 +222,15 @@ class OpenRun:
             self._current[function.digest] = found
         return found
 
+    def check_ignored(self, f: Callable[..., Any], function: Function) -> None:
+        """Check, at a function's first call, that it has the parameters that `ignore=` names.
+
+        Raises:
+            ConfigurationError: it has not; the text names one.
+        """
+        if self._options.ignore and function.digest not in self._current:
+            check_ignored(f, self._options.ignore)
+
     def log_counts(self) -> None:
         """Log how many calls were known, and why others were not."""
         for one in list(self._functions.values()):
@@ -393,7 +402,13 @@ class RunFunction:
                 if raised is None and error is None:
                     return values
                 return CallsFinished(
-                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                    task=0,
+                    start=piece.start,
+                    stop=piece.stop,
+                    payload=raised,
+                    raised=raised is not None,
+                    error=error,
+                    exitcode=1,
                 )
             except (JournalError, KeyboardInterrupt):
                 raise

@@ -254,6 +254,7 @@ class RunCalls(OpenRun):
         hand over, `given` the call as the user gave it.
         """
         with self._lock:
+            self.check_ignored(f, template.function)
             run_call = self.ask(f, template.function, given, template.form)
         if run_call is None:
             return CallFuture(template, call)
@@ -266,6 +267,7 @@ class RunCalls(OpenRun):
     def begin_map(self, f: Callable[..., Any], template: CallTemplate) -> RunMap:
         """Begin a map of the run."""
         with self._lock:
+            self.check_ignored(f, template.function)
             return RunMap(self, f, template, self.begin())
 
     def expect_batch(self, task: Task, futures: Iterable[CallFuture]) -> None:
@@ -295,7 +297,9 @@ class RunJobs(OpenRun):
         the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
-        run_call = self.ask(target, Function(digest, payload, (), b"", ""), call, FULL)
+        function = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
+        self.check_ignored(target, function)
+        run_call = self.ask(target, function, call, FULL)
         if run_call is None:
             return None
         if (found := run_call.found) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from gridengine.arguments import MOST, flag, number, text, whole
+from gridengine.arguments import MOST, flag, number, parse_seconds, text, whole
 from gridengine.call_context.current_call import GVAR
 from gridengine.client.keywords_and_arguments import (
     ESCALATION,
@@ -38,7 +38,7 @@ class CallOptions(Struct, frozen=True):
     Args:
         retries: how often a call is run again after the death of its process or worker, or after an
             exception in `retry_on`.
-        timeout: the seconds that each run of a call may take; None is no limit.
+        timeout: the time that each run of a call may take, then in seconds; None is no limit.
         retry_on: exception classes; a call that raises an instance of one is run again.
         escalate_memory: the factor by which a call's memory is multiplied when it is run again
             because it ran out of memory. By default, a `MemoryError` is raised at once.
@@ -55,7 +55,7 @@ class CallOptions(Struct, frozen=True):
     """
 
     retries: int = RETRIES
-    timeout: float | None = None
+    timeout: Any = None
     retry_on: Raisable = ()
     escalate_memory: float = ESCALATION
     resources: Resource | None = None
@@ -75,7 +75,8 @@ class CallOptions(Struct, frozen=True):
         if self.retries is not RETRIES:
             whole("retries", self.retries, least=0)
         if self.timeout is not None:
-            number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
+            hint = f"seconds, at most {MOST:,}; None is no limit"
+            force_setattr(self, "timeout", parse_seconds("timeout", self.timeout, hint=hint))
         if self.escalate_memory is not ESCALATION:
             hint = "2: a call that ran out of memory runs again with twice as much; 1: it fails"
             number("escalate_memory", self.escalate_memory, least=1, hint=hint)
@@ -121,7 +122,7 @@ def call_options(called: Callable[..., object], options: CallKeywords) -> CallOp
         TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
     _check_names(called, options, CallKeywords)
-    return CallOptions(**options)
+    return CallOptions(**options)  # type: ignore[arg-type]  # a text is refused there
 
 
 def options_of(
@@ -191,7 +192,8 @@ class RunOptions(Struct, frozen=True):
         force_setattr(self, "depends", _several(self.depends))
         force_setattr(self, "ignore", _names(self.ignore))
         if self.max_age is not None:
-            force_setattr(self, "max_age", _seconds("max_age", self.max_age))
+            hint = "seconds, or a datetime.timedelta; None is no limit"
+            force_setattr(self, "max_age", parse_seconds("max_age", self.max_age, hint=hint))
 
 
 def _several(depends: Any) -> tuple[Any, ...]:
@@ -205,12 +207,6 @@ def _names(ignore: Any) -> tuple[str, ...]:
         return ()
     names = (ignore,) if isinstance(ignore, str) or not isinstance(ignore, Iterable) else ignore
     return tuple(text("ignore", one) for one in names)
-
-
-def _seconds(name: str, value: Any) -> float:
-    if type(value).__name__ == "timedelta":  # without importing datetime
-        value = value.total_seconds()
-    return number(name, value, hint="seconds, or a datetime.timedelta; None is no limit")
 
 
 def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:

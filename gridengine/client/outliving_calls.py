@@ -261,9 +261,11 @@ def how_left_go_on(name: str, path: Path) -> str:
     return "run the script again"
 
 
-def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
+def take_by_now(name: str, path: Path, client: RemoteScheduler | None, warned: set[str]) -> bool:
     """Write the outcomes of a run that a client's dispatcher has by now to the run's file; without
     a client, those that any dispatcher of this user has. Return whether there is more to come.
+
+    warned: the names of the dispatchers that the user was warned of; each is added, and told once.
 
     Raises:
         JournalError: the file cannot be written.
@@ -279,7 +281,9 @@ def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
                 more = _take(name, path, RemoteScheduler(one.client_file)) or more
             except GridEngineError as error:
                 told = "the dispatcher %s does not tell of the run %r: %s"
-                log.warning(told, one.name, name, error)
+                level = logging.DEBUG if one.name in warned else logging.WARNING
+                log.log(level, told, one.name, name, error)
+                warned.add(one.name)
     return more
 
 

@@ -174,7 +174,7 @@ class Submitter:
 
     def _unsent(self, f: Callable[..., Any]) -> CallTemplate:
         """Return a template for calls that are never handed over."""
-        function = Function(b"", (), (), b"", name_of(f))
+        function = Function(digest=b"", payload=(), path=(), directory=b"", name=name_of(f))
         return _template(self.batcher, function, SINGLE, self.options)
 
     def numbers_of_map(self) -> Iterator[Any]:
@@ -336,8 +336,16 @@ class Submitter:
         options = self.options
         if options.seed is not None:
             options = replace(options, seed=options.seed.child(next(self._numbers)))
-        how = True, chunksize, options, run, self._initializer
-        return MapRequest(f, form, self._scheduler, *how)
+        return MapRequest(
+            f=f,
+            form=form,
+            scheduler=self._scheduler,
+            reraise=True,
+            chunksize=chunksize,
+            options=options,
+            named_run=run,
+            initializer=self._initializer,
+        )
 
 
 def _make_templates(
@@ -403,7 +411,7 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
         return place
     if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
         raise TypeError(f"{word} is a number; for {max_workers!r} say scheduler=")
-    whole(word, max_workers)
+    whole(word, max_workers, hint="leave it out for as many as there are cores")
     if isinstance(place, Scheduler):
         raise ConfigurationError(
             f"{word} is given beside a scheduler instance, which has its own max_workers",

@@ -21,6 +21,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
     return Policy(
         max_workers=scheduler.max_workers if scheduler.starts_workers else 0,
         min_workers=scheduler.min_workers,
+        first_workers=scheduler._first_workers,
         slots=scheduler.slots,
         idle_seconds=scheduler.idle_seconds,
         pooled=scheduler.starts_workers and not scheduler.local,
@@ -43,6 +44,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         run_id=run.id,
         addresses=run.addresses,
         epoch=run.epoch,
+        jobs_per_minute=0 if scheduler.local else settings.jobs_per_minute,
     )
 
 

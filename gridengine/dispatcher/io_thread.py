@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -144,6 +145,8 @@ class DispatcherThread:
         policy = policy_of(scheduler, self.settings, link.context)
         self._policy = replace(policy, keeps_others=home is not None)
         self._core = StateMachine(self._policy, checked=self.settings.check)
+        if link.context.directory != Path():
+            self._core.state.log.output = f"what calls printed is below {link.context.directory}"
         if self._journal is not None:
             from gridengine.dispatcher.serving.journaled_workers import RecordedLink  # few have one
 

@@ -239,15 +239,15 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
 def run_status(run: Run, now: float) -> rows.RunStatus:
     """Return the status of a run."""
     span, worker = run.span, run.worker
-    task, name = span.open_task.task, span.open_task.function.function.name
+    task, function = span.open_task.task, span.open_task.function.function
     index = min(run.done, span.stop - 1)
     began = max(run.touched, run.since)
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
     return rows.RunStatus(
         id=f"{task.id}.{index}",
-        call=call_words(name, task.first, index, task.name),
-        function=name,
+        call=call_words(function.name, task.first, index, task.name),
+        function=function.name,
         calls=span.stop - run.done,
         seconds=now - began,
         host=worker.hello.host,
@@ -264,6 +264,7 @@ def run_status(run: Run, now: float) -> rows.RunStatus:
         place=index,
         form=task.form,
         memory=next((one.memory for one in figures if one.run == run.number), 0),
+        parameters=function.parameters,
     )
 
 
@@ -288,14 +289,14 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
 
 def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows.CallStatus:
     """Return the status of a call."""
-    task, name = one.task, one.function.function.name
+    task, function = one.task, one.function.function
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
     words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
     return rows.CallStatus(
         id=f"{task.id}.{index}",
-        call=call_words(name, task.first, index, task.name),
-        function=name,
+        call=call_words(function.name, task.first, index, task.name),
+        function=function.name,
         state=words,
         since_seconds=now - one.since,
         request=request_words(task.demand.request),
@@ -306,4 +307,5 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows
         arguments=shown_calls(one),
         place=index,
         form=task.form,
+        parameters=function.parameters,
     )

@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
-from gridengine.call_context.process_resources import resident_bytes
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
@@ -50,6 +49,7 @@ from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
+from gridengine.system import resident_bytes
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import program, python_version
 
@@ -126,6 +126,8 @@ class WatchAnswers:
         self._received, self._sent = traffic
         self._allocation = str(this_allocation() or "")  # read once, because it may be in a file
         self._fresh: dict[bytes, tuple[float, bytes]] = {}
+        self._asked = False
+        """Whether somebody has asked anything."""
         self.streams = WatchStreams(state.log, self.status)
 
     @property
@@ -140,7 +142,7 @@ class WatchAnswers:
         """Return the answer to a line, without a line end. An answer that was made just now for the
         same request is used again. `follower` is the asker, if it can receive further answers.
         """
-        now = self._clock.monotonic()
+        self._asked, now = True, self._clock.monotonic()
         made_at, answer = self._fresh.get(line, (-math.inf, b""))
         if now - made_at <= FRESH_SECONDS:
             return answer
@@ -214,12 +216,12 @@ class WatchAnswers:
         return msgspec.json.encode(self._identity)
 
     def leave_report(self) -> None:
-        """Store a report of the run, for `gridengine report`, if the dispatcher ran for long
-        enough, or if a call failed.
+        """Store a report of the run, for `gridengine report`, if a call failed, if the dispatcher
+        ran for long enough, if somebody watched, or if workers have left logs.
         """
         now, state = self._clock.monotonic(), self._state
-        ended_otherwise = state.failed or state.cancelled
-        if not (ended_otherwise or (state.done and now - self._began >= REPORT_SECONDS)):
+        matters = self._asked or self._who.folder or now - self._began >= REPORT_SECONDS
+        if not (state.failed or state.cancelled or (state.done and matters)):
             return
         answer = self.report(WatchRequest(REPORT, MOST_SAMPLED), now)
         write_report(

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import GridEngineError
+from gridengine.status.rows import Status
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import Explanation, seconds, size
 
@@ -25,6 +26,7 @@ class Overview(Struct, frozen=True):
     calls, workers: their numbers by state.
     facts: other facts, by name.
     cpu_seconds: processor time of the dispatcher's process.
+    memory: of all workers with their processes, in bytes, as far as they have told.
     actions: whether calls may be ended.
     graph: whether calls need the results of others.
     """
@@ -43,6 +45,7 @@ class Overview(Struct, frozen=True):
     facts: Mapping[str, str] = {}
     explanations: Sequence[Explanation] = ()
     cpu_seconds: float = 0.0
+    memory: int = 0
     elapsed_seconds: float = 0.0
     actions: bool = False
     graph: bool = False
@@ -68,22 +71,39 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
             "running": status.running,
             "waiting": status.waiting,
         },
-        workers={**status.statuses, "queued": queued},
-        facts={
-            "retried": f"{status.retried:,}",
-            "workers": f"{status.worker_count:,} of {status.max_workers:,}"
-            if status.max_workers
-            else status.worker_words,
-            "slots": f"{status.worker_slots:,}",
-            "lost workers": f"{status.lost_workers:,}",
-            "memory": size(answer.memory),
-        },
+        workers={} if status.local else {**status.statuses, "queued": queued},
+        facts=_facts(answer, is_report=is_report),
         explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,
+        memory=_memory(status),
         elapsed_seconds=status.elapsed_seconds,
         actions=actions and not is_report,
         graph=status.awaited > 0,
     )
+
+
+def _memory(status: Status) -> int:
+    """Return the bytes of all workers, by those that are listed."""
+    listed = [one.memory or 0 for one in status.workers]
+    return sum(listed) * status.worker_count // len(listed) if listed else 0
+
+
+def _facts(answer: WatchAnswer, *, is_report: bool) -> dict[str, str]:
+    status = answer.status
+    there = f"{status.in_room:,} of {status.room:,}"
+    busy = min(status.running, status.worker_slots)
+    present = {
+        "workers": there if status.max_workers else status.worker_words,
+        "busy slots": f"{busy:,} of {status.worker_slots:,}",
+        "workers' memory": size(_memory(status)),
+    }
+    return {
+        **({} if is_report else present),
+        "lost workers": f"{status.lost_workers:,}",
+        "retried": f"{status.retried:,}",
+        "most of a call": size(max((one.peak_memory for one in status.functions), default=0)),
+        "dispatcher": size(answer.memory),
+    }
 
 
 def gone(who: Identity, error: GridEngineError) -> Overview:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gridengine.dispatcher.watch_messages import CALLS, REPORT, STATUS, WINDOW, WatchAnswer
 from gridengine.page.source import Source
 from gridengine.status.rows import CallStatus, ConnectedWorkerStatus, FunctionStatus, Status
-from gridengine.watching.call_descriptions import call_arguments, causes
+from gridengine.watching.call_descriptions import arguments_of, causes
 from gridengine.watching.phrases import date, memory_to_ask_for, seconds, size
 from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of
 
@@ -55,7 +55,7 @@ class RowWindow(Struct, frozen=True):
 
 OPEN_COLUMNS = (
     Column("call", 0, lambda one: one.call),
-    Column("arguments", 18, lambda one: call_arguments(one.arguments, one.place, one.form)),
+    Column("arguments", 18, arguments_of),
     Column("state", 12, lambda one: f"needs {one.missing:,} results" if one.missing else one.state),
     Column("asks for", 12, lambda one: one.request),
     Column("tried", 6, lambda one: len(one.history), "{:,}".format),
@@ -92,6 +92,7 @@ OWN_VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[C
             Column("calls", 7, lambda one: one.count, "{:,}".format),
             Column("cause", 0, lambda one: one.words),
             Column("the last", 20, lambda one: one.last.call),
+            Column("arguments", 18, lambda one: arguments_of(one.last)),
             Column("host", 14, lambda one: one.last.host),
             Column("log", 30, lambda one: one.last.log),
         ),

@@ -15,7 +15,8 @@ from gridengine.errors import GridEngineError
 from gridengine.status.rows import GraphStatus
 from gridengine.watching.connections import Watched
 from gridengine.watching.dispatcher_lookup import connect
-from gridengine.watching.runs_on_disk import report_of
+from gridengine.watching.names import NotKnown
+from gridengine.watching.runs_on_disk import check_told, ended_answer, report_of
 
 SHARED_SECONDS = 0.8
 """For how long an answer, or the error that there is none, is shared by all viewers."""
@@ -27,8 +28,9 @@ class Source:
 
     Args:
         name: the dispatcher's name in the list of `gridengine ls`; empty for the only dispatcher.
-            If the dispatcher ends after it has answered, its report answers, if it has left one,
-            until another dispatcher with the same own name takes its place.
+            When it has ended, its report answers, if it has left one, until another dispatcher with
+            the same own name takes its place. Without a dispatcher of this name it is the last that
+            has left a report.
 
     Raises:
         GridEngineError: there is no such dispatcher, or there are several.
@@ -39,11 +41,26 @@ class Source:
         self._answers: dict[object, tuple[float, WatchAnswer]] = {}
         self._fault: GridEngineError | None = None
         self._fault_at = 0.0
-        self._watched: Watched | None = connect(name)
+        self._watched: Watched | None = None
         self.ended: WatchAnswer | None = None
         """The report of the dispatcher, once it has ended."""
         self.identity: Identity
-        self._ask(STATUS, 0, (), 0)
+        self._name = name
+        """The name by which the dispatcher is looked for."""
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        try:
+            self._watched = connect(name)
+        except NotKnown:
+            self.ended = ended_answer(name)
+            if self.ended is None:
+                raise
+            check_told(self.ended)
+            self.identity = self.ended.identity
+            self._name = name or self.identity.name
+        else:
+            self._ask(STATUS, 0, (), 0)
 
     def ask(
         self, ask: str = STATUS, *, most: int = 1000, words: Sequence[str] = (), first: int = 0
@@ -89,7 +106,7 @@ class Source:
         self._fault = None
         try:
             if self._watched is None:
-                self._watched = connect(self.identity.name)
+                self._watched = connect(self._name)
             answer = self._watched.ask(ask, most=most, words=words, first=first)
         except GridEngineError as error:
             self._drop()
@@ -101,6 +118,7 @@ class Source:
             self._fault, self._fault_at = error, time.monotonic()
             raise
         self.identity, self.ended = answer.identity, None
+        self._name = self.identity.name
         return answer
 
     def _drop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.watch_messages import WatchAnswer
 
-MOST_ROWS = 100
+MOST_ROWS, PARTS = 100, 60
 SLACK = 0.05
 """Calls that overlap by at most this many seconds are drawn in one row."""
 
@@ -31,13 +32,15 @@ class TimelineBar(Struct, frozen=True):
 
 class Timeline(Struct, frozen=True):
     """The drawing of a run of this many `seconds`. Each worker has as many rows as it ran calls at
-    a time, the first with its name. `left_out` calls of the sample have no row.
+    a time, the first with its name. `left_out` calls of the sample have no row. `rates` are how
+    many calls ended each second, in equal parts of the run: of a second, or `PARTS` of them.
     """
 
     seconds: float
     rows: Sequence[str] = ()
     bars: Sequence[TimelineBar] = ()
     left_out: int = 0
+    rates: Sequence[float] = ()
 
 
 def timeline_of(answer: WatchAnswer) -> Timeline:
@@ -52,7 +55,23 @@ def timeline_of(answer: WatchAnswer) -> Timeline:
         if lane in rows
     ]
     names = [worker if not lane else "" for worker, lane in rows]
-    return Timeline(total, names, bars, len(calls) - len(bars))
+    return Timeline(total, names, bars, len(calls) - len(bars), _rates(answer, total))
+
+
+def _rates(answer: WatchAnswer, total: float) -> list[float]:
+    """Return how many calls ended each second, by the sample. A row of short calls counts as if
+    they had ended at equal intervals.
+    """
+    parts = min(max(int(total), 1), PARTS)
+    counts = [0.0] * parts
+    for one in answer.timeline:
+        begun, ends = total - one.seconds_ago - one.seconds, min(one.calls, parts)
+        for number in range(1, ends + 1):
+            part = math.ceil(parts * (begun + one.seconds * number / ends) / total)
+            counts[min(max(part, 1), parts) - 1] += one.calls / ends
+    # The sample leaves calls out evenly; where it has none, they are taken to have ended evenly.
+    seen, even = sum(counts), answer.status.ended / total
+    return [even * parts * count / seen if seen else even for count in counts]
 
 
 def _calls(answer: WatchAnswer, total: float) -> Iterator[tuple[str, TimelineBar]]:

@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import h11
 import msgspec
@@ -31,7 +32,7 @@ from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.page.access import HEADERS, Access
 from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory
 from gridengine.page.overview import gone, overview
-from gridengine.page.report import static
+from gridengine.page.report import report, static
 from gridengine.page.rows import TABLES, window
 from gridengine.page.source import Source
 from gridengine.page.timeline import timeline_of
@@ -120,6 +121,7 @@ class Page:
             ),
             "/logs/{name}": self.log,
             "/metrics": self.metrics,
+            "/report": self.report,
         }
         actions = {CANCEL: "calls", DRAIN: "hosts"} if self._actions else {}
         return Starlette(
@@ -176,6 +178,13 @@ class Page:
     def _logs(self) -> list[Path]:
         folder = self._source.ask(most=0).identity.folder
         return logs_in(Path(folder)) if folder else []
+
+    def report(self, request: Request) -> Response:
+        """Answer with the report, as a file to save."""
+        answer = self._source.ask(REPORT)
+        name = quote(f"{Path(answer.identity.name).stem}.html")
+        saved = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return HTMLResponse(report(answer, ended=answer is self._source.ended), headers=saved)
 
     def metrics(self, request: Request) -> Response:
         """Answer with the metrics in OpenMetrics text."""

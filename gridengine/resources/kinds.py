@@ -9,16 +9,19 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, ClassVar, NoReturn, Self
 
-from gridengine.arguments import flag, text, whole
-from gridengine.errors import ConfigurationError
-from gridengine.resources.base import Resource, not_given
-from gridengine.resources.units import (
+from gridengine.arguments import (
+    Seconds,
+    flag,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
+    text,
     to_bytes,
     to_gigabytes,
+    whole,
 )
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import Resource, not_given
 
 NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
 
@@ -197,7 +200,8 @@ class WTime(_Shared):
     left.
 
     Args:
-        T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
+        T: the hard limit: seconds, a text such as `"2h"` or `[d-]hh:mm:ss`, or a `timedelta`
+            (default: none).
         softT: how long the call is expected to take (default `T`).
         group: a name for calls that take about equally long: the limits are estimated from the
             first of them (`docs/resources.md`).
@@ -209,9 +213,9 @@ class WTime(_Shared):
 
     def __init__(
         self,
-        T: float | str | None = None,
+        T: Seconds | None = None,
         *,
-        softT: float | str | None = None,
+        softT: Seconds | None = None,
         group: str | None = None,
         countdown: bool = False,
     ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gridengine.display import plural
+from gridengine.settings.processors import usable_processors
 from gridengine.settings.systems import SYSTEMS, BatchSystem
 
 
@@ -108,7 +108,7 @@ def of_variables(
         said = (number(environment.get(name, "")) for name in system.cores)
         cores = next(filter(None, said), 0)
     elif not system.hosts:
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_processors()
     if not cores:
         return None
     nodes = number(environment.get(system.nodes, "")) or len(slots) or 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
-from gridengine.arguments import SHOWN, number, whole
+from gridengine.arguments import SHOWN, Seconds, parse_seconds, whole
 from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
@@ -42,8 +42,8 @@ class Scheduler:
         max_workers: the most workers at a time.
         min_workers: this many are started at the first use, and stay while they have nothing to do
             (default 0).
-        start_timeout: for how many seconds calls may wait for their first worker before they fail
-            with `WorkerNotStarted` (default: the setting, which is for ever).
+        start_timeout: how long calls may wait for their first worker before they fail with
+            `WorkerNotStarted` (default: the setting, which is for ever).
 
     The workers end when the scheduler is closed, at the end of its `with`, or when it is
     garbage-collected.
@@ -63,6 +63,8 @@ class Scheduler:
     """How long a worker with nothing to do stays."""
     _start_at_once = False
     """Whether to launch the first workers at once, before the number of calls is known."""
+    _first_workers = 0
+    """If not 0, how many workers to request before it is known how long calls take."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
@@ -78,7 +80,7 @@ class Scheduler:
     """The remedies for passing a scheduler to a call, and for returning one."""
 
     def __init__(
-        self, *, max_workers: int, min_workers: int = 0, start_timeout: float | None = None
+        self, *, max_workers: int, min_workers: int = 0, start_timeout: Seconds | None = None
     ) -> None:
         self.max_workers = whole("max_workers", max_workers)
         self.min_workers = whole(
@@ -88,10 +90,10 @@ class Scheduler:
             most=self.max_workers,
             hint=f"max_workers is {self.max_workers:,}",
         )
-        self.start_timeout = (
+        self.start_timeout: float | None = (
             start_timeout
             if start_timeout in (None, math.inf)
-            else number("start_timeout", start_timeout)
+            else parse_seconds("start_timeout", start_timeout)
         )
         self._lock = threading.Lock()
         self._shared: Closeable | None = None

@@ -74,12 +74,17 @@ class WorkerArray:
         count: the number of tasks, at most `most_tasks`. A single task may be submitted as a job
             that is not an array.
         script: the absolute path of the bash script that each task runs. It has a `#!` line, may be
-            executed (0700), and is in the run directory, which all nodes must see.
+            executed (0700), and is in the run directory, which all nodes see unless there are
+            `files`.
         options: the requests of the user and of the calls, made by `requests.worker_options`.
         log: returns the path of a task's log, given the word that stands for the task: its number,
             or a placeholder that the batch system replaces by its number or id (`%a`). Standard
             output and standard error must both go there, unbuffered, written from the task's node:
             a worker is recognised by the path of its standard output.
+        files: None where nodes see the run directory. Else the files and folders that the system
+            brings to the folder in which the script begins, with the script itself. The variable
+            GRIDENGINE_JOB_LOG then has the last two parts of the log's path. Only for systems with
+            `brings_files`.
     """
 
     name: str
@@ -87,6 +92,7 @@ class WorkerArray:
     script: Path
     options: Sequence[str]
     log: Callable[[object], str]
+    files: Sequence[Path] | None = None
 
     @property
     def folder(self) -> Path:

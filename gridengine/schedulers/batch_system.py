@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from gridengine.arguments import whole
+from gridengine.arguments import Seconds, flag, whole
 from gridengine.display import plural
 from gridengine.errors import (
     UNREACHABLE,
@@ -36,6 +36,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
+from gridengine.schedulers.brought_files import BroughtFiles, brought_files
 from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -83,7 +84,8 @@ CAUSES = {
     ),
     "gridengine: the worker could not be started": (
         "its Python could not be run",
-        "name a Python by python= that is there on the nodes too, on a shared file system, say",
+        "name a Python by python= that is there on the nodes too, on a shared file system, say; "
+        "or, with shared_files=False, a file that is brought to them",
     ),
     f"{NO_ANSWER}: file:": ("it cannot write to the run directory", UNSHARED),
     NO_ANSWER: ("it could not connect", UNREACHABLE),
@@ -127,6 +129,10 @@ class BatchScheduler(Scheduler):
         transport: how workers and this process exchange messages: "tcp"; or "files", by files in
             the run directory, where the nodes cannot reach this machine. Files are slower: a call
             takes some tenths of a second longer (default: the setting, "tcp").
+        shared_files: whether the nodes see the files of this machine. With False the batch system's
+            own transfer brings what a worker needs, and `python` names a Python that nodes have, or
+            a file that is brought: "gridengine.pyz", the package in one file, or an archive of an
+            environment, "env.tar.gz". HTCondor alone (default: the setting, True).
         worker_resources: the resources of each worker, such as `Cores(32) & Memory(120)`: calls
             share them, and each worker runs all calls that fit (default: each worker holds the
             resources that one call requests, and runs one call at a time).
@@ -155,13 +161,14 @@ class BatchScheduler(Scheduler):
         native: str = "",
         max_workers: int | None = None,
         min_workers: int = 0,
-        start_timeout: float | None = None,
+        start_timeout: Seconds | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = MappingProxyType({}),
         python: str | Sequence[str] | None = None,
         container: str | Sequence[str] | None = None,
         transport: Transport | None = None,
+        shared_files: bool | None = None,
         worker_resources: Resource | None = None,
         name: str | None = None,
         exclude_hosts: str | Iterable[str] = (),
@@ -185,6 +192,10 @@ class BatchScheduler(Scheduler):
         )
         self._name = "" if name is None else line_of_text("name", name)
         self._container = () if container is None else container_words("container", container)
+        self.shared_files = (
+            settings().shared_files if shared_files is None else flag("shared_files", shared_files)
+        )
+        self._brought = None if self.shared_files else self._without_shared_files(python)
         if python is None:
             python = "python" if self._container else sys.executable
         self._python = command_words("python", python)
@@ -223,10 +234,49 @@ class BatchScheduler(Scheduler):
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         """Store the batch system's own options: its `native` text, and arguments by name."""
 
+    def _without_shared_files(self, python: object) -> BroughtFiles:
+        """Return the files that jobs are brought.
+
+        Raises:
+            TypeError, ConfigurationError: `brought_files` raises it, or other arguments, or the
+                batch system, need a folder that the nodes share.
+        """
+        words = getattr(type(self), "_commands", None)
+        if words is None or not words.brings_files:
+            raise ConfigurationError(
+                f"shared_files=False: {type(self).__name__} cannot have its batch system bring "
+                "files to the nodes; HTCondorScheduler can",
+                hint="in jobs of others, start workers by hand: see 'Where nothing is shared' in "
+                "docs/dispatcher.md",
+            )
+        if self.transport == "files":
+            raise ConfigurationError(
+                "transport='files' has messages travel in a folder that the nodes share, and with "
+                "shared_files=False there is none",
+                hint="leave one out; over TCP the settings host and ports say where the nodes find "
+                "this machine",
+            )
+        if self._container:
+            raise ConfigurationError(
+                "container= binds the run directory, which the nodes do not see with "
+                "shared_files=False",
+                hint="give all words by python=, as ['apptainer', 'exec', '/images/a.sif', "
+                "'python']; apptainer sees the folder that a job begins in",
+            )
+        return brought_files(python)
+
     def script(self, run: LaunchContext, first: str = "", more: str = "") -> str:
         """Return the script that a cluster task runs; `first` is run before everything else, `more`
         are further words of the worker's command, for the shell.
         """
+        if self._brought is not None:
+            return launch_script(
+                worker_command(self._brought.words, Path(run.connection.name)),
+                prologue=self._prologue,
+                environment=self._environment,
+                first="\n".join([first, *self._brought.lines]),
+                more=more,
+            )
         command = worker_command(self._python, run.connection)
         if self._container:
             folders = dict.fromkeys([run.directory, run.connection.parent])

@@ -16,6 +16,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.command import CommandOutput, CommandRunner
 from gridengine.schedulers.requests import first_match
+from gridengine.settings.processors import usable_processors
 from gridengine.settings.values import Setting, sources
 
 
@@ -76,7 +77,7 @@ def listed(names: Iterable[str]) -> str:
 
 def machine_findings() -> Iterator[Finding]:
     """Check this machine's processors."""
-    text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
+    text = f"{usable_processors()} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", CheckState.OK, text)
 
 

@@ -35,6 +35,7 @@ from gridengine.errors import GridEngineError, SubmissionRefused
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
+from gridengine.schedulers.brought_files import BroughtFiles
 from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -129,6 +130,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     excluded: Sequence[str] = ()
     """The hosts that the user leaves out."""
+    brought: BroughtFiles | None = None
+    """The files that jobs are brought; None where nodes share files with this machine."""
 
     # The jobs' name, and their options.
 
@@ -163,7 +166,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     def _submission(
         self, options: Sequence[str], count: int, log: Callable[[object], str]
     ) -> list[str]:
-        return list(self.system.submit(WorkerArray(self.name, count, self.script, options, log)))
+        files = None if self.brought is None else self.brought.all_files(self.run.connection)
+        array = WorkerArray(self.name, count, self.script, options, log, files)
+        return list(self.system.submit(array))
 
     # Submission.
 

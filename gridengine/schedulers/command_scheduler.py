@@ -70,7 +70,7 @@ class CommandScheduler(BatchScheduler):
             strict=self._strict,
             site=self._site_asked,
         )
-        launcher.excluded = self._exclude_hosts
+        launcher.excluded, launcher.brought = self._exclude_hosts, self._brought
         return launcher
 
     def _prepare(self) -> None:

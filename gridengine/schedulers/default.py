@@ -28,6 +28,10 @@ _BLOCKS: dict[int, str] = {}
 """By process, the name that its `default_in_block` gives."""
 THIS_MACHINE = "this machine"
 KEEPS_HERE = "GRIDENGINE_SCHEDULER=processes keeps them here"
+FIRST_WORKERS = 4
+"""So many workers of a cluster that nobody named are requested until it is known whether calls are
+worth more.
+"""
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
 
@@ -116,6 +120,8 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
     if made is None:
         entry, system = _widened(*default_entry())
         made = _once(None, lambda: _once(entry.name, entry.make))
+        if system and made.cores is None:
+            made._first_workers = FIRST_WORKERS
         _announce(made, system, calls)
     _warn_of_unused(made)
     return made
@@ -200,12 +206,15 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
     cores = scheduler.cores
     if cores is not None:
-        limit = plural(cores, "call")
+        limit = f"up to {plural(cores, 'call')} at a time"
         other = "scheduler= or GRIDENGINE_SCHEDULER names another place"
     else:
-        limit = plural(scheduler.max_workers, "task")
+        first, most = scheduler._first_workers, scheduler.max_workers
+        limit = f"up to {plural(most, 'task')} at a time"
+        if 0 < first < most:
+            limit = f"{plural(first, 'task')} at first, up to {most:,} if calls take long"
         other = KEEPS_HERE
-    line = f"{what} on {system}, up to {limit} at a time; {other}"
+    line = f"{what} on {system}, {limit}; {other}"
     _log_info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)

@@ -110,9 +110,9 @@ def this_allocation() -> Allocation | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: those of its CPU affinity, but no more than its
-    job has.
-    """
-    cores = len(os.sched_getaffinity(0))
+    """Return how many cores this process may use, but no more than its job has."""
+    from gridengine.settings.processors import usable_processors  # the fork server needs it not
+
+    cores = usable_processors()
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

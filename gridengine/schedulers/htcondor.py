@@ -12,8 +12,10 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from gridengine.call_context.environment import LOG
 from gridengine.errors import (
     ConfigurationError,
     GridEngineError,
@@ -36,7 +38,8 @@ from gridengine.schedulers.launcher import WorkerStatus
 
 ATTRIBUTES = (
     "ClusterId,ProcId,JobStatus,NumJobStarts,JobCurrentStartDate,RemoteHost,LastRemoteHost,"
-    "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
+    "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal,"
+    "TransferringInput"
 )
 JOB_VARIABLE = "CONDOR_JOB_ID"
 """The variable in which calls find their job's id; HTCondor has none of its own."""
@@ -46,6 +49,15 @@ HELD_BY_USER = frozenset({1, 15})
 """The HoldReasonCode of jobs that a user holds, or has submitted on hold."""
 TOO_LONG = frozenset({46, 47})
 """The HoldReasonCode of jobs that exceeded `allowed_job_duration` or `allowed_execute_duration`."""
+TRANSFERRED = "transfer_input_files"
+BY_TRANSFER = (
+    "should_transfer_files=YES",
+    "when_to_transfer_output=ON_EXIT",
+    "encrypt_input_files=*",
+    # Line by line: when a job is removed, HTCondor brings no file of it back.
+    "stream_output=true",
+)
+"""Submit commands for jobs that share no files: keys travel, and the script writes to one log."""
 OTHER_HOSTS = 'regexp("^('
 """How our condition for other hosts begins, after its `!`."""
 TOO_LARGE = "no slot has so much, even when it is empty"
@@ -61,6 +73,7 @@ class HTCondorCommands(BatchCommands):
     """HTCondor's own commands."""
 
     key, title = "htcondor", "HTCondor"
+    brings_files = True
     commands = ("condor_submit", "condor_q", "condor_rm", "condor_history", "condor_status")
     package, server_name = "Debian: htcondor", "schedd"
     # Jobs have no PATH.
@@ -78,8 +91,9 @@ class HTCondorCommands(BatchCommands):
         "plain user"
     }
     remedies: Mapping[str, str] = {
-        "FileSystemDomain": "HTCondor takes the nodes not to share this machine's files, which "
-        "workers need: the administrators set FILESYSTEM_DOMAIN to the same on both where they do",
+        "FileSystemDomain": "HTCondor takes the nodes not to share this machine's files: "
+        "shared_files=False has it bring what workers need; where nodes do share them, the "
+        "administrators set FILESYSTEM_DOMAIN to the same on both",
         TOO_LARGE: "`condor_status` lists the slots: ask for less; in a pool whose slots come and "
         "go, strict=False waits for a larger one",
         "must be|parse|syntax|invalid|expression": "arguments of HTCondorScheduler that are not "
@@ -139,23 +153,33 @@ class HTCondorCommands(BatchCommands):
         commands are words. Jobs get few variables, since getenv=True may be forbidden.
 
         Raises:
-            ConfigurationError: HTCondor cannot take the path of the run directory, or it is in
-                /tmp, of which each job has its own.
+            ConfigurationError: HTCondor cannot take the path of the run directory, or jobs share
+                it and it is in /tmp, of which each job has its own.
         """
-        folder = str(array.folder)
-        if "$(" in folder or re.match("/(var/)?tmp/", f"{folder}/"):
+        folder, is_shared = str(array.folder), array.files is None
+        if "$(" in folder or (is_shared and re.match("/(var/)?tmp/", f"{folder}/")):
             raise ConfigurationError(
                 f"jobs of HTCondor cannot start in the run directory {folder}: it has `$(` in its "
                 "path, or is in a folder for temporary files, of which each job has one of its own",
                 hint="set GRIDENGINE_RUN_DIRECTORY to another",
             )
-        before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
-        before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
-        log = array.log("$(Process)")
-        ours = [f"executable={array.script}", f"output={log}", f"error={log}"]
-        ours += [f"batch_name={array.name}", f"initialdir={folder}", "should_transfer_files=NO"]
+        before = ["notification=never", "job_max_vacate_time=30"]
+        variables = f"{JOB_VARIABLE}=$(Cluster).$(Process)"
+        log, options = array.log("$(Process)"), list(array.options)
+        ours = [f"executable={array.script}", f"output={log}", f"batch_name={array.name}"]
+        if array.files is None:
+            before.append("getenv=HOME,USER,LOGNAME,SHELL")
+            ours += [f"error={log}", f"initialdir={folder}", "should_transfer_files=NO"]
+        else:
+            variables += f" {LOG}={'/'.join(Path(log).parts[-2:])}"
+            before.append("transfer_output_files=")
+            more, word = self.said(options).get(TRANSFERRED, ("", ""))
+            options = [one for one in options if one != word]
+            files = ",".join([*map(str, array.files), *filter(None, [more])])
+            ours += [*BY_TRANSFER, f"{TRANSFERRED}={files}"]
+        before.append(f'environment="{variables}"')
         queue = ["/dev/null", "-queue", str(array.count)]
-        return ["condor_submit", "-terse", *before, *array.options, *ours, *queue]
+        return ["condor_submit", "-terse", *before, *options, *ours, *queue]
 
     def ids(self, output: str, count: int) -> list[str]:
         found = re.search(r"^(\d+)\.0 - \1\.\d+\s*$", output, re.MULTILINE)
@@ -195,7 +219,11 @@ class HTCondorCommands(BatchCommands):
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
-        unmet = re.findall(r"^\[\d+\] +0 +(.*?) *$", output, re.MULTILINE)
+        steps, unmet = dict[str, str](), []
+        for step, matched, text in re.findall(r"^(\[\d+\]) +(\d+) +(.*?) *$", output, re.M):
+            # Of conditions that only all together meet no slot: `[1] && [3]`.
+            steps[step] = re.sub(r"\[\d+\]", lambda one: steps.get(one[0], one[0]), text)
+            unmet += [steps[step]] if matched == "0" else []
         words = [f"no slot has {condition} now" for condition in unmet]
         fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
         words += [] if fits or not slots else [TOO_LARGE]
@@ -231,6 +259,8 @@ def seen_in(ad: Mapping[str, Any]) -> Seen:
     if status == IDLE and starts:
         words = f"it was evicted from {host}: {ad.get('VacateReason') or 'its place was taken'}"
         return Seen(WorkerStatus.FAILED, words, blameless=True, linger=True, host=host)
+    if status == RUNNING and ad.get("TransferringInput"):
+        return Seen(WorkerStatus.QUEUED, f"its files are being brought to {host}")
     if status in (RUNNING, TRANSFERRING):
         # A job whose slot is lost before the job begins waits again, and begins later.
         return Seen(WorkerStatus.RUNNING, start=None, host=host)
@@ -261,7 +291,7 @@ def _held(ad: Mapping[str, Any], code: int | None, host: str) -> Seen:
 
 
 class HTCondorScheduler(CommandScheduler):
-    """Runs calls in jobs of an HTCondor pool, whose nodes share a file system with this machine.
+    """Runs calls in jobs of an HTCondor pool.
 
     Args:
         account: the accounting group (default: the settings').

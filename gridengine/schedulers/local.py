@@ -26,12 +26,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
-from gridengine.arguments import whole
+from gridengine.arguments import Seconds, to_gigabytes, whole
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
-from gridengine.resources.units import to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import (
@@ -50,6 +49,7 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
+from gridengine.system import nvidia_gpus
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -121,19 +121,21 @@ class LocalLauncher(Launcher):
 class TcpProcessLauncher(LocalLauncher):
     """Starts workers that connect to a running dispatcher by TCP, as a cluster's workers do. They
     hold the resources of the demand; if the demand has none, the same as the dispatcher's other
-    workers.
+    workers. Where they share no files with the callers, their calls run in the folder `scratch`.
     """
 
-    def __init__(self, connection: Path) -> None:
+    def __init__(self, connection: Path, scratch: str = "") -> None:
         super().__init__()
         self._connection = connection
+        self._scratch = scratch
 
     def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
+        names = names_of_variables(os.environ, self._scratch)
         try:
             return subprocess.Popen(
                 self._command(demand),
                 stdin=subprocess.DEVNULL,
-                env={**worker_environment(os.environ), **names_of_variables(os.environ)},
+                env={**worker_environment(os.environ), **names},
                 start_new_session=True,
             )
         except OSError as error:
@@ -151,19 +153,19 @@ class TcpProcessLauncher(LocalLauncher):
         return worker_command(sys.executable, self._connection, *held)
 
 
-def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def names_of_variables(environment: Mapping[str, str], scratch: str = "") -> dict[str, str]:
     """Return the variables by which a worker tells the variables of its own machine from those of a
     caller: calls have their caller's, except the variables of a batch job that set the number of
-    threads.
+    threads. `scratch` is the worker's folder, where it shares no files with its callers.
     """
     from gridengine.wire.processes import fork_hooks
 
     with fork_hooks().importing:
-        from gridengine.call_context.environment import EXPORTED, KEPT
+        from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
         from gridengine.call_context.process_resources import THREADS
 
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
-    return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
+    return {EXPORTED: "=".join(environment), KEPT: "=".join(own), SCRATCH: scratch}
 
 
 def _still_running(
@@ -260,7 +262,7 @@ from Python 3.11 on.
 OTHER_WORDS = ("max_threads", "workers", "n_workers", "max_worker", "processes", "n_jobs")
 """What other libraries, and earlier versions of this one, call `max_workers`."""
 MOST_PROCESSES = 1 << 22
-"""More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
+"""More than any system allows."""
 
 
 class ProcessScheduler(Scheduler):
@@ -288,7 +290,7 @@ class ProcessScheduler(Scheduler):
         max_workers: int | None = None,
         *,
         min_workers: int = 0,
-        start_timeout: float | None = None,
+        start_timeout: Seconds | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
         **unknown: Never,
@@ -444,8 +446,7 @@ def gpus_of_machine() -> list[Resource]:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        folder = Path("/proc/driver/nvidia/gpus")
-        count = len(list(folder.iterdir())) if folder.is_dir() else 0
+        count = nvidia_gpus()
     else:
         count = len(
             [word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")]
@@ -506,7 +507,7 @@ def _command(descriptor: str) -> list[str]:
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return a socket pair without the numbers of standard streams that are closed here."""
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pair = socket.socketpair()
     try:
         ours, theirs = (
             socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))

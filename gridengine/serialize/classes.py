@@ -352,8 +352,10 @@ def _new_class(
     members: list[tuple[str, Any]],
 ) -> type:
     def body(namespace: dict[str, Any]) -> None:
-        for key, value in (*skeleton.items(), *members):  # an enumeration notes each assignment
+        for key, value in skeleton.items():
             namespace[key] = value
+        for key, value in members:  # an enumeration takes functions for methods otherwise
+            namespace[key] = enum.member(value)
 
     keywords = {"metaclass": metaclass}
     try:

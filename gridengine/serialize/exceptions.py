@@ -10,7 +10,7 @@ import pickle
 import traceback
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gridengine.errors import safe_repr, users_frames
@@ -22,6 +22,21 @@ READ_ONLY = (
     "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
     "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
 )
+NO_TERMINAL = (
+    '(calls have no terminal: to debug one, have scheduler="inline" make it in the script\'s own '
+    "process)"
+)
+PAIRS = (
+    "(the call got one argument, with several elements: starmap makes an argument of each; so does "
+    "map of one iterable for each argument)"
+)
+REMEDIES: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("builtins", "ValueError"): ("read-only", READ_ONLY),
+    ("builtins", "EOFError"): ("EOF when reading a line", NO_TERMINAL),
+    ("bdb", "BdbQuit"): ("", NO_TERMINAL),
+    ("builtins", "TypeError"): ("() missing ", PAIRS),
+}
+"""For errors that calls alone have: a part of the text, and what to write."""
 
 
 def native_base(kind: type[BaseException]) -> type[BaseException]:
@@ -180,10 +195,15 @@ def note_on(error: BaseException, notes: list[str]) -> None:
     error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
 
 
-def note_on_read_only(error: BaseException) -> None:
-    """Note on the error of a write to an array that is read-only how calls come by such arrays."""
-    if type(error) is ValueError and str(error).endswith("read-only"):
-        note_on(error, [READ_ONLY])
+def note_remedy(error: BaseException, argument: Any = None) -> None:
+    """Note on an error of a call what to write, where calls alone have that error. `argument` is
+    that of a call with a single one.
+    """
+    kind = type(error)
+    words, note = REMEDIES.get((kind.__module__, kind.__qualname__), ("", ""))
+    if note and words in str(error):
+        several = type(argument) in (tuple, list) and len(argument) > 1
+        note_on(error, [note] if several or note is not PAIRS else [])
 
 
 def copy_without_traceback(error: BaseException) -> BaseException:

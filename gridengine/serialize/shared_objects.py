@@ -87,6 +87,9 @@ class SharedObject:
                 user.release(self.name)
 
 
+_REMEDY = "calls get the object in its place; here its get() returns the object"
+
+
 class Shared(Generic[T]):
     """A handle for an object that many calls use; `gridengine.share` makes one.
 
@@ -119,6 +122,14 @@ class Shared(Generic[T]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _as_object(self, *_: object) -> NoReturn:
+        raise TypeError(f"{self!r} is a handle: {_REMEDY}")
+
+    __getitem__ = __iter__ = _as_object
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self!r} is a handle, without {name}: {_REMEDY}")
 
     def __copy__(self) -> Self:
         return self

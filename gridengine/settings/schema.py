@@ -4,17 +4,18 @@ values. docs/settings.md says what each means; a test checks that it names all.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from gridengine.arguments import MOST
+from gridengine.arguments import DAY, MOST, parse_gigabytes, parse_seconds, to_bytes
 from gridengine.errors import ConfigurationError
 from gridengine.settings.systems import SYSTEMS
 
@@ -22,16 +23,32 @@ from gridengine.settings.systems import SYSTEMS
 WholeNumber: TypeAlias = Annotated[
     int, Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}")
 ]
-Number: TypeAlias = Annotated[
-    float, Meta(gt=0, le=MOST, description=f"a positive number, at most {MOST:,}")
+_NUMBER = f"a positive number, at most {MOST:,}"
+Time: TypeAlias = Annotated[
+    float, Meta(gt=0, le=MOST, description=f"{_NUMBER}, or a time such as 30 min or 1:30:00")
+]
+Days: TypeAlias = Annotated[
+    float, Meta(gt=0, le=MOST, description=f"{_NUMBER}, of days, or a time such as 12h or 30d")
 ]
 Count: TypeAlias = Annotated[
     int, Meta(ge=0, le=MOST, description=f"a whole number, at most {MOST:,}")
 ]
 MOST_BYTES = 2**50
 Bytes: TypeAlias = Annotated[
-    int, Meta(ge=0, le=MOST_BYTES, description=f"a whole number, at most {MOST_BYTES:,}")
+    int,
+    Meta(ge=0, le=MOST_BYTES, description=f"a whole number, at most {MOST_BYTES:,}, or a size"),
 ]
+Size: TypeAlias = Annotated[
+    int,
+    Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}, or a size: 10 MB"),
+]
+_READ: Mapping[Any, Callable[[str], float]] = {
+    Time: lambda text: parse_seconds("", text),
+    Days: lambda text: parse_seconds("", text) / DAY,
+    Bytes: lambda text: to_bytes(parse_gigabytes("", text)),
+    Size: lambda text: to_bytes(parse_gigabytes("", text)),
+}
+"""How a text is read that is no number, by the type of the setting."""
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Ports: TypeAlias = Annotated[
@@ -120,29 +137,32 @@ class Settings(Struct, frozen=True):
     host: Line = ""
     ports: Ports = ""
     transport: TransportName = "tcp"
+    shared_files: Switch = True
     max_workers: WholeNumber = 1000
     progress: Switch = True
     forward_logging: Switch = False
-    output_bytes: WholeNumber = 1_000_000
-    log_bytes: WholeNumber = 10_000_000
+    output_bytes: Size = 1_000_000
+    log_bytes: Size = 10_000_000
     kept_bytes: Bytes = 0
-    keep_runs: Number = 14.0
+    keep_runs: Days = 14.0
     keep_reports: Count = 50
     metrics_file: Line = ""
+    notify: Line = ""
+    jobs_per_minute: Count = 0
     watch_directory: Folder = Path()
-    idle_seconds: Number = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
-    beat_seconds: Number = 2.0
-    lease_seconds: Number = 60.0
-    start_seconds: Number = 30.0
-    start_timeout: Number = math.inf
-    client_grace: Number = 60.0
-    client_lease: Number = 900.0
-    retention: Number = 30.0
+    idle_seconds: Time = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
+    beat_seconds: Time = 2.0
+    lease_seconds: Time = 60.0
+    start_seconds: Time = 30.0
+    start_timeout: Time = math.inf
+    client_grace: Time = 60.0
+    client_lease: Time = 900.0
+    retention: Days = 30.0
     max_nesting: WholeNumber = 100
-    grace_seconds: Number = 5.0
-    checkpoint_seconds: Number = 20.0
-    poll_seconds: Number = 2.0
-    command_timeout: Number = 20.0
+    grace_seconds: Time = 5.0
+    checkpoint_seconds: Time = 20.0
+    poll_seconds: Time = 2.0
+    command_timeout: Time = 20.0
     check: Switch = False
     drmaa_library: Line = ""
     sites: Mapping[str, Any] = field(
@@ -237,6 +257,9 @@ def convert(value: Any, kind: Any) -> Any:
     except msgspec.ValidationError:
         if kind is SchedulerName and isinstance(value, str) and is_of_site(value):
             return value
+        if isinstance(value, str) and kind in _READ:
+            with contextlib.suppress(ConfigurationError, msgspec.ValidationError):
+                return msgspec.convert(_READ[kind](value), kind)
         raise ValueError(description(kind)) from None
 
 
@@ -250,11 +273,11 @@ def from_text(text: str, kind: Any) -> Any:
         if text.lower() not in SWITCHES:
             raise ValueError("yes or no")
         return SWITCHES[text.lower()]
-    number = kind.__origin__ if kind.__origin__ in (int, float) else None
-    try:
-        return convert(text if number is None else number(text), kind)
-    except ValueError:
-        raise ValueError(description(kind)) from None
+    value: Any = text
+    if kind.__origin__ in (int, float):
+        with contextlib.suppress(ValueError):  # a text with a unit
+            value = kind.__origin__(text)
+    return convert(value, kind)
 
 
 def _folder(kind: type[Path], value: Any) -> Path:

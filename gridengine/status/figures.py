@@ -122,6 +122,7 @@ class FailureStatus(Struct, frozen=True):
     place: int = 0
     form: int = 0
     hint: str = ""
+    parameters: Sequence[str] = ()
 
 
 MOST_SAMPLED = 2000

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gridengine.arguments import format_seconds
 from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
-from gridengine.resources.units import format_seconds
 from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
@@ -174,6 +174,7 @@ class RunStatus(Struct, frozen=True):
         calls.
     history: how earlier attempts ended.
     arguments, place: the pickled calls, if they are short, and the index of the call in them.
+    parameters: the names of the function's positional parameters, as far as they are known.
     memory: the bytes of the process that runs them; 0 if unknown.
     """
 
@@ -196,6 +197,7 @@ class RunStatus(Struct, frozen=True):
     place: int = 0
     form: int = 0
     memory: int = 0
+    parameters: Sequence[str] = ()
 
 
 class CallStatus(Struct, frozen=True):
@@ -205,7 +207,7 @@ class CallStatus(Struct, frozen=True):
     since_seconds: since its submission.
     request, waiting: the resources that it requests, and how many calls wait for the same.
     attempts: how many attempts it may have. history: how the earlier ones ended.
-    arguments, place, form: see `RunStatus`.
+    arguments, place, form, parameters: see `RunStatus`.
     """
 
     id: str
@@ -221,6 +223,7 @@ class CallStatus(Struct, frozen=True):
     arguments: bytes = b""
     place: int = 0
     form: int = 0
+    parameters: Sequence[str] = ()
 
 
 class FileFault(Struct, frozen=True):
@@ -311,19 +314,31 @@ class Status(Struct, frozen=True):
         return f"{self.done:,} done, {self.failed:,} failed{cancelled}"
 
     @property
+    def in_room(self) -> int:
+        """How many of the `room` there are: workers, or for local processes, processes."""
+        told = [one.runners for one in self.workers if one.runners is not None]
+        if not self.local:
+            return self.worker_count
+        return sum(told) if told else self.worker_count * self.slots
+
+    @property
     def worker_words(self) -> str:
         """The number of workers, and of how many there may be, in words."""
         if not self.max_workers:
             return f"{self.worker_count:,} started by hand"
-        most = f", max_workers={self.room} here" if self.local else f" of at most {self.room:,}"
-        return f"{self.worker_count:,}{most}"
+        return f"{self.in_room:,} of at most {self.room:,}{' here' * self.local}"
+
+    @property
+    def state_words(self) -> list[str]:
+        """How many workers are in which state; nothing for local processes, of one worker."""
+        told = {} if self.local else self.statuses
+        return [f"{count:,} {state}" for state, count in told.items() if count]
 
     def facts(self) -> list[tuple[str, object]]:
         """Return the most important figures as (label, words)."""
         ended = [self.ended_words]
         ended += [f"{self.retried:,} retried"] * bool(self.retried)
-        workers = [self.worker_words]
-        workers += [f"{count:,} {what}" for what, count in self.statuses.items() if count]
+        workers = [self.worker_words, *self.state_words]
         left = None if self.left_seconds is None else format_seconds(self.left_seconds)
         return [
             (

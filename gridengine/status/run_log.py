@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -28,6 +29,10 @@ FIGURES_SECONDS = 10.0
 """The figures of calls are logged at their end if the calls ran for at least this long."""
 
 
+Figures: TypeAlias = tuple[int, int, int, int]
+"""How many calls are done, have failed, were cancelled, and were run again."""
+
+
 class LineTally(Struct):
     """The lines of one kind since `since`: how many were written, and how many left out."""
 
@@ -40,8 +45,10 @@ class RunLog(Struct):
     """The lines that the log has of a run. Each method returns the lines that are due."""
 
     tallies: dict[str, LineTally] = field(default_factory=dict)
-    figures: tuple[int, int, int] = (0, 0, 0)
-    """How many calls were done, had failed and had run again when figures were last logged."""
+    figures: Figures = (0, 0, 0, 0)
+    """What `CoreState.figures` was when figures were last logged."""
+    output: str = ""
+    """Says where workers' logs have what calls print; empty where calls print elsewhere."""
     busy_since: float | None = None
     busy_seconds: float = 0.0
     connected_workers: int = 0
@@ -94,7 +101,7 @@ class RunLog(Struct):
         """Return the line that says that calls run again."""
         return self._line("repeated call", text, now)
 
-    def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
+    def tick(self, figures: Figures, now: float, *, busy: bool) -> list[str]:
         """Return the line with how many lines were left out, and, when all calls have ended, the
         line with figures.
         """
@@ -107,7 +114,7 @@ class RunLog(Struct):
                 lines += self._told(figures)
         return lines
 
-    def closed(self, figures: tuple[int, int, int], now: float) -> list[str]:
+    def closed(self, figures: Figures, now: float) -> list[str]:
         """Return all lines that are still due."""
         self._pause(now)
         return [line for kind in self.tallies for line in self._left_out(kind, math.inf)] + (
@@ -119,19 +126,19 @@ class RunLog(Struct):
             self.busy_seconds += now - self.busy_since
             self.busy_since = None
 
-    def _told(self, figures: tuple[int, int, int]) -> list[str]:
-        done, failed, retried = (
+    def _told(self, figures: Figures) -> list[str]:
+        done, failed, cancelled, retried = (
             new - told for new, told in zip(figures, self.figures, strict=True)
         )
-        if not done and not failed:
+        if not done and not failed and not cancelled:
             return []
         seconds, self.busy_seconds, self.figures = self.busy_seconds, 0.0, figures
         text = (
-            f"{plural(done, 'call')} done, {failed} failed or cancelled, {retried} run again, in "
-            f"{seconds:.1f} s; {plural(self.connected_workers, 'worker')} connected so far, "
-            f"{self.lost_workers} lost"
+            f"{plural(done, 'call')} done, {failed} failed, {cancelled} cancelled, {retried} run "
+            f"again, in {seconds:.1f} s; {plural(self.connected_workers, 'worker')} connected so "
+            f"far, {self.lost_workers} lost"
         )
-        return [text]
+        return [f"{text}; {self.output}" if self.output else text]
 
     def _line(self, kind: str, text: str, now: float) -> list[str]:
         tally = self.tallies.setdefault(kind, LineTally())

@@ -46,6 +46,7 @@ class Snapshot(Struct, frozen=True):
         connected ones, `idle`, `busy`, `silent` and `stopping`.
     demands: the calls of each demand.
     clients: the calls of each client, by number; 0 is the dispatcher's own process.
+    output: says where workers' logs have what calls print; empty where calls print elsewhere.
     """
 
     waiting: int = 0
@@ -60,6 +61,7 @@ class Snapshot(Struct, frozen=True):
     statuses: Mapping[str, int] = MappingProxyType({})
     demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
     clients: Mapping[int, ClientCounts] = MappingProxyType({})
+    output: str = ""
 
     @property
     def slots(self) -> int:

@@ -14,12 +14,12 @@ import pickle
 import pickletools
 import re
 import reprlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gridengine.serialize.payload import FULL, STAR
+from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.status.figures import FailureStatus
 
 MOST_SHOWN = 60
@@ -68,9 +68,40 @@ class _DescribingUnpickler(pickle.Unpickler):
         return Named()
 
 
-def call_arguments(calls: bytes, place: int, form: int) -> str:
+class Described(Protocol):
+    """A row on a call, see `RunStatus`."""
+
+    @property
+    def arguments(self) -> bytes: ...
+    @property
+    def place(self) -> int: ...
+    @property
+    def form(self) -> int: ...
+    @property
+    def parameters(self) -> Sequence[str]: ...
+
+
+def arguments_of(one: Described) -> str:
+    """Return the arguments of a row's call, with the names of the parameters where they are known.
+    Where its task is too long to be kept, an exception that it raised tells them.
+    """
+    found = call_arguments(one.arguments, one.place, one.form, one.parameters)
+    if found or not isinstance(one, FailureStatus) or not one.exception:
+        return found
+    try:
+        *_, told = _DescribingUnpickler(io.BytesIO(one.exception)).load()
+    except Exception:  # it is cut off
+        return ""
+    kind, _, words = str(told).partition(" ")  # see `given_words`
+    if kind == "argument" and one.form == SINGLE and one.parameters:
+        return f"{one.parameters[0]}={words}"
+    return words if kind.startswith("argument") else ""
+
+
+def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str] = ()) -> str:
     """Return the arguments of one of these pickled calls, shortened; empty when they cannot be
-    read.
+    read. The first ones have the names of these parameters; if the last name is empty, the last
+    argument is the call's number, which is left out.
     """
     if not calls:
         return ""
@@ -81,7 +112,10 @@ def call_arguments(calls: bytes, place: int, form: int) -> str:
         if form == FULL:
             positional, named = call
         shorten = _shortener().repr
-        shown = [shorten(one) for one in positional]
+        if parameters and not parameters[-1]:
+            positional, parameters = positional[:-1], parameters[:-1]
+        names = [f"{one}=" for one in parameters] + [""] * len(positional)
+        shown = [f"{name}{shorten(one)}" for name, one in zip(names, positional, strict=False)]
         shown += [f"{name}={shorten(one)}" for name, one in named.items()]
     except Exception:  # a pickle may contain anything, and this is only for display
         return ""

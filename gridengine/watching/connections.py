@@ -16,11 +16,11 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, WatchAnswer, WatchRequest
-from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.status.rows import FileFault
+from gridengine.system import peer_user
 from gridengine.wire.connection_file import (
     SOCKET,
     blocked_runtime_folder,
@@ -50,6 +50,10 @@ def full_folder(folder: str) -> Iterator[FileFault]:
         words = "no more files can be made" if no_files else f"{room:,} bytes are free"
         loss = "workers' logs are lost, and no more workers may start"
         yield FileFault(folder, f"{os.strerror(errno.ENOSPC)}, {words}", loss)
+
+
+class DispatcherEnded(ClusterError):
+    """A dispatcher that was watched has ended."""
 
 
 def process_of(path: Path) -> int:
@@ -114,7 +118,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         with self._faults():
             line = self._lines.readline(MOST_ANSWER)
         if not line.endswith(b"\n"):
-            raise self._fault("it has ended")
+            raise self._ended()
         return self._read(line)
 
     def _send(self, request: WatchRequest) -> None:
@@ -126,7 +130,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         try:
             yield
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise self._fault("it has ended") from error
+            raise self._ended() from error
         except (OSError, GridEngineError) as error:
             raise self._fault("it does not answer", error) from error
 
@@ -147,6 +151,9 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
             f"{self._title} cannot be watched: {words}{reason}",
             hint="is it stopped (Ctrl-Z, or a debugger), busy, or of another version?",
         )
+
+    def _ended(self) -> DispatcherEnded:
+        return DispatcherEnded(f"{self._title} has ended")
 
     def close(self) -> None:
         """Close the connection. May be called twice."""

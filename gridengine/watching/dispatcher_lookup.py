@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WORKER, was_killed
 from gridengine.dispatcher.standalone.dispatcher_folder import (
@@ -49,6 +49,7 @@ from gridengine.watching.runs_on_disk import (
     run_folders,
 )
 
+T = TypeVar("T")
 MOST_SAMPLED = 1000
 """How many calls and workers of a run an answer lists at most."""
 LISTS = f"`gridengine ls` lists those that run, and the last runs that have ended; {NOT_KEPT}"
@@ -287,6 +288,23 @@ def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
         if found is None:
             raise
         return found, False
+
+
+def or_as_call(look: Callable[[str, str], T], name: str, which: str) -> T:
+    """Return what `look` finds for a dispatcher and a call. A number alone that names no dispatcher
+    is a call of the only one that runs, else of the last that has ended.
+
+    Raises:
+        SeveralMeant: there are several; the text has a word for each.
+    """
+    try:
+        return look(name, which)
+    except NotKnown:
+        if which or not name.isdecimal():
+            raise
+        with contextlib.suppress(NotKnown):
+            return look("", name)
+        raise
 
 
 def _watchable(text: str) -> tuple[str, Known[DispatcherPlace]]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from gridengine.arguments import format_seconds
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.display import plural
-from gridengine.resources.units import format_seconds
 from gridengine.status.rows import (
     ConnectedWorkerStatus,
     FunctionStatus,
@@ -158,7 +158,7 @@ def _of_start(status: Status, who: Identity, one: LaunchStatus, calls: str) -> E
             f"{calls}: cluster job {one.job} runs, and its worker gets no answer from this "
             f"dispatcher: {one.unanswered}",
             "see whether a firewall is between, and set GRIDENGINE_HOST to an address of this "
-            "machine that the nodes reach",
+            "machine that the nodes reach; or have messages travel as files: transport='files'",
             one.job,
         )
     job = f"cluster job {one.job}" if one.log else f"process {one.job}"

@@ -63,7 +63,7 @@ class RemoteWatched(Watched):
         except queue.Empty:
             raise self._fault("it does not answer") from None
         if line is None:
-            raise self._fault("it has ended")
+            raise self._ended()
         return self._read(line)
 
     def _connect(self, file: str) -> RemoteDispatcher:

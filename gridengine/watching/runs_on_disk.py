@@ -20,16 +20,19 @@ from gridengine.dispatcher.run_reports import report_file, report_files
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
+from gridengine.system.machine import started
 from gridengine.watching.connections import process_of, runtime_files
 from gridengine.watching.names import Known, Word, meant, of_answer, only, short_id, word_of
 from gridengine.wire.connection_file import RECORD
-from gridengine.wire.processes import started
 
 T = TypeVar("T")
 MOST_LOOKED_AT = 20
 MOST_KILLED = 20
 """The records of how many killed processes are kept."""
-NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
+NOT_KEPT = (
+    "nothing is kept of runs of this machine's processes that took under ten seconds, in which no "
+    "call failed, and that nobody watched"
+)
 
 
 class OtherRun(Struct, frozen=True):
@@ -125,6 +128,16 @@ def ended_answers() -> Iterator[WatchAnswer]:
     return heapq.merge(_reports(), killed, key=lambda one: one.identity.run_id, reverse=True)
 
 
+def check_told(answer: WatchAnswer) -> None:
+    """Check that something is known of the calls of an ended run.
+
+    Raises:
+        ConfigurationError: its process was killed.
+    """
+    if answer.killed:
+        raise ConfigurationError("nothing is known of its calls, because its process was killed")
+
+
 def report_of(run_id: str) -> WatchAnswer | None:
     """Return the report of the run with this id; None if there is none."""
     path = report_file(run_id)
@@ -170,6 +183,17 @@ def ended_words(answer: WatchAnswer) -> str:
     at = time.localtime(who.since + answer.status.elapsed_seconds)
     words = f"{who.name}, process {who.pid} on {who.host}, {end} at "
     return words + time.strftime("%Y-%m-%d %H:%M:%S", at)
+
+
+def last_words(seen: WatchAnswer) -> str:
+    """Return a sentence on how a run has ended that was watched until then: from its report, or
+    from when it was last seen.
+    """
+    found = report_of(seen.identity.run_id)
+    if found is not None:
+        return f"{ended_words(found)}: {found.status.ended_words}"
+    name, counts = seen.identity.name, seen.status.ended_words
+    return f"{name} has ended; when it was last seen, of its calls {counts}"
 
 
 def heading(answer: WatchAnswer, name: str) -> str:

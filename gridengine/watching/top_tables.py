@@ -14,7 +14,7 @@ from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.display import printable
 from gridengine.status.rows import ConnectedWorkerStatus, FunctionStatus, RunStatus
 from gridengine.status.watch_events import WatchEvent
-from gridengine.watching.call_descriptions import call_arguments, cause_of
+from gridengine.watching.call_descriptions import arguments_of, cause_of
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import seconds, size
 
@@ -80,11 +80,7 @@ VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[Colum
         lambda answer: answer.status.runs,
         (
             Column("call", 0, lambda one: one.call),
-            Column(
-                "arguments",
-                16,
-                lambda one: call_arguments(one.arguments, one.place, one.form),
-            ),
+            Column("arguments", 16, arguments_of),
             Column("host", 12, lambda one: one.host),
             Column("time", 8, lambda one: one.seconds, seconds),
             Column("memory", 8, lambda one: one.memory, size),
@@ -115,9 +111,10 @@ VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[Colum
         lambda answer: answer.status.failures[::-1],
         (
             Column("call", 24, lambda one: one.call),
-            Column("host", 12, lambda one: one.host),
+            Column("arguments", 16, arguments_of),
             Column("ago", 9, lambda one: one.seconds_ago, seconds),
             Column("why", 0, cause_of),
+            Column("host", 12, lambda one: one.host),
         ),
     ),
     "events": (
@@ -208,8 +205,8 @@ def _head(answer: WatchAnswer, cpu: float | None, width: int, height: int) -> li
     full = int(BAR_CELLS * ended / total) if total else 0
     left = "" if status.left_seconds is None else f", about {seconds(status.left_seconds)} left"
     used = "" if cpu is None else f"{100 * cpu:.0f} % of a processor, "
-    there = {**status.statuses, "queued": sum(one.queued for one in status.launches)}
-    states = ", ".join(f"{count:,} {name}" for name, count in there.items() if count)
+    queued = sum(one.queued for one in status.launches)
+    states = ", ".join([*status.state_words, *[f"{queued:,} queued"] * bool(queued)])
     waits = status.waiting or status.blocked
     why = next((one for one in explain(answer) if waits or status.faults), None)
     lines = [

@@ -51,13 +51,13 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
     try:
         answer, runs = answer_of(name, REPORT)
     except NotKnown:
-        folders = [known_folder(one, one) for one in run_folders()] if name else []
-        found = meant(word_of(name), folders)
-        if not found or failed:
+        folder = _folder_of(name)
+        if folder is None or failed:
             raise
-        folder = found[0].thing  # the last begun
-        named = [path for path in logs_in(folder) if not which or _is_named(path, which)]
-        return FoundLogs([], named, not which and is_under_way(folder / CONNECTION))
+        return _logs_of_folder(folder, which)
+    folder = None if runs or name or failed else _folder_of("")
+    if folder is not None and folder.name > answer.identity.run_id:  # it has left no report
+        return _logs_of_folder(folder, which)
     logs = logs_in(Path(answer.identity.folder)) if answer.identity.folder else []
     told: list[str] = []
     if failed:
@@ -74,6 +74,24 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
         _why_none(answer, which),
         "" if runs else heading(answer, name),
     )
+
+
+def _folder_of(name: str) -> Path | None:
+    """Return the folder of the last run of this name, or without a name of the last run; None if
+    there is none.
+    """
+    folders = run_folders()
+    if name:
+        named = meant(word_of(name), [known_folder(one, one) for one in folders])
+        folders = [one.thing for one in named]
+    return folders[0] if folders else None
+
+
+def _logs_of_folder(folder: Path, which: str) -> FoundLogs:
+    """Return the logs of a run of which only its folder is there."""
+    named = [path for path in logs_in(folder) if not which or _is_named(path, which)]
+    may_come = not which and is_under_way(folder / CONNECTION)
+    return FoundLogs([], named, may_come, heading=f"the run {folder.name}")
 
 
 def _logs_of(answer: WatchAnswer, which: str) -> list[str]:

@@ -178,6 +178,7 @@ class LoadedFunctions:
     ) -> None:
         self._main = main
         self.environment = CallEnvironment(site, threads)
+        self._scratch = "" if site is None else site.scratch
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
         """For each function: its module search path, its directory, its definition and its
         payload.
@@ -202,9 +203,10 @@ class LoadedFunctions:
             shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
         if message.codec != PICKLE:
             self.codecs[message.function] = CODECS[message.codec]
-        given = list(map(os.fsdecode, message.path))
+        given, directory = list(map(os.fsdecode, message.path)), os.fsdecode(message.directory)
+        if self._scratch:  # the caller's folders are not here
+            given, directory = [self._scratch], self._scratch
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
-        directory = os.fsdecode(message.directory)
         self._defined[message.function] = path, directory, message, buffers
 
     def forget(self, digests: Iterable[bytes]) -> None:

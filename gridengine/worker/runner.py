@@ -32,9 +32,7 @@ from gridengine.call_context.current_call import (
 from gridengine.call_context.environment import KEPT, SiteEnvironment
 from gridengine.call_context.process_resources import (
     MemoryLimit,
-    data_bytes,
     peak_memory,
-    reset_peak_memory,
 )
 from gridengine.call_context.status_block import (
     BACKGROUND,
@@ -52,10 +50,11 @@ from gridengine.call_context.status_block import (
 )
 from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on_read_only
+from gridengine.serialize.exceptions import note_remedy
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.users_modules import CallersMain
+from gridengine.system import data_bytes, reset_peak_memory
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
@@ -545,7 +544,7 @@ class Runner:
         if isinstance(error, Interrupted):
             self._add_interrupted(index, assignment)
             return
-        note_on_read_only(error)
+        note_remedy(error, call if assignment.form == SINGLE else None)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = self._arguments_text(call, assignment)
         payload = self._dump_raised(index, error, assignment, told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -13,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.script_driver import ROOT, MakeScript, Script
+import gridengine
+from tests.support.script_driver import MakeScript, Script
+from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import kill_all
 from tests.support.worker_driver import WorkerDriver
+
+LOCAL_AND_TCP = pytest.mark.parametrize(
+    "scheduler", [gridengine.ProcessScheduler, TcpScheduler], indirect=True, ids=["local", "tcp"]
+)
+"""Runs a test on workers of this machine, and on workers that connect."""
 
 
 @pytest.fixture
@@ -37,19 +42,18 @@ def script(tmp_path: Path) -> Iterator[MakeScript]:
     temporary.cleanup()
 
 
+@pytest.fixture(scope="module")
+def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
+    """Two workers that the tests of one file share: processes of this machine, unless the tests
+    have the mark `LOCAL_AND_TCP`.
+    """
+    with getattr(request, "param", gridengine.ProcessScheduler)(2) as made:
+        yield made
+
+
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
     """One worker process, and the socket that it connects to."""
     made = WorkerDriver(tmp_path)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package in one file for this Python: what `make onefile` has built, or else built now."""
-    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
-        return Path(built)
-    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
-    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
-    return path

@@ -373,6 +373,66 @@ class OAR(Cluster):
         return 1000
 
 
+class PBS(Cluster):
+    """The OpenPBS of this machine, and the user who uses it."""
+
+    name = "pbs"
+    scheduler = "PBSScheduler"
+    title = "PBS"
+    up = "pbs"
+    mark = Path("/etc/pbs.conf"), "# made by schedulers/pbs/up"
+    ping = ("qstat", "-B")
+    folder_of_commands = "/var/lib/gridengine-test/pbs/bin"
+    array_is_one_job = False
+    delete_command = "qdel"
+    closed = "queue='closed'"
+    variables: ClassVar[Mapping[str, str]] = NO_OTHER
+    may_suspend = os.getuid() == 0
+    ends: ClassVar[Mapping[str, str]] = {**Cluster.ends, "exit 0": "it ended by itself"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "nosuch=1": "Unknown resource Resource_List.nosuch",
+        "queue='nosuch'": "Unknown queue",
+    }
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+    }
+    deleted = "it was deleted"
+
+    def wait_until_ready(self) -> None:
+        """Wait until its server answers and its node takes jobs."""
+        wait_until(lambda: "state = free" in self.command("pbsnodes", "-a"))
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue, or about to leave it."""
+        return re.search(r"job_state = [^FX]", self.command("qstat", "-f", job)) is not None
+
+    def jobs(self) -> set[str]:
+        """Return the ids of the user's jobs."""
+        return set(self.command("qselect", "-u", self.user.pw_name).split())
+
+    def worker_id(self, call: Began) -> str:
+        """Return the id that errors give the worker of this call."""
+        return call.job
+
+    def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
+        self.command("qdel", call.job)
+
+    def suspend(self, call: Began) -> None:
+        """Suspend the job of this call, and wait until it is. Only root may."""
+        self.administer("qsig", "-s", "suspend", call.job)
+        wait_until(lambda: "job_state = S" in self.command("qstat", "-f", call.job))
+
+    def resume(self, call: Began) -> None:
+        """Have a suspended job go on."""
+        self.administer("qsig", "-s", "resume", call.job)
+
+    def largest_array(self) -> int:
+        """Return how many tasks there are in one array at most."""
+        return 1000
+
+
 T = TypeVar("T", bound=Cluster)
 
 

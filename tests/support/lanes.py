@@ -24,12 +24,15 @@ LANES = {
     "integration": "test-all",
     "conformance": "test-all",
     "chaos": "test-long",
+    "hosts": "test-all",
     "pools": "test-long",
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
-LONG = ("htcondor", "oar", "files")
-"""The marks of batch systems that take long to bring up, and of the transport that is slow."""
+LONG = ("htcondor", "oar", "pbs", "files", "long")
+"""The marks of batch systems that take long to bring up, of the transport that is slow, and of
+single tests of minutes.
+"""
 SLOWEST = 20
 LEFT_OUT = "left_out"
 

@@ -102,7 +102,7 @@ class Place:
             (folder / name).write_text(text)
         self._give(folder)
         started = subprocess.Popen(
-            [self.python, str(folder / "script.py")],
+            [*self.before(folder), self.python, str(folder / "script.py")],
             cwd=folder,
             env={**self.environment, **(environment or {})},
             stdin=subprocess.DEVNULL if terminal is None else terminal,
@@ -147,6 +147,10 @@ class Place:
         """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
         words = ["-m", "gridengine", "dispatcher", "start", "night", "--foreground"]
         return [*words, "--scheduler", self.name, "--max-workers", "2"]
+
+    def before(self, folder: Path) -> list[str]:
+        """Return the words of a command that runs others in this folder elsewhere."""
+        return []
 
     def wait_until_ready(self) -> None:
         """Wait until the place takes work."""

@@ -38,7 +38,7 @@ import gridengine
 from gridengine import GridEngineScheduler, Job, SlurmScheduler
 
 FOLDER = Path.cwd()
-JOB = "JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "CONDOR_JOB_ID", "OAR_JOB_ID"
+JOB = "JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "CONDOR_JOB_ID", "OAR_JOB_ID", "PBS_JOBID"
 TASK = "SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"
 
 
@@ -115,7 +115,7 @@ class Scenario:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert isinstance(process.args, list)
-        self.folder = Path(process.args[1]).parent
+        self.folder = Path(process.args[-1]).parent
         self._told: list[str] = []
         self._errors: list[str] = []
         self._readers = [

@@ -542,6 +542,7 @@ def _failure(finished: CallsFinished, one: OpenTask) -> FailureStatus:
         place=start,
         form=task.form,
         hint="" if error is None else error.hint or "",
+        parameters=function.parameters,
     )
 
 

@@ -20,6 +20,8 @@ class Policy(Struct, frozen=True):
 
     max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. max_workers
         is 0 where people start all workers by hand.
+    first_workers: if not 0, so many are requested while nobody knows how long calls take, and then
+        as many as that time is worth, see `scaling`.
     lease_seconds, start_seconds, beat_seconds: as the settings'.
     message_seconds: how long a message takes to a worker. The longer, the more work of quick calls
         a worker is given at a time, and the later a result counts as late.
@@ -40,10 +42,12 @@ class Policy(Struct, frozen=True):
     version, python, run_id: what workers must have in common with the dispatcher. addresses: where
         workers connect to.
     epoch: see the glossary.
+    jobs_per_minute: the most workers that are requested within a minute; 0 is no limit.
     """
 
     max_workers: int = 1
     min_workers: int = 0
+    first_workers: int = 0
     slots: int = 1
     idle_seconds: float = 5.0
     gather_seconds: float = 0.0
@@ -67,6 +71,7 @@ class Policy(Struct, frozen=True):
     run_id: str = ""
     addresses: tuple[str, ...] = ()
     epoch: int = 0
+    jobs_per_minute: int = 0
 
     def stay(self, held: Resource) -> float:
         """Return how long a worker that holds this may work before it leaves in order; infinite

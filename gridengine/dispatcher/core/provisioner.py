@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
-from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, key_of
+from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, Pace, key_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.requests import Effect
@@ -34,7 +34,7 @@ class Provisioner(Struct, eq=False):
         calls. A suspended worker does not count against `max_workers` if it takes no more calls, or
         where other demands need workers.
     by_hand: workers that people started; they never count against `max_workers`.
-    unmatched, withdrawn: shared by all provisioners, see `CoreState`.
+    unmatched, withdrawn, pace: shared by all provisioners, see `CoreState`.
     """
 
     policy: Policy
@@ -51,6 +51,7 @@ class Provisioner(Struct, eq=False):
     suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
     requested: int = 0
     starts: FailedStarts = field(default_factory=FailedStarts)
     """Those of its workers that could not be started, and where."""
@@ -148,6 +149,12 @@ class Provisioner(Struct, eq=False):
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
+    @property
+    def busy(self) -> int:
+        """How many of its workers have calls, without those that people started."""
+        idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
+        return self.size - len(self.expected) - self.requested - idle
+
     def is_spent(self, now: float) -> bool:
         """Return whether the provisioner has no workers, requests or delays; then it may be
         forgotten.
@@ -170,9 +177,7 @@ class Provisioner(Struct, eq=False):
         """
         if not self.elastic:
             return []
-        policy, have = self.policy, self.size
-        idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
-        busy = have - len(self.expected) - self.requested - idle
+        policy, have, busy = self.policy, self.size, self.busy
         # Calls that wait until workers of other demands leave do not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
@@ -201,6 +206,11 @@ class Provisioner(Struct, eq=False):
         gathering = 0.0 if at_once else self.policy.gather_seconds
         if not self.may_ask(now) or now - self.demand_since < gathering:
             return []
+        count = self.pace.allowed(count, self.policy.jobs_per_minute, now)
+        if not count:
+            return []
+        if self.policy.jobs_per_minute:
+            self.pace.requested.append((now, count))
         self.requested = count
         return [Launch(count, self.demand, self.label, self.starts.hosts_to_leave_out(now))]
 

@@ -1,5 +1,11 @@
 """How many workers there should be: the requests to the scheduler, its reports, and which workers
 leave when there are too many.
+
+Where nobody named the cluster, a map of milliseconds would not be worth an array of a thousand
+jobs. Then a few workers are requested at first. Each further slot is requested for
+`WORTH_SECONDS` of waiting work, by the pace of the calls so far, of which those in progress are a
+part. If the few have waited for `QUEUED_SECONDS`, all are requested: calls that take long would
+wait in the batch system's queue twice.
 """
 
 from __future__ import annotations
@@ -7,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -23,16 +30,24 @@ from gridengine.dispatcher.core.launches import LaunchedWorker
 from gridengine.dispatcher.core.outcomes import give_up
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.workers_and_queues import READY, Worker, WorkerPhase
+from gridengine.dispatcher.core.workers_and_queues import READY, TaskQueue, Worker, WorkerPhase
 from gridengine.requests import Effect
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.status.watch_events import REQUESTED, RUNNING, SCHEDULER
+
+WORTH_SECONDS = 10.0
+QUEUED_SECONDS = 60.0
+LOOKED_AT = 8
+"""So many of the oldest runs are looked at for how long the calls in progress have taken."""
 
 
 def scale(state: CoreState) -> None:
     """Request or withdraw workers, as the queues need."""
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
+    if state.policy.first_workers:
+        worth = _worth_slots(state)
+        needed_slots = [(one, int(min(needed, worth[one]))) for one, needed in needed_slots]
     if state.active_clients > 1:
         # First the demands without workers: otherwise others would take the room that was made for
         # these.
@@ -45,6 +60,36 @@ def scale(state: CoreState) -> None:
             _note_requested(state, effects)
         state.effects += effects
         total += one.size_for_others
+
+
+def _worth_slots(state: CoreState) -> Mapping[Provisioner, float]:
+    """Return how many slots the waiting calls of each provisioner are worth."""
+    worth = defaultdict[Provisioner, float](float)
+    for queue in state.queues.values():
+        if queue.calls:
+            worth[queue.provisioner] += queue.calls * _seconds_of(state, queue) / WORTH_SECONDS
+    slots = state.policy.slots
+    for one in worth:
+        since = one.unserved_since
+        if since is not None and state.now - since > QUEUED_SECONDS:
+            worth[one] = math.inf
+        else:
+            worth[one] = max(worth[one], (state.policy.first_workers - one.busy) * slots)
+    return worth
+
+
+def _seconds_of(state: CoreState, queue: TaskQueue) -> float:
+    """Return how long the next call of a queue takes by what is known; jobs count as endless, since
+    they may wait for each other.
+    """
+    first = queue.waiting.first().open_task
+    if first.task.watched:
+        return math.inf
+    seconds = first.pace.seconds or 0.0
+    for run in islice(state.runs.values(), LOOKED_AT):
+        if run.span.open_task.pace is first.pace:
+            seconds = max(seconds, state.now - run.touched)
+    return seconds
 
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:

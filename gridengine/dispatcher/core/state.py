@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
-from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker
+from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker, Pace
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, Provisioner
 from gridengine.dispatcher.core.workers_and_queues import (
@@ -28,7 +28,7 @@ from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
 from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
-from gridengine.status.run_log import RunLog
+from gridengine.status.run_log import Figures, RunLog
 from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
@@ -137,6 +137,7 @@ class CoreState:
         """Workers that connected before their launch was known, by log or process id."""
         self.withdrawn: dict[str, None] = {}
         """Workers that may not connect any more."""
+        self.pace = Pace()
         self.left_out: dict[str, BadHost] = {}
         """The hosts on which workers could not be started."""
 
@@ -230,9 +231,9 @@ class CoreState:
         return counts
 
     @property
-    def figures(self) -> tuple[int, int, int]:
-        """How many calls are done, have failed or were cancelled, and were run again."""
-        return self.done, self.failed + self.cancelled, self.retried
+    def figures(self) -> Figures:
+        """The figures of all calls so far."""
+        return self.done, self.failed, self.cancelled, self.retried
 
     @property
     def idle_workers(self) -> int:
@@ -359,6 +360,7 @@ class CoreState:
             failed=self.failed,
             cancelled=self.cancelled,
             retried=self.retried,
+            output=self.log.output,
             statuses={
                 "requested": sum(one.requested for one in provisioners),
                 "launched": sum(len(one.expected) for one in provisioners),
@@ -409,6 +411,7 @@ class CoreState:
             demand,
             unmatched=self.unmatched,
             withdrawn=self.withdrawn,
+            pace=self.pace,
             starts=FailedStarts(demand, self.left_out),
         )
         self.provisioners[demand] = one

@@ -107,7 +107,7 @@ def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
         provisioner.by_hand.add(id)
     state.effects.append(events.Send(id, messages.Welcome(state.policy.epoch)))
     if launch is not None:
-        _say_connected(state, worker, launch)
+        _recognised(state, worker, launch)
     if worker.phase is WorkerPhase.STOPPING:
         state.effects.append(events.Send(id, messages.Stop()))
     elif withdrawn or state.closing:
@@ -279,10 +279,13 @@ def launch_known(
         worker.phase is not WorkerPhase.STOPPING
     ):
         _open(state, worker)
-    _say_connected(state, worker, launch)
+    _recognised(state, worker, launch)
 
 
-def _say_connected(state: CoreState, worker: Worker, launch: LaunchedWorker) -> None:
+def _recognised(state: CoreState, worker: Worker, launch: LaunchedWorker) -> None:
+    """Note the path of the worker's log on this machine, and say that the worker has connected."""
+    if launch.handle.log not in ("", worker.hello.log):
+        worker.hello = replace(worker.hello, log=launch.handle.log)
     after = None if worker.provisioner.workers > 1 else state.now - launch.launched_at
     state.say(state.log.connected(worker.hello, worker.job, after, state.now))
 

@@ -85,6 +85,7 @@ class TaskDecoder:
             needs=self._find_shared(client, item.needs),
             caller=item.caller,
             after=tuple(item.after),
+            parameters=tuple(item.parameters),
         )
 
     def _add_shared(

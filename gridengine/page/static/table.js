@@ -5,7 +5,7 @@ import { answers, counted, element, fetched, tried } from "./dom.js";
 
 const ROW = 28;
 const TALLEST = 8_000_000; // Browsers draw nothing much taller; a million rows have 8 pixels each.
-const FEWEST = 5;
+const FEWEST = 2;
 const ACTION = 10; // Characters for the column of what can be done with a row.
 const [REST, REST_NARROW] = [26, 18]; // Characters for a column that takes what is left.
 const NARROW = matchMedia("(max-width: 40rem)");
@@ -15,10 +15,12 @@ export class Table {
   /**
    * @param {string} view which of the server's tables.
    * @param {string} caption what is in it.
-   * @param {{most?: number, filter?: string, action?: {title: string, act: function}}} options
-   *   how many rows are seen at most, what the filter is for, and what can be done with a row.
+   * @param {{most?: number, filter?: string, action?: {title: string, act: function},
+   *   quiet?: boolean}} options
+   *   how many rows are seen at most, what the filter is for, what can be done with a row, and
+   *   whether there is a filter only where not all rows are seen.
    */
-  constructor(view, caption, { most = 20, filter = "Filter", action = null } = {}) {
+  constructor(view, caption, { most = 20, filter = "Filter", action = null, quiet = false } = {}) {
     this.view = view;
     this.most = most;
     this.action = action;
@@ -48,14 +50,12 @@ export class Table {
       },
       this.stretch,
     );
-    this.element = element(
-      "section", { class: "rows" },
-      element(
-        "div", { class: "tools" },
-        element("label", {}, `${filter} `, this.input), this.range, this.note,
-      ),
-      this.scroller,
+    this.quiet = quiet;
+    this.tools = element(
+      "div", { class: "tools" },
+      element("label", {}, `${filter} `, this.input), this.range, this.note,
     );
+    this.element = element("section", { class: "rows" }, this.tools, this.scroller);
   }
 
   /** How many rows are seen at a time. */
@@ -151,6 +151,7 @@ export class Table {
     this.total = total;
     this.first = first;
     this.note.textContent = note;
+    this.tools.hidden = this.quiet && total <= this.most && !this.input.value;
     const last = Math.min(first + this.visible, total);
     const from = total ? first + 1 : 0;
     this.range.textContent = `${counted(from)}–${counted(last)} of ${counted(total)}`;

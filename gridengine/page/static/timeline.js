@@ -5,30 +5,51 @@ import { Table } from "./table.js";
 
 const [ROW, LABEL] = [16, 150];
 const NARROW = 600;
+const AGAIN = 2000; // Milliseconds between two looks.
 const COLOURS = ["#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#999999"];
 
-/** Calls as bars, in a row for each call that a worker ran at a time. */
+/** The timeline, and how long calls took. */
 export class TimelineView {
   constructor() {
+    this.timeline = new Timeline();
+    this.durations = new Table("durations", "How long calls took, and their memory", { most: 10 });
+    this.elements = [
+      ...this.timeline.elements,
+      element("h2", {}, "Durations and memory"), this.durations.element,
+    ];
+  }
+
+  refresh() {
+    this.durations.refresh();
+    this.timeline.refresh();
+  }
+}
+
+/** Calls as bars, in a row for each call that a worker ran at a time; `most` rows. */
+export class Timeline {
+  constructor(most = Infinity, then = () => {}) {
+    this.most = most;
+    this.then = then; // It is called with each answer.
     this.chart = drawn("svg", { role: "img", "aria-label": "Timeline of workers" });
     this.key = element("div");
     this.note = element("p", { class: "note" });
-    this.durations = new Table("durations", "How long calls took, and their memory", { most: 10 });
-    this.elements = [
-      this.key, this.chart, this.note,
-      element("h2", {}, "Durations and memory"), this.durations.element,
-    ];
+    this.elements = [this.key, this.chart, this.note];
     this.due = 0;
   }
 
   async refresh() {
-    this.durations.refresh();
     if (performance.now() < this.due) return;
-    this.due = performance.now() + 2000;
-    await tried(this.note, async () => this.draw(await fetched("/timeline")));
+    this.due = performance.now() + AGAIN;
+    await tried(this.note, async () => {
+      const answer = await fetched("/timeline");
+      this.draw(answer);
+      this.then(answer);
+    });
   }
 
-  draw({ seconds, rows, bars, left_out: leftOut }) {
+  draw({ seconds, rows: all, bars: every, left_out: leftOut }) {
+    const rows = all.slice(0, this.most);
+    const bars = every.filter(({ row }) => row < rows.length);
     const whole = this.chart.clientWidth || 1000;
     const label = whole < NARROW ? 0 : LABEL;
     const wide = whole - label;
@@ -73,10 +94,12 @@ export class TimelineView {
       ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"], ...told,
     ]));
     const running = bars.filter((one) => one.state === "running").length;
-    const more = leftOut ? `; ${counted(leftOut)} more have no row here` : "";
+    const beyond = leftOut + every.length - bars.length;
+    const more = beyond ? `; ${counted(beyond)} more have no row here` : "";
+    const run = running ? `, and ${counted(running)} that run, paler` : "";
     this.note.textContent = (
-      `An even sample of ${counted(bars.length - running)} calls that took over a millisecond, and `
-      + `${counted(running)} that run, paler${more}.`
+      `An even sample of ${counted(bars.length - running)} calls that took over a millisecond`
+      + `${run}${more}.`
     );
   }
 }

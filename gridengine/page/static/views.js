@@ -4,29 +4,71 @@ import {
   answers, counted, drawn, element, ended, fetched, fetchedText, shownSeconds, tried,
 } from "./dom.js";
 import { Table } from "./table.js";
+import { Timeline } from "./timeline.js";
 
 const MOST_SAMPLES = 300;
+const LATELY = 10; // Samples, of a second each, that make the present rate.
+const MOST_ROWS = 12; // Of the timeline, beside the rest.
 const OPEN_CALLS_TICKS = 5; // To count a million calls down to those seen takes a dispatcher time.
-const [HIGH, ROOM] = [110, 20];
+const [HIGH, ROOM] = [96, 18];
 const samples = []; // They are kept whatever view is shown.
 
-/** How far it is, why calls wait, how fast it goes, and the functions. */
+/** A line over time: what is drawn are points of seconds and values. */
+class Curve {
+  constructor() {
+    this.chart = drawn("svg", { height: HIGH, role: "img" });
+  }
+
+  draw(words, points, begin, until) {
+    const most = Math.max(1e-9, ...points.map(([, value]) => value));
+    const wide = this.chart.clientWidth || 600;
+    const low = HIGH - ROOM;
+    const placed = points.map(([at, value]) => (
+      `${((wide * (at - begin)) / (until - begin || 1)).toFixed(1)},`
+      + `${(low - (low - ROOM) * (value / most)).toFixed(1)}`
+    ));
+    const start = begin ? shownSeconds(begin) : "the beginning";
+    this.chart.setAttribute("aria-label", words);
+    this.chart.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
+    this.chart.replaceChildren(
+      drawn("line", { x1: 0, x2: wide, y1: low, y2: low, class: "grid" }),
+      drawn("polyline", { points: placed.join(" "), class: "curve" }),
+      drawn("text", { x: 0, y: 12 }, words),
+      drawn("text", { x: 0, y: HIGH - 3 }, start),
+      drawn("text", { x: wide, y: HIGH - 3, "text-anchor": "end" }, shownSeconds(until)),
+    );
+  }
+}
+
+/** How far it is, who runs what, how fast it goes, why calls wait, and the functions. */
 export class OverviewView {
   constructor() {
     this.why = element("ul", { class: "why" });
     this.tiles = element("dl", { class: "tiles" });
-    this.chart = drawn("svg", { height: HIGH, role: "img" });
-    this.functions = new Table("functions", "Functions", { most: 10 });
+    this.timeline = new Timeline(MOST_ROWS, ({ seconds, rates }) => this.drawRate(seconds, rates));
+    [this.rate, this.memory] = [new Curve(), new Curve()];
+    this.remembered = element(
+      "section", { hidden: "" }, element("h2", {}, "Memory of workers"), this.memory.chart,
+    );
+    this.functions = new Table("functions", "Functions", { most: 10, quiet: true });
     this.elements = [
       this.tiles,
-      element("h2", {}, "Why calls wait, and what is odd"), this.why,
-      element("h2", {}, "Calls ended each second"), this.chart,
+      element(
+        "div", { class: "glance" },
+        element("section", {}, element("h2", {}, "Timeline"), ...this.timeline.elements),
+        element(
+          "div", { class: "curves" }, this.remembered,
+          element("section", {}, element("h2", {}, "Calls ended each second"), this.rate.chart),
+        ),
+        element("section", {}, element("h2", {}, "Why calls wait, and what is odd"), this.why),
+      ),
       element("h2", {}, "Functions"), this.functions.element,
     ];
   }
 
   refresh(told) {
     this.functions.refresh();
+    this.timeline.refresh();
     this.why.replaceChildren(...told.explanations.map(({ text, next_step: step }) => {
       const item = element("li", {}, `${text}.`);
       if (step) item.append(element("span", { class: "next" }, `Next: ${step}.`));
@@ -34,37 +76,37 @@ export class OverviewView {
     }));
     const workers = Object.entries(told.workers).filter(([, count]) => count)
       .map(([state, count]) => [`workers ${state}`, counted(count)]);
-    const facts = [...Object.entries(told.facts), ...workers];
     const cpu = samples.at(-1)?.part ?? null;
-    if (cpu !== null) facts.push(["dispatcher's processor", `${Math.round(100 * cpu)} %`]);
+    const used = cpu === null ? [] : [["dispatcher's CPU", `${Math.round(100 * cpu)} %`]];
+    const facts = [...Object.entries(told.facts), ...used, ...workers];
     this.tiles.replaceChildren(...facts.map(([name, value]) => (
       element("div", {}, element("dt", {}, name), element("dd", {}, value))
     )));
-    this.drawChart();
+    this.drawMemory();
   }
 
-  drawChart() {
-    const rates = rated();
-    const most = Math.max(1, ...rates.map(([, , rate]) => rate));
-    const wide = this.chart.clientWidth || 600;
-    const now = samples.at(-1)?.at ?? 0;
-    const points = rates.flatMap(([from, to, rate]) => [from, to].map((at) => {
-      const [x, y] = [(wide * at) / now, HIGH - ROOM - (HIGH - 2 * ROOM) * (rate / most)];
-      return `${x.toFixed(1)},${y.toFixed(1)}`;
-    }));
-    const current = rates.length ? rates.at(-1)[2] : 0;
-    const words = answers ? `${current.toFixed(1)} each second on average`
-      : `${current.toFixed(1)} each second now, ${most.toFixed(1)} at most`;
-    this.chart.setAttribute("aria-label", words);
-    this.chart.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
-    this.chart.replaceChildren(
-      drawn("line", { x1: 0, x2: wide, y1: HIGH - ROOM, y2: HIGH - ROOM, class: "grid" }),
-      drawn("polyline", { points: points.join(" "), class: "curve" }),
-      drawn("text", { x: 0, y: 12 }, words),
-      drawn("text", { x: 0, y: HIGH - 3 }, "the beginning"),
-      drawn("text", { x: wide, y: HIGH - 3, "text-anchor": "end" }, shownSeconds(now)),
-    );
+  drawMemory() {
+    const points = samples.filter(({ memory }) => memory).map(({ at, memory }) => [at, memory]);
+    this.remembered.hidden = points.length < 2;
+    if (this.remembered.hidden) return;
+    const now = samples.at(-1).over ? "" : `${megabytes(points.at(-1)[1])} now, `;
+    const most = Math.max(...points.map(([, value]) => value));
+    this.memory.draw(`${now}${megabytes(most)} at most`, points, points[0][0], points.at(-1)[0]);
   }
+
+  drawRate(seconds, rates) {
+    const each = seconds / rates.length;
+    const points = rates.flatMap((rate, part) => [[part * each, rate], [(part + 1) * each, rate]]);
+    const mean = rates.reduce((sum, rate) => sum + rate, 0) / rates.length;
+    const [before, last] = [samples.at(-1 - LATELY) ?? samples[0], samples.at(-1)];
+    const lately = (last.ended - before.ended) / (last.at - before.at || 1);
+    const now = answers || last.over ? "" : `${lately.toFixed(1)} now, `;
+    this.rate.draw(`${now}${mean.toFixed(1)} on average`, points, 0, seconds);
+  }
+}
+
+function megabytes(bytes) {
+  return `${counted(Math.round(bytes / 2 ** 20))} MB`;
 }
 
 /**
@@ -73,24 +115,20 @@ export class OverviewView {
  */
 export function keep(told) {
   if (samples.at(-1)?.run !== told.run) {
-    samples.splice(0, samples.length, { run: told.run, at: 0, ended: 0, cpu: 0, part: null });
+    samples.splice(0, samples.length, {
+      run: told.run, at: 0, ended: 0, cpu: 0, memory: 0, part: null,
+    });
   }
   const before = samples.at(-1);
   const one = {
     run: told.run, at: told.elapsed_seconds, ended: ended(told.calls), cpu: told.cpu_seconds,
+    memory: told.memory, over: Boolean(told.ended),
   };
   if (one.at <= before.at) return;
   one.part = Math.max(0, one.cpu - before.cpu) / (one.at - before.at);
   samples.push(one);
   if (samples.length <= MOST_SAMPLES) return;
   for (let place = samples.length - 2; place > 0; place -= 2) samples.splice(place, 1);
-}
-
-function rated() {
-  return samples.slice(1).map((one, place) => {
-    const before = samples[place];
-    return [before.at, one.at, Math.max(0, one.ended - before.ended) / (one.at - before.at)];
-  });
 }
 
 /** The workers. */

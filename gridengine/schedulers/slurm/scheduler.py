@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import Seen
 from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.command_scheduler import CommandScheduler
-from gridengine.schedulers.launcher import Handle, LaunchPlan, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchPlan, Report, TryAgain
 from gridengine.schedulers.requests import site_settings
 from gridengine.schedulers.slurm.commands import DrmaaWords, SlurmCommands
 from gridengine.schedulers.slurm.srun import (
@@ -45,6 +45,8 @@ class SlurmLauncher(CommandLauncher):
         super().__init__(*given, **named)
         self._of_srun: set[Handle] = set()
         self._running: list[Srun] = []
+        self._unheard: set[str] = set()
+        """The jobs whose srun was ended because their node never reached it."""
         self._again_at = -math.inf
         """When to try srun next."""
 
@@ -74,6 +76,8 @@ class SlurmLauncher(CommandLauncher):
         """Return srun's command for a worker; raise Unsuitable if only sbatch can start it."""
         if not site_settings(self._any_site).srun:
             raise Unsuitable("the setting slurm.srun says so")
+        if any(address.startswith("file:") for address in self.run.addresses):
+            raise Unsuitable("nodes that cannot reach this machine do not reach srun")
         own = srun_options(options, self.runner.environment)
         shell = self.text.partition("\n")[0].removeprefix("#!").split()
         return srun_command(own, name=self.name, log=log, script=self.script, shell=shell)
@@ -122,13 +126,27 @@ class SlurmLauncher(CommandLauncher):
             )
         return got
 
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return reports on these tasks; end each srun whose job starts nothing first."""
+        for one in self._running:
+            if one.is_unheard:
+                self._unheard.add(one.job)
+                one.end()
+        return super().poll(handles)
+
     def amended(self, handle: Handle, end: Seen) -> Seen:
-        """Return how a task ended. If srun started it and it left no log, srun starts no more."""
-        if handle not in self._of_srun or Path(handle.log).exists():
+        """Return how a task ended. If srun started it and it left no log, or its node could not
+        reach srun, srun starts no more.
+        """
+        if handle not in self._of_srun:
+            return end
+        if handle.id in self._unheard:
+            end = replace(end, reason="its node could not open a connection to srun")
+        elif Path(handle.log).exists():
             return end
         self._again_at = math.inf
         logger.info(
-            "workers are left to sbatch from here on: one that srun started ended at once: %s",
+            "workers are left to sbatch from here on: one that srun started did nothing: %s",
             end.reason,
         )
         return replace(end, blameless=True)

@@ -18,6 +18,8 @@ from gridengine.schedulers.slurm.commands import option_values
 
 ANSWER_SECONDS = 3.0
 """How long srun may take to say whether there is room: it takes some 10 ms."""
+START_SECONDS = 10.0
+"""How long the node of a job may take to tell srun that the worker was started."""
 END_SECONDS = 2.0
 MOST_LINES = 20
 """How many of srun's last lines are remembered."""
@@ -52,6 +54,8 @@ STEP = ("--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none
 (`--overlap`), survives when Slurm wrongly takes its node to have failed (`--no-kill`), and is
 neither bound to cores nor set up for MPI.
 """
+STARTED = " tasks started\n"
+"""How srun's line ends when a node has started a worker."""
 HAS_JOB = r"srun: jobid (?P<id>\d+):"
 """srun's line when it has a job."""
 
@@ -126,6 +130,9 @@ class Srun:
         self._answer = answer
         self._lines: list[str] = []
         self._answered = threading.Event()
+        self._begun_at = time.monotonic()
+        self._has_started = False
+        """Whether the node has told this srun that the worker was started."""
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -150,6 +157,7 @@ class Srun:
                     self.job = match["id"]
                     self.host = match.groupdict().get("host", "")
                     self._answered.set()
+                self._has_started |= line.endswith(STARTED)
         self._process.wait()
         self._answered.set()
 
@@ -157,6 +165,16 @@ class Srun:
     def is_running(self) -> bool:
         """Whether srun has not ended."""
         return self._reader.is_alive()
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether srun still waits for the node's word, after a time that has been enough for it.
+
+        A node opens a connection to srun's machine before it runs anything. Where a firewall drops
+        that, srun waits for ever, and the job does nothing.
+        """
+        late = time.monotonic() - self._begun_at > START_SECONDS
+        return late and self.is_running and not self._has_started
 
     @property
     def status(self) -> int:

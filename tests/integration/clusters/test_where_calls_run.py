@@ -43,7 +43,8 @@ def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Clust
     where, *lines = said(done.stdout)
     assert where == "True"
     assert [line for line in lines if line] == [
-        f"gridengine: map of 3 calls on {cluster.title}, up to 1,000 tasks at a time; "
+        f"gridengine: map of 3 calls on {cluster.title}, 4 tasks at first, up to 1,000 if calls "
+        "take long; "
         "GRIDENGINE_SCHEDULER=processes keeps them here"
     ]
 

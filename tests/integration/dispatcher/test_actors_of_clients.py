@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from tests.support.standalone import Standalone
-from tests.support.waiting import wait_until
 
 np = pytest.importorskip("numpy")
 
@@ -38,12 +36,3 @@ def test_a_client_calls_the_methods_of_its_object(client: gridengine.Client) -> 
         assert adder.add(ones).result().sum() == 1_000_000
         with pytest.raises(gridengine.ActorLost, match="exited with status 4"):
             adder.exit().result()
-
-
-def test_an_object_ends_with_its_client(standalone: Standalone) -> None:
-    with gridengine.Client(standalone.path) as client:
-        adder = client.actor(Adder, 0)
-        pid = adder.where().result()
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    with pytest.raises(gridengine.Cancelled):
-        adder.add(1).result()

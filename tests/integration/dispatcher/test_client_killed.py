@@ -125,26 +125,6 @@ def test_a_script_that_was_killed_goes_on_with_the_calls_of_its_run(
     assert scripts.calls() == sorted([*range(8), 3])
 
 
-@pytest.mark.parametrize(
-    "leaves", ["assert client.flush(60)", "client.disconnect(detach=True)"], ids=["flush", "detach"]
-)
-def test_a_script_that_is_killed_right_after_it_has_handed_over_loses_none_of_its_calls(
-    scripts: Scripts, leaves: str
-) -> None:
-    scripts.write(
-        "import os\n    "
-        + SINGLE.replace("client.disconnect(detach=True)", f"{leaves}; os.kill(os.getpid(), 9)")
-    )
-    assert scripts.start("killed").wait() == -signal.SIGKILL
-    assert scripts.in_file("SELECT ifnull(sum(stop - first), 0) FROM handed") == 8
-    assert scripts.in_file("SELECT sum(calls) FROM blocks") == 8
-    again = scripts.start()
-    (scripts.folder / "go").touch()
-    said, errors = again.communicate()
-    assert said == GIVEN, errors
-    assert scripts.calls() == sorted([*range(8), 3])
-
-
 BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries=0)
     futures = [executor.submit(work, n) for n in range(8)]
     client.disconnect(detach=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 import gridengine
@@ -23,3 +25,13 @@ def test_a_dispatcher_that_does_not_run_is_named(tmp_path: object) -> None:
         gridengine.Client("")
     with pytest.raises(TypeError, match="dispatcher must be a text, not 5"):
         gridengine.Client(5)  # type: ignore[arg-type]
+
+
+def test_a_client_has_a_starmap(client: gridengine.Client) -> None:
+    assert client.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
+
+
+def test_a_client_gets_keys_of_a_graph(client: gridengine.Client) -> None:
+    graph = {"a": 2, "b": (operator.add, "a", 3)}
+    assert client.get(graph, "b") == 5
+    assert client.get(graph, ["a", "b"]) == (2, 5)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
-
-import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError, WorkerCrashed
-from gridengine.resources import Capacity
+from gridengine.errors import WorkerCrashed
 
 
 def crash() -> None:
     os.abort()
-
-
-class Own(Capacity):
-    """A kind of a user's own."""
 
 
 def test_an_executor(client: gridengine.Client) -> None:
@@ -27,18 +19,6 @@ def test_an_executor(client: gridengine.Client) -> None:
         assert [future.result() for future in futures] == [2**x for x in range(200)]
         assert list(executor.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
         assert isinstance(executor.submit(crash).exception(), WorkerCrashed)
-
-
-def test_jobs_print_push_and_return(client: gridengine.Client) -> None:
-    def talk(controller: Any) -> str:
-        print("said")
-        controller.push("pushed")
-        return "returned"
-
-    job = gridengine.Job(target=talk, scheduler=client)
-    job.start()
-    assert list(job.messages()) == ["pushed"]
-    assert (job.result(), job.exitcode, job.stdout()) == ("returned", 0, "said\n")
 
 
 def test_a_job_that_dies_and_one_that_is_terminated(client: gridengine.Client) -> None:
@@ -67,8 +47,3 @@ def test_calls_that_make_calls(client: gridengine.Client) -> None:
         return gridengine.map(lambda y: x * y, range(3))
 
     assert client.map(outer, range(3)) == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
-
-
-def test_a_kind_of_ones_own_is_refused_with_the_reason(client: gridengine.Client) -> None:
-    with pytest.raises(ConfigurationError, match="a kind of your own"):
-        client.map(abs, [-1], resources=Own(1))

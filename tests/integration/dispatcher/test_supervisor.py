@@ -36,13 +36,6 @@ def turns(folder: Path) -> int:
     return len((folder / "turns").read_text())
 
 
-def test_a_killed_dispatcher_is_started_again_until_it_ends_in_order(tmp_path: Path) -> None:
-    process = supervise(tmp_path, "turn < 2 and os.kill(os.getpid(), signal.SIGKILL)")
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert turns(tmp_path) == 3
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
 def test_a_signal_to_the_supervisor_is_passed_on_and_the_end_waited_for(
     tmp_path: Path, number: signal.Signals

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Iterator
-from typing import Any, NoReturn
 
 import pytest
 
 import gridengine
-from gridengine.schedulers.launcher import LaunchContext, Launcher
-from tests.support.tcp_scheduler import TcpLauncher, TcpScheduler
 from tests.support.waiting import wait_until
 
 
@@ -39,36 +35,3 @@ def test_a_call_that_raises_cancelled_itself_is_not_cancelled() -> None:
         future = executor.submit(fail)
         assert isinstance(future.exception(60), gridengine.Cancelled)
         assert not future.cancelled()
-
-
-class UnavailableLauncher(TcpLauncher):
-    def launch(self, *_: Any, **__: Any) -> NoReturn:
-        raise gridengine.SchedulerUnavailable("it takes no jobs of this user")
-
-
-class Unavailable(TcpScheduler):
-    """A batch system that cannot be used."""
-
-    def launcher(self, run: LaunchContext) -> Launcher:
-        return UnavailableLauncher(run)
-
-
-@pytest.fixture
-def unavailable() -> Iterator[Unavailable]:
-    with Unavailable(1) as scheduler:
-        yield scheduler
-
-
-def test_without_a_batch_system_a_map_raises_though_its_calls_may_fail(
-    unavailable: Unavailable,
-) -> None:
-    with pytest.raises(gridengine.SchedulerUnavailable):
-        gridengine.map(abs, range(3), reraise=False, scheduler=unavailable)
-
-
-def test_without_a_batch_system_an_iterator_raises_though_its_calls_may_fail(
-    unavailable: Unavailable,
-) -> None:
-    results = gridengine.imap(abs, [1], reraise=False, scheduler=unavailable)
-    with pytest.raises(gridengine.SchedulerUnavailable):
-        next(results)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,11 @@ import numpy
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled
 from tests.integration.conftest import MakeScript
 from tests.support.waiting import wait_until
 
 LINKS, LINK_BYTES = 2000, 1_100_000
 QUICK_LINKS = 400
-
-
-@pytest.fixture
-def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler=scheduler) as made:
-        yield made
 
 
 def first(x: Any, *more: Any) -> Any:
@@ -34,13 +25,6 @@ def first(x: Any, *more: Any) -> Any:
 
 def add(*numbers: int) -> int:
     return sum(numbers)
-
-
-def fail_once(path: Path, value: Any) -> Any:
-    if not path.exists():
-        path.touch()
-        raise OSError("not yet")
-    return value
 
 
 def crash_once(path: Path, value: Any) -> Any:
@@ -103,15 +87,6 @@ def test_every_call_has_an_array_of_its_own_that_it_may_change(
         assert array.result()[0] == 0
 
 
-def test_a_call_is_retried_before_its_failure_travels(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    patient = executor.with_options(retries=1, retry_on=OSError)
-    assert executor.submit(add, patient.submit(fail_once, tmp_path / "a", 1), 1).result() == 2
-    crashed = executor.submit(crash_once, tmp_path / "b", 1)
-    assert executor.submit(add, crashed, 1).result() == 2
-
-
 def test_a_call_that_crashed_is_given_its_input_again(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
@@ -136,15 +111,6 @@ def test_quick_calls_that_travel_together_have_outcomes_of_their_own(
     assert [one.result() for one in ended] == list(range(1, len(ended) + 1))
     assert {str(one.exception()) for one in failed} == ({"the middle"} if failed else set())
     assert all(isinstance(one.exception(), OSError) for one in failed)
-
-
-def test_calls_that_wait_when_the_scheduler_is_closed_are_cancelled() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        executor = gridengine.Executor(scheduler=scheduler)
-        waiting = executor.submit(add, concurrent.futures.Future())
-        wait_until(waiting.running)
-    assert isinstance(waiting.exception(), Cancelled)
-    executor.shutdown()
 
 
 CHAIN = """

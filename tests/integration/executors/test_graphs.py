@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -12,12 +11,6 @@ import gridengine
 from gridengine.errors import WorkerCrashed
 
 SECONDS = 120
-
-
-@pytest.fixture
-def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        yield executor
 
 
 def inc(x: int) -> int:
@@ -44,16 +37,6 @@ def test_a_crash_names_the_node(executor: gridengine.Executor, retries: int, fus
         assert isinstance(error, WorkerCrashed)
         assert "in node 'died'" in "\n".join(error.__notes__)
     assert "(node 'died') failed, and with it" in "\n".join(e.exception().__notes__)
-
-
-def test_a_crash_after_several_calls_that_were_made_as_one_names_no_node_of_these(
-    executor: gridengine.Executor,
-) -> None:
-    [done] = executor.submit_graph({"a": (inc, 1), "b": (inc, "a")}, ["b"])
-    assert done.result(SECONDS) == 3
-    error = executor.with_options(retries=0).submit(crash).exception(SECONDS)
-    assert isinstance(error, WorkerCrashed)
-    assert (error.step, error.__notes__) == (0, ["no argument"])
 
 
 def test_the_initializer_runs_before_the_calls_of_a_graph() -> None:

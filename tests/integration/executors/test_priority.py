@@ -6,10 +6,7 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 import gridengine
-from gridengine.errors import ConfigurationError
 from tests.support.waiting import wait_until
 
 
@@ -43,11 +40,3 @@ def test_waiting_calls_of_a_higher_priority_begin_first(tmp_path: Path) -> None:
             future.result()
         job.join()
     assert told.read_text().split("\n")[:-1] == ["high", "high too", "job", "plain", "low"]
-
-
-@pytest.mark.parametrize(
-    ("priority", "error"), [("high", TypeError), (1.5, TypeError), (1 << 40, ConfigurationError)]
-)
-def test_a_priority_is_a_whole_number(priority: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="priority must be"):
-        gridengine.map(abs, [1], priority=priority)  # type: ignore[arg-type]

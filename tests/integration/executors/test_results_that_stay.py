@@ -107,16 +107,6 @@ def test_a_needed_result_stays_and_the_caller_gets_it_on_demand(
     wait_until(lambda: not state.awaited)
 
 
-def test_quick_calls_that_travel_together_may_write_to_what_they_are_given(
-    executor: gridengine.Executor,
-) -> None:
-    arrays = [executor.submit(made, 0)]
-    assert executor.submit(grown, arrays[0]).result()[0] == 1  # how quick they are is known then
-    for _ in range(20):
-        arrays.append(executor.submit(grown, arrays[-1]))
-    assert [one.result()[0] for one in arrays] == list(range(21))
-
-
 def test_a_task_waits_for_a_result_that_stays_and_lets_others_go_on(
     executor: gridengine.Executor,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import ActorLost, Cancelled
+from gridengine import ActorLost
 from tests.support.script_driver import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
@@ -117,29 +117,10 @@ def test_when_nobody_has_its_handle_it_ends_after_the_calls_that_were_made(
     wait_until((tmp_path / "deleted").exists)
 
 
-def test_a_killed_actor_ends_in_the_midst_of_a_method(place: Any, tmp_path: Path) -> None:
-    counter = place.actor(Counter, folder=tmp_path)
-    running, waiting = counter.wait_for("never"), [counter.increment() for _ in range(5)]
-    wait_until((tmp_path / "never.begun").exists)
-    counter.kill()
-    for future in (running, *waiting):
-        with pytest.raises(Cancelled, match="was ended"):
-            future.result()
-    counter.shutdown()
-
-
 def test_a_process_that_a_method_forks_is_not_the_actor(place: Any) -> None:
     with place.actor(Counter) as counter:
         assert counter.fork().result() > 0
         assert counter.increment().result() == 1
-
-
-def test_a_time_limit_ends_it_with_the_error_that_names_it() -> None:
-    with gridengine.ProcessScheduler(1) as own:
-        counter = own.actor(Counter, resources=gridengine.WTime(1))
-        counter.increment().result()
-        with pytest.raises(ActorLost, match="ran over its limit of 1"):
-            counter.sleep().result()
 
 
 def test_a_call_makes_one_of_its_own_which_ends_with_the_call(place: Any, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ import gridengine
 from gridengine import LineProgram, Program, ProgramFailed, run_program
 from gridengine.api.program import started
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(2) as made:
-        yield made
 
 
 def shell(text: str, **options: Any) -> Program:
@@ -155,6 +148,11 @@ def test_a_program_ends_with_its_call(scheduler: Any, tmp_path: Path, end: str) 
 def test_a_program_that_is_none_is_told_at_once(make: Any, words: str) -> None:
     with pytest.raises(gridengine.ConfigurationError, match=words):
         make()
+
+
+def test_the_shell_of_subprocess_is_told_as_words() -> None:
+    with pytest.raises(TypeError, match=r"'shell'; for a shell write .*\[\"bash\", \"-c\""):
+        gridengine.run_program(["ls | wc"], shell=True)  # type: ignore[call-arg]
 
 
 ECHO = "echo $$; while read -r line; do echo $line; echo $line; echo .; done"

@@ -543,6 +543,3 @@ def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script:
         def g(): raise ExceptionGroup("g", [Holds(1, 2)])
         assert type(remote.raised(g).exceptions[0]) is Holds
     """)
-
-
-# Buffers

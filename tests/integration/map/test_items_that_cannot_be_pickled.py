@@ -136,15 +136,3 @@ def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Sch
     for job in jobs:
         job.start()
     assert [job.outcome(SECONDS).__class__ for job in jobs] == [KeyError, PicklingError, int]
-
-
-def close_and_fail() -> None:
-    sys.stderr.close()
-    raise KeyError("mine")
-
-
-def test_a_job_that_has_closed_its_standard_error_raises_what_it_raised() -> None:
-    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
-        job = gridengine.Job(target=close_and_fail, scheduler=scheduler)
-        job.start()
-        assert repr(job.outcome(SECONDS)) == "KeyError('mine')"

@@ -31,11 +31,6 @@ def draw_hidden(number: int, folder: str) -> Any:
     return os.getpid(), draw_random(), gauss(0, 1), float(normal()), float(numpy_random.rand())
 
 
-def draw_frozen(number: int, folder: str, frozen: Any) -> Any:
-    meet(folder, number)
-    return os.getpid(), float(frozen.rvs()), float(type(frozen.dist)().rvs(1))
-
-
 def draws(x: int) -> tuple[float, ...]:
     import numpy as lazily
 
@@ -69,18 +64,6 @@ def test_processes_draw_different_numbers_from_generators_that_modules_hide(
         assert first != second
 
 
-def test_processes_draw_different_numbers_from_frozen_distributions(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    frozen = stats.norm(0, 1)
-    given = [(number, str(tmp_path), frozen) for number in (1, 2)]
-    for first, second in zip(
-        *gridengine.starmap(draw_frozen, given, scheduler=scheduler), strict=True
-    ):
-        assert first != second
-
-
 def test_calls_with_a_seed_draw_the_same_whatever_the_workers_chunks_retries_and_order(
     tmp_path: Path,
 ) -> None:
@@ -106,20 +89,3 @@ def test_calls_with_a_seed_draw_the_same_whatever_the_workers_chunks_retries_and
             unseeded = gridengine.map(random.gauss, [0] * 4, [1] * 4, scheduler=scheduler)
         assert found == [wanted] * 7
         assert len({*unseeded}) == 4
-
-
-def outer(x: int) -> Any:
-    first = random.random()
-    inner = gridengine.map(draws, range(3))
-    return first, inner, random.random()
-
-
-def test_calls_in_calls_with_a_seed_draw_the_same_in_processes(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    wanted = gridengine.map(outer, range(3), seed=1, scheduler="inline")
-    assert gridengine.map(outer, range(3), seed=1, scheduler=scheduler) == wanted
-    with gridengine.Executor(scheduler=scheduler, seed=1) as executor:
-        found = [executor.submit(draws, 1).result() for _ in range(3)]
-    with gridengine.Executor(scheduler="inline", seed=1) as executor:
-        assert found == [executor.submit(draws, 1).result() for _ in range(3)]

@@ -44,6 +44,3 @@ def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
     f = partial(work, str(tmp_path))
     assert gridengine.map(f, range(1000), scheduler=scheduler, **options) == list(range(1000))
     assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
-
-
-"""Calls that take long, one behind the other, among many that take next to nothing."""

@@ -8,15 +8,15 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import gridengine
-from gridengine import Capacity, Cores, Executor, GPUs, Job, Memory, ProcessScheduler, Token, WTime
+from gridengine import Capacity, Cores, Executor, GPUs, Memory, ProcessScheduler, Token, WTime
 from gridengine.resources import Resource
+from gridengine.system import processors
 
-CPUS = sorted(os.sched_getaffinity(0))
+CPUS = processors()
 
 
 class Disk(Capacity):
@@ -59,47 +59,9 @@ def test_gpus_are_given_by_their_numbers(scheduler: ProcessScheduler) -> None:
     assert gpus == "0,1"
 
 
-class Beside:
-    """Counts who runs at the same time, in files: calls are in processes of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, name: str) -> list[str]:
-        mine = self.folder / f"{name}-{os.getpid()}"
-        mine.touch()
-        time.sleep(0.1)  # time for others to come, were they let
-        seen = [path.name.partition("-")[0] for path in self.folder.iterdir()]
-        mine.unlink()
-        return seen
-
-
-def test_a_single_unit_is_given_to_one_call_at_a_time(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
-    assert seen == [["disk"]] * 4
-
-
 def test_a_call_over_its_walltime_is_killed(scheduler: ProcessScheduler) -> None:
     with pytest.raises(gridengine.TimeoutError, match=r"its limit of 0\.3 s"):
         gridengine.map(time.sleep, [60], scheduler=scheduler, resources=WTime(0.3))
-
-
-def inside() -> tuple[object, ...]:
-    job = gridengine.current_job()
-    assert job is not None
-    seen: list[gridengine.Resource] = []
-    thread = threading.Thread(target=lambda: seen.append(gridengine.GVAR.res))
-    thread.start()
-    thread.join()
-    return job.resources, job.attempt, seen[0]
-
-
-def test_threads_of_a_call_know_what_it_was_given(scheduler: ProcessScheduler) -> None:
-    job = Job(target=inside, scheduler=scheduler, resources=Memory(1))
-    job.start()
-    assert job.result() == (Memory(1), 1, Memory(1))
 
 
 def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:

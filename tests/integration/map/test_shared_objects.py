@@ -151,9 +151,6 @@ def recall() -> float:
     return float(os.environ["TOTAL"])
 
 
-# ------------------------------------------------------------------ nobody changes what others see
-
-
 # ------------------------------------------------------------------ failures and ends
 
 
@@ -244,19 +241,6 @@ def test_here_the_workers_map_the_very_copy_that_was_made() -> None:
         )
         assert blocks() == made
         assert len(made) == 1
-
-
-def test_without_descriptors_it_is_sent_to_each_process(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    shared = gridengine.share(np.ones(ITEMS))
-    monkeypatch.undo()
-    assert not blocks()
-    assert gridengine.map(total, [shared] * 4, scheduler=scheduler) == [ITEMS] * 4
 
 
 def test_inline_a_call_gets_the_object(ones: Any) -> None:

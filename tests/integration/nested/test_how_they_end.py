@@ -9,14 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, TimeoutError
+from gridengine.errors import Cancelled
 from tests.support.agent_driver import alive
-from tests.support.clocked import clocked
-from tests.support.manual_clock import ManualClock
 from tests.support.waiting import wait_until
 
 
@@ -97,20 +94,6 @@ def test_children_end_when_their_call_is_killed(
     is_gone(tmp_path / "child")
 
 
-def test_children_end_when_their_call_is_over_its_time_while_it_waits(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with (
-        clocked(gridengine.ProcessScheduler(1), clock) as scheduler,
-        gridengine.Executor(scheduler=scheduler, timeout=10.0) as executor,
-    ):
-        future = executor.submit(waits_for_child, tmp_path / "child")
-        pid_in(tmp_path / "child")
-        clock.advance_until(future.done)
-        with pytest.raises(TimeoutError):
-            future.result()
-        is_gone(tmp_path / "child")
-
-
 def dies_once(folder: Path) -> str:
     """Wait for a child; the first time the child kills this very process."""
     with gridengine.Executor() as executor:
@@ -131,20 +114,6 @@ def test_a_call_whose_process_dies_is_made_again_and_the_children_of_the_first_t
     one: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     assert gridengine.map(dies_once, [tmp_path], scheduler=one) == ["again"]
-    is_gone(tmp_path / "child")
-
-
-def kills_the_worker(folder: Path) -> str:
-    with gridengine.Executor() as executor:
-        if (folder / "child").exists():
-            return executor.submit(str, "again").result()
-        executor.submit(kills, os.getppid(), folder).result()
-    return "never"
-
-
-def test_calls_of_a_worker_that_is_lost_are_made_again(tmp_path: Path) -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        assert gridengine.map(kills_the_worker, [tmp_path], scheduler=scheduler) == ["again"]
     is_gone(tmp_path / "child")
 
 
@@ -171,15 +140,3 @@ def prepared() -> None:
 def test_an_initializer_may_make_calls(one: gridengine.ProcessScheduler) -> None:
     with gridengine.Executor(scheduler=one, initializer=prepared) as executor:
         assert executor.submit(abs, -3).result() == 3
-
-
-def test_nothing_is_left_when_the_workers_are_closed(tmp_path: Path) -> None:
-    scheduler = gridengine.ProcessScheduler(1)
-    executor = gridengine.Executor(scheduler=scheduler)
-    future = executor.submit(waits_for_child, tmp_path / "child")
-    pid_in(tmp_path / "child")
-    servers = [one.ppid() for one in psutil.Process().children(recursive=True)]
-    scheduler.close()
-    assert isinstance(future.exception(), Cancelled)
-    is_gone(tmp_path / "child")
-    assert os.getpid() in servers

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -54,30 +52,6 @@ class Runner:
     @property
     def made(self) -> list[str]:
         return sorted(self.path.read_text().split()) if self.path.exists() else []
-
-
-SQUARES = """
-def square(x):
-    note(x)
-    return x * x
-print(sum(gridengine.map(square, range({count}), name="squares", scheduler=place)))
-"""
-
-
-def test_calls_with_a_result_are_not_run_again_and_new_arguments_are(run: Runner) -> None:
-    run(SQUARES.format(count=10))
-    assert len(run.made) == 10
-    output, log = run(SQUARES.format(count=13))
-    assert (output, run.made) == ("650\n", ["10", "11", "12"])
-    assert "10 results taken from the journal, 3 new" in log
-
-
-def test_changed_code_is_run_again_and_the_log_says_what_has_changed(run: Runner) -> None:
-    source = "SCALE = {}\n" + SQUARES.replace("x * x", "x * SCALE").format(count=3)
-    run(source.replace("{}", "1"))
-    output, log = run(source.replace("{}", "2"))
-    assert (output, len(run.made)) == ("6\n", 3)
-    assert "3 new: square changed since (SCALE)" in log
 
 
 def test_a_waiting_script_gets_the_run_when_the_other_has_ended(run: Runner) -> None:
@@ -201,67 +175,12 @@ def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
     return completed([sys.executable, "-m", "gridengine", *words], env=environment)
 
 
-def test_the_command_line_writes_results(run: Runner) -> None:
-    run(POINTS)
-    lines = [json.loads(one) for one in command(run, "results", "points").stdout.splitlines()]
-    assert lines[0] == {"call": 0, "arguments": {"x": 0}, "result": {"x": 0, "y": 0.5}}
-    assert lines[2] == {"call": 2, "arguments": {"x": 2}, "error": "ValueError: two"}
-    table = command(run, "results", "points", "--format", "csv").stdout
-    assert table.splitlines() == [
-        "call,x,result.x,y,error",
-        "0,0,0,0.5,",
-        "1,1,1,0.5,",
-        "2,2,,,ValueError: two",
-        "3,3,3,0.5,",
-    ]
-    file = run.folder / "points.pickle"
-    done = command(run, "results", "points", "-o", str(file))
-    assert "1 of 4 calls has no result: 1 failed" in done.stderr
-    results = pickle.loads(file.read_bytes())
-    assert [getattr(one, "x", None) for one in results] == [0, 1, None, 3]
-
-
 def test_the_command_line_knows_the_parameters_of_a_function_of_the_script_s_module(
     run: Runner,
 ) -> None:
     run(IN_A_MODULE)
     table = command(run, "results", "steps", "--format", "csv")
     assert (table.stdout, table.stderr) == ("call,rate,depth,result,error\n0,2,3,6,\n", "")
-
-
-GRAPH = """
-def load(name):
-    note(name)
-    return len(name)
-def add(*numbers):
-    note("add%d" % len(numbers))
-    return sum(numbers)
-def scale(x, by=FACTOR):
-    note("scale")
-    return x * by
-graph = {
-    "a": (load, "one"), "b": (load, "three"), "c": (add, "a", "b"), "d": (scale, (add, "c", "c")),
-    "e": ["c", "d"], "f": (load, "c"),
-}
-graph["one"], graph["three"] = "uno", "drei"
-del graph["f"]
-with gridengine.Executor(name="graph", scheduler=place) as executor:
-    print([one.result() for one in executor.submit_graph(graph, KEYS, fuse=FUSE)])
-"""
-
-
-@pytest.mark.parametrize("fuse", [True, False])
-def test_computed_nodes_of_a_graph_are_data_the_next_time(run: Runner, fuse: bool) -> None:
-    def source(keys: list[str], factor: int) -> str:
-        return f"KEYS, FACTOR, FUSE = {keys}, {factor}, {fuse}\n{GRAPH}"
-
-    assert run(source(["c"], 2))[0] == "[7]\n"
-    assert run(source(["e"], 2))[0] == "[[7, 28]]\n"
-    assert run.made == ["add2", "scale"]
-    assert run(source(["e", "c"], 2))[0] == "[[7, 28], 7]\n"
-    assert run.made == []
-    assert run(source(["e"], 3))[0] == "[[7, 42]]\n"
-    assert run.made == ["add2", "scale"]
 
 
 @pytest.mark.promise

@@ -72,7 +72,7 @@ def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(
     process: subprocess.Popen[str],
 ) -> None:
     [row] = csv.DictReader(gridengine("calls", "sweep", "--failed", "--csv").splitlines())
-    assert (row["call"], row["arguments"], row["state"]) == ("call 0 of slow", "0", "failed")
+    assert (row["call"], row["arguments"], row["state"]) == ("call 0 of slow", "number=0", "failed")
     assert row["why"] == "ValueError: zero is bad"
     running = json.loads(gridengine("calls", "--running", "--json"))
     assert [one["call"] for one in running] == ["call 1 of slow", "call 2 of slow"]
@@ -185,4 +185,4 @@ def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
     output, errors = top.communicate(timeout=100)
     assert top.returncode == 0
     assert "\x1b" not in output
-    assert "it has ended" in errors
+    assert "sweep.py has ended; when it was last seen, of its calls" in errors

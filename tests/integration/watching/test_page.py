@@ -172,6 +172,9 @@ def test_the_overview_says_how_far_it_is_and_why_calls_wait(
     expect(tab.locator("#progress")).to_contain_text("4 failed, 3 running")
     expect(tab.locator(".why")).to_contain_text("calls wait for a free slot")
     expect(tab.get_by_role("table", name="Functions")).to_contain_text("slow")
+    expect(tab.locator(".tiles")).to_contain_text("3 of 3")
+    for drawn in ("Timeline of workers", re.compile("on average")):
+        expect(tab.get_by_role("img", name=drawn)).to_be_in_viewport()
 
 
 def test_workers_calls_and_logs_are_listed(
@@ -305,13 +308,23 @@ def test_after_the_end_of_a_run_its_outcome_failures_and_timeline_are_there(
     expect(tab.locator("#progress")).to_contain_text("4 failed")
     (tmp_path / "over").touch()
     process.wait(SECONDS)
-    ended = re.compile(r"Ended at \d\d:\d\d on [\d-]+, 49 done, 4 failed. It took .*")
+    ended = re.compile(r"Ended at \d\d:\d\d on [\d-]+, 49 done, 4 failed. It took .* The report")
     expect(tab.locator("#progress")).to_have_text(ended)
     expect(tab.locator("#link")).to_be_empty()
-    expect(tab.get_by_role("table", name="Calls that have failed")).to_contain_text("seven")
-    again = show(server, "timeline")
-    expect(again.locator("#progress")).to_have_text(ended)
-    expect(again.locator("main svg rect").first).to_be_visible()
+    expect(tab.get_by_role("table", name="Calls that have failed")).to_contain_text("number=17")
+    link = tab.locator("#progress a")
+    link.focus()
+    for _ in range(2):
+        with tab.expect_response(lambda answer: "/rows/failures" in answer.url):
+            pass  # the page is drawn anew
+    expect(link).to_be_focused()
+    with tab.expect_download() as saved:
+        link.click()
+    assert saved.value.suggested_filename == "sweep.html"
+    for page in (server, serve("sweep")):  # one that is opened after the end, too
+        again = show(page, "timeline")
+        expect(again.locator("#progress")).to_have_text(ended)
+        expect(again.locator("main svg rect").first).to_be_visible()
 
 
 @pytest.mark.usefixtures("kept_report")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +14,9 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.settings.values import settings
 from tests.support.agent_driver import ROOT
-from tests.support.small_disk import filled, small_disk
 from tests.support.tcp_scheduler import FilesScheduler, TcpLauncher
 from tests.support.waiting import wait_until
 
@@ -58,12 +53,6 @@ def fail(number: int) -> None:
 
 def kill_runner(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def wait_for(path: str) -> str:
-    while not Path(path).exists():
-        time.sleep(0.01)
-    return path
 
 
 def echo(data: bytes) -> bytes:
@@ -118,102 +107,11 @@ def test_values_errors_and_nested_calls_come_back(scheduler: FilesScheduler) -> 
         assert large.result() == bytes(LARGE)
 
 
-def test_output_and_pushed_values_of_jobs_arrive_while_they_run(
-    scheduler: FilesScheduler, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def talk(path: str) -> str:
-        print("it begins", flush=True)
-        return wait_for(path)
-
-    job = gridengine.Job(target=talk, args=(str(tmp_path / "go"),), scheduler=scheduler)
-    job.start()
-    printed = ""
-
-    def is_printed() -> bool:
-        nonlocal printed
-        printed += capfd.readouterr().out
-        return "it begins" in printed
-
-    wait_until(is_printed)
-    (tmp_path / "go").touch()
-    job.join()
-    assert job.exitcode == 0
-
-
-def test_calls_are_cancelled(scheduler: FilesScheduler, tmp_path: Path) -> None:
-    def note_and_wait(path: str) -> None:
-        Path(path).write_text(str(os.getpid()))
-        wait_for(path + ".never")
-
-    job = gridengine.Job(target=note_and_wait, args=(str(tmp_path / "pid"),), scheduler=scheduler)
-    job.start()
-    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    pid = int((tmp_path / "pid").read_text())
-    job.terminate()
-    job.join()
-    wait_until(lambda: not psutil.pid_exists(pid))
-
-
-def test_a_worker_that_is_killed_loses_no_call(scheduler: FilesScheduler, tmp_path: Path) -> None:
-    def kill_worker_once(path: str) -> int:
-        if not Path(path).exists():
-            Path(path).touch()
-            agent = psutil.Process().parent().parent()
-            assert agent is not None
-            agent.kill()
-            wait_for(path + ".never")
-        return 7
-
-    with gridengine.Executor(scheduler=scheduler, retries=2) as executor:
-        assert executor.submit(kill_worker_once, str(tmp_path / "killed")).result() == 7
-
-
 def test_nothing_is_left_of_a_run(runs: Path) -> None:
     with FilesScheduler(2) as scheduler:
         assert gridengine.map(square, [3], scheduler=scheduler) == [9]
         assert list(runs.glob("*/exchange/*/"))
     assert list(runs.glob("*/*")) == []
-
-
-def test_a_full_disk_delays_calls_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with small_disk(tmp_path / "disk", size="16m") as disk:
-        monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(disk / "runs"))
-        settings.cache_clear()
-        with FilesScheduler(2) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
-            assert executor.submit(square, 2).result() == 4
-            with caplog.at_level(logging.WARNING, "gridengine"), filled(disk):
-                coming = executor.submit(echo, bytes(3_000_000))
-                wait_until(lambda: "No space left on device" in caplog.text)
-                assert not coming.done()
-            assert coming.result() == bytes(3_000_000)
-            assert "possible again" in caplog.text
-    settings.cache_clear()
-
-
-def test_a_removed_folder_of_a_run_is_an_error(
-    runs: Path, scheduler: FilesScheduler, tmp_path: Path
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        assert executor.submit(square, 2).result() == 4
-        coming = executor.submit(wait_for, str(tmp_path / "never"))
-        [exchange] = runs.glob("*/exchange")
-        shutil.rmtree(exchange)
-        with pytest.raises(ClusterError, match="somebody has removed"):
-            coming.result()
-
-
-def test_a_lease_that_is_too_short_for_files_is_refused(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_LEASE_SECONDS", "3")
-    settings.cache_clear()
-    with (
-        FilesScheduler(1) as scheduler,
-        pytest.raises(ConfigurationError, match="lease_seconds=3 is too short"),
-    ):
-        gridengine.map(square, [1], scheduler=scheduler)
 
 
 SCRIPT = """

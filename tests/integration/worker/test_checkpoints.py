@@ -7,9 +7,6 @@ import functools
 import os
 import pickle
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +16,6 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.settings.values import settings
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
@@ -112,42 +108,6 @@ def test_a_call_goes_on_elsewhere_when_a_signal_ends_its_worker(job: Any, tmp_pa
             wait_for(tmp_path, f"began {attempt + 1}")
         Path(tmp_path, "go").touch()
         check(future.result(60), 3)
-
-
-@KINDS
-def test_a_call_outlives_workers_whose_walltime_is_over(
-    kind: Any, job: Any, tmp_path: Path
-) -> None:
-    scheduler = kind(1)
-    scheduler.walltime = 6.0  # a busy machine takes seconds to start a worker
-    with executor_on(scheduler, tmp_path, retries=0) as executor:
-        future = executor.submit(job, 5)
-        wait_until(lambda: future.done() or Path(tmp_path, "saved 2").exists(), 60)
-        Path(tmp_path, "go").touch()
-        attempts = future.result(60)
-    check(attempts, len(attempts))
-    assert len(attempts) >= 2
-
-
-@KINDS
-def test_a_call_on_a_host_that_is_drained_goes_on_elsewhere(
-    kind: Any, job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched = tmp_path / "watched"
-    watched.mkdir(mode=0o700)
-    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(watched))
-    settings.cache_clear()
-    with executor_on(kind(1), tmp_path) as executor:
-        future = executor.submit(job, 5)
-        wait_for(tmp_path, "saved 1")
-        wait_until(lambda: list(watched.iterdir()), 60)
-        command = [sys.executable, "-m", "gridengine", "drain", socket.gethostname()]
-        subprocess.run(command, check=True, timeout=60)
-        wait_for(tmp_path, "began 2")
-        Path(tmp_path, "go").touch()
-        check(future.result(60))
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 @KINDS

@@ -10,8 +10,7 @@ import pytest
 
 import gridengine
 import gridengine.joblib_backend
-from gridengine.call_context.process_resources import NOT_OF_OPENMP, THREADS, threads_of_call
-from gridengine.settings.systems import SYSTEMS
+from gridengine.call_context.process_resources import NOT_OF_OPENMP, THREADS
 
 Told = dict[str, str | None]
 
@@ -46,25 +45,6 @@ def test_thread_counts_that_the_script_sets_hold(
         [found] = gridengine.map(told, [0], scheduler=scheduler)
     left = {**dict.fromkeys(THREADS, others and cores), **dict.fromkeys(NOT_OF_OPENMP, cores)}
     assert found == {**left, name: "77"}
-
-
-@pytest.mark.parametrize(
-    ("job", "granted"),
-    [
-        ({"JOB_ID": "7", "NSLOTS": "2"}, 2),
-        ({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}, 1),
-        ({"NCPUS": "3"}, 64),  # not said by a batch job
-    ],
-)
-def test_a_batch_jobs_processors_are_shared_by_its_calls(
-    monkeypatch: pytest.MonkeyPatch, job: dict[str, str], granted: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    for name in [name for one in SYSTEMS for name in (*one.job, *one.cores)]:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in job.items():
-        monkeypatch.setenv(name, value)
-    assert threads_of_call(1) == granted
 
 
 def per_batch(**options: int) -> list[Told]:

@@ -335,3 +335,8 @@ def test_one_value_that_is_no_list_is_itself(given: Any) -> None:
 
 def test_one_delayed_list_is_one_value() -> None:
     assert each(delayedval([1, 2], 2)).result() == [[1, 2]]
+
+
+def test_compute_says_to_take_the_result() -> None:
+    with pytest.raises(AttributeError, match=r"has no compute\(\): take its result\(\)"):
+        delayedval(1).compute()

@@ -158,6 +158,15 @@ def test_misuse_is_the_error_that_a_process_raises(act: Act, silent: FakeSchedul
 def test_a_group_is_refused_as_a_process_refuses_it() -> None:
     with pytest.raises(AssertionError, match="group argument must be None for now"):
         Job("group")  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"Job\(target=abs, args=\(-3,\)\)"):
+        Job(abs, -3)  # type: ignore[arg-type]
+
+
+def test_a_job_that_was_not_started_says_to_start_it(scheduler: FakeScheduler) -> None:
+    for act in (Job.join, Job.result):
+        with pytest.raises(AssertionError) as caught:
+            act(Job(target=abs, args=(-3,), scheduler=scheduler))
+        assert "start()" in caught.value.__notes__[0]
 
 
 def test_a_closed_job_still_has_its_name(scheduler: FakeScheduler) -> None:

@@ -415,8 +415,8 @@ def test_other_keywords_are_refused_with_how_to_give_each_call_one(
         act(square, calls, scheduler=scheduler, steps=3)
     with pytest.raises(TypeError, match=rf"{words} 'reties'; did you mean 'retries'\?"):
         act(square, calls, scheduler=scheduler, reties=3)
-    for name in ("max_workers", "processes", "n_jobs"):
-        with pytest.raises(TypeError, match=rf"{words} '{name}'; .*=gridengine.ProcessScheduler"):
+    for name in ("workers", "n_workers"):
+        with pytest.raises(TypeError, match=rf"{words} '{name}'; .*max_workers="):
             act(square, calls, scheduler=scheduler, **{name: 3})
     for name, kind in (("cores", "Cores"), ("memory", "Memory")):
         with pytest.raises(TypeError, match=rf"{words} '{name}'; .*resources=gridengine.{kind}"):
@@ -424,6 +424,58 @@ def test_other_keywords_are_refused_with_how_to_give_each_call_one(
     with pytest.raises(TypeError, match="progress must be True, False, None, or a bar, not 'no'"):
         act(square, calls, scheduler=scheduler, progress="no")
     assert scheduler.dispatcher.entries == []
+
+
+@pytest.mark.parametrize("word", ["max_workers", "processes", "n_jobs"])
+@pytest.mark.parametrize("act", [gridengine.map, gridengine.imap], ids=lambda act: act.__name__)
+def test_a_number_of_workers_makes_a_scheduler_of_that_size(
+    act: Callable[..., Any], word: str
+) -> None:
+    made: list[int] = []
+
+    def make(max_workers: int) -> FakeScheduler:
+        made.append(max_workers)
+        return FakeScheduler()
+
+    assert [*act(square, [2, 3], scheduler=make, **{word: 3})] == [4, 9]
+    assert made == [3]
+
+
+def test_all_cores_are_minus_one_job_as_at_joblib(scheduler: FakeScheduler) -> None:
+    assert gridengine.map(square, [2], scheduler=scheduler, n_jobs=-1) == [4]  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"max_workers": 2, "n_jobs": 2}, "max_workers and n_jobs mean the same"),
+        ({"processes": 0}, "processes must be at least 1, not 0"),
+        ({"max_workers": 2}, "max_workers is given beside a scheduler instance"),
+    ],
+)
+def test_a_senseless_number_of_workers_is_refused(
+    scheduler: FakeScheduler, sizes: Any, words: str
+) -> None:
+    with pytest.raises((TypeError, gridengine.ConfigurationError), match=words):
+        gridengine.map(square, [1], scheduler=scheduler, **sizes)
+    assert scheduler.dispatcher.entries == []
+
+
+@pytest.mark.parametrize("act", [gridengine.map, gridengine.imap], ids=lambda act: act.__name__)
+def test_strict_refuses_iterables_of_different_lengths(
+    scheduler: FakeScheduler, act: Callable[..., Any]
+) -> None:
+    how: Any = {"scheduler": scheduler, "strict": True}
+    assert [*act(pow, [2, 3], [2, 2], **how)] == [4, 9]
+    with pytest.raises(ValueError, match="argument 2 has 1 element: shorter"):
+        act(pow, [2, 3], [2], **how)
+    with pytest.raises(ValueError, match="longer"):
+        [*act(pow, iter([2, 3]), iter([2, 2, 2]), **how)]
+
+
+def test_starmap_with_two_iterables_names_map() -> None:
+    with pytest.raises(TypeError, match=r"starmap takes one iterable.*write map\(f, xs, ys\)"):
+        gridengine.starmap(pow, [1], [2])
 
 
 prepared: list[int] = []

@@ -101,7 +101,7 @@ def test_calls_that_a_dispatcher_has_are_waited_for(
     monkeypatch.setattr(module, "take_by_now", take_by_now)
     monkeypatch.setattr(module, "LEAST_LOOK_SECONDS", 0.0)
     assert NamedRun(OK, client).results() == [7]
-    assert asked == [("sweep", Path("/r/sweep.sqlite"), client)] * 2
+    assert asked == [("sweep", Path("/r/sweep.sqlite"), client, set())] * 2
 
 
 def test_failures_have_the_numbers_of_their_calls(file: File) -> None:

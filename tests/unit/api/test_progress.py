@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import gridengine
 from gridengine import Executor, InlineScheduler, Pool
@@ -35,7 +36,6 @@ from gridengine.api.progress import (
 )
 from gridengine.client.executor_lifetime import CallTally
 from gridengine.resources.demand import ANY
-from gridengine.settings.values import settings
 from gridengine.status.snapshot import DemandCounts, Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
@@ -59,12 +59,13 @@ class Clock:
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def environment(
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> pytest.MonkeyPatch:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("GRIDENGINE_PROGRESS", raising=False)
-    settings.cache_clear()
-    yield monkeypatch
-    settings.cache_clear()
+    configure()
+    return monkeypatch
 
 
 @pytest.fixture
@@ -103,6 +104,18 @@ Draw = Callable[..., tuple[str, str]]
 def test_the_bar_says_done_failed_running_and_slots(draw: Draw) -> None:
     text, _ = draw(2.1)
     assert text == f"[{'#' * 13}{'.' * 13}] 5 of 10 calls done, 1 failed, 3 running on 4 slots"
+
+
+def test_at_its_end_the_bar_says_where_the_output_of_calls_is_if_it_is_elsewhere(
+    draw: Draw,
+) -> None:
+    output = "what calls printed is below /runs/x"
+    stands, written = draw(2.1, now=replace(snapshot(), output=output))
+    end = f"gridengine: 5 of 10 calls done, 1 failed; {output}\n"
+    assert written.removeprefix(stands).endswith(end)
+    assert "gridengine:" not in draw(2.1)[1]
+    assert draw(1.0, now=replace(snapshot(), output=output))[1] == ""
+    assert BarText(["end"], output=output).last(", in 00:01:12") == f"end, in 00:01:12; {output}"
 
 
 def test_a_list_that_grows_while_it_is_mapped_has_no_time_below_zero_left(
@@ -146,9 +159,8 @@ def test_progress_false_turns_it_off(draw: Draw) -> None:
     assert draw(10, shown=False) == ("", "")
 
 
-def test_the_setting_turns_it_off(draw: Draw, environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("GRIDENGINE_PROGRESS", "no")
-    settings.cache_clear()
+def test_the_setting_turns_it_off(draw: Draw, configure: Callable[..., None]) -> None:
+    configure(progress="no")
     assert draw(10) == ("", "")
 
 

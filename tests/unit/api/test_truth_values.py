@@ -52,8 +52,12 @@ SUBMITTERS: dict[str, Act] = {
     "JobDispatcher": gridengine.JobDispatcher,
 }
 ACTS: dict[str, tuple[Act, list[str]]] = {
-    **{name: (act, ["reraise", "forward_logging"]) for name, act in MAPS.items()},
-    "imap_unordered": (MAPS["imap_unordered"], ["reraise", "forward_logging", "with_index"]),
+    **{name: (act, ["reraise", "forward_logging", "strict"]) for name, act in MAPS.items()},
+    "starmap": (MAPS["starmap"], ["reraise", "forward_logging"]),
+    "imap_unordered": (
+        MAPS["imap_unordered"],
+        ["reraise", "forward_logging", "strict", "with_index"],
+    ),
     **{name: (kind, ["forward_logging"]) for name, kind in SUBMITTERS.items()},
     "Executor": (gridengine.Executor, ["forward_logging", "detach"]),
     "Executor.with_options": (

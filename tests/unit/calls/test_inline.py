@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gridengine.calls import inline
-from gridengine.calls.inline import InlineDispatcher
+from gridengine.calls.inline import InlineDispatcher, copied
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
@@ -22,7 +22,6 @@ from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, Task
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
-from gridengine.settings.values import Settings
 from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
@@ -90,7 +89,7 @@ def test_each_call_is_made_once_in_this_process() -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 def test_the_core_is_checked_where_settings_say_so(
-    monkeypatch: pytest.MonkeyPatch, check: bool
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], check: bool
 ) -> None:
     made: list[bool] = []
 
@@ -100,7 +99,7 @@ def test_the_core_is_checked_where_settings_say_so(
             super().__init__(policy, checked=checked)
 
     monkeypatch.setattr(inline, "StateMachine", Noted)
-    monkeypatch.setattr(inline, "settings", lambda: Settings(check=check))
+    configure(check=int(check))
     _, listener = run(abs, [-2])
     assert listener.values() == [2]
     assert made == [check]
@@ -361,3 +360,23 @@ def test_waiting_for_results_of_others_ends_when_the_dispatcher_closes() -> None
     dispatcher.close()
     thread.join(SECONDS)
     assert [error.message for error in refusals] == ["this scheduler has been closed"]
+
+
+def test_written_output_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with copied(True) as (out, err):
+        with copied(True) as (inner, _):
+            print("both")
+        print("outer")
+        print("error", file=sys.stderr)
+    assert (sys.stdout, sys.stderr) == before
+    assert (out.getvalue(), err.getvalue()) == ("both\nouter\n", "error\n")
+    assert inner.getvalue() == "both\n"
+    assert capsys.readouterr() == ("both\nouter\n", "error\n")
+
+
+def test_nothing_is_copied_that_nobody_wants() -> None:
+    before = sys.stdout
+    with copied(False) as (out, _):
+        assert sys.stdout is before
+    assert out.getvalue() == ""

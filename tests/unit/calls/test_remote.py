@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.calls import outstanding, remote, remote_control
+from gridengine.calls import remote
+from gridengine.calls.outstanding import MOST_UNTOLD, TELL_SECONDS
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.remote_control import LOOK_SECONDS
 from gridengine.calls.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize.payload import Payload
-from gridengine.settings.values import Settings
 from gridengine.wire.clock import Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
@@ -143,11 +143,10 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
     monkeypatch.setattr(remote, "DispatcherConnection", Connection)
     monkeypatch.setattr(remote, "StandardStreams", Streams)
-    monkeypatch.setattr(remote_control, "settings", lambda: Settings(client_lease=60.0))
     monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
 
     def make(**options: Any) -> Remote:
-        made = Remote(Path("client.json"), **options)
+        made = Remote(Path("client.json"), patience=60.0, **options)
         assert isinstance(made.take_sent()[0], ClientHello)
         return made
 
@@ -160,6 +159,11 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     listener: Any = SimpleNamespace(settled=events.append, daemon=True)
     client.submit(FUNCTION, [Task(client.new_id(), (b"calls",), **options)], listener)
     return events
+
+
+def test_a_client_knows_the_command_that_shows_what_its_calls_print(make: Any) -> None:
+    remote = make()
+    assert remote.snapshot().output == f"`gridengine logs {remote.name}` shows what calls printed"
 
 
 def test_an_unsendable_task_fails_with_its_dependents_and_counts_no_more(make: Any) -> None:
@@ -214,11 +218,9 @@ def taken_of(client: Remote) -> list[int]:
     return [number for one in said for number in one.numbers]
 
 
-def test_ended_calls_count_no_more_and_are_acknowledged_soon(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outstanding, "TELL_SECONDS", 3600.0)
-    client = make(max_calls=1)
+def test_ended_calls_count_no_more_and_are_acknowledged_soon(make: Any) -> None:
+    clock = ManualClock()
+    client = make(max_calls=1, clock=clock)
     events = submit(client)
     [sent] = client.take_sent()
     item = FinishedItem(sent.tasks[0].id, 0, 1, buffers=1, last=True)
@@ -228,19 +230,18 @@ def test_ended_calls_count_no_more_and_are_acknowledged_soon(
     client.step(Finished(0, [item], number=9))
     submit(client)
     assert taken_of(client) == []  # that would have the dispatcher at work before the call
-    monkeypatch.setattr(outstanding, "TELL_SECONDS", 0.0)
+    clock.advance(TELL_SECONDS)
     assert set(taken_of(client)) == {9}
     with pytest.raises(ConfigurationError, match="1 call open"):
         submit(client)
 
 
-def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outstanding, "TELL_SECONDS", 3600.0)
-    client = make()
-    for number in range(1, outstanding.MOST_UNTOLD + 1):
+def test_outcomes_are_acknowledged_together(make: Any) -> None:
+    client = make(clock=ManualClock())
+    for number in range(1, MOST_UNTOLD + 1):
         assert taken_of(client) == []
         client.step(Finished(0, [], number=number))
-    assert taken_of(client) == [*range(1, outstanding.MOST_UNTOLD + 1)]
+    assert taken_of(client) == [*range(1, MOST_UNTOLD + 1)]
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
@@ -259,17 +260,17 @@ def test_an_abandoned_request_is_not_repeated(
     assert not [one for one in client.take_sent() if isinstance(one, Control)]
 
 
-def test_outcomes_of_another_client_are_those_that_it_has_left(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = make(origin="night")
+def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> None:
+    clock = ManualClock()
+    client = make(origin="night", clock=clock)
     client.left.get_nowait()  # the welcome, with how much there is
     item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
     client.step(Finished(0, [item], number=4))
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])
-    monkeypatch.setattr(outstanding, "TELL_SECONDS", 0.0)
+    assert taken_of(client) == []
+    clock.advance(TELL_SECONDS)
     assert taken_of(client) == [4]
 
 

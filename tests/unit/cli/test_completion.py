@@ -45,6 +45,16 @@ def test_each_is_told_with_what_it_is() -> None:
     assert one.help == "process 4242 on login1, /sweep.py"
 
 
+def test_names_with_control_characters_are_not_offered_and_others_are_described_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = "sweep\nx.py", "sweep\x1b[31m.py", "sweeps.py"
+    found = [WatchAnswer(replace(WHO, name=one, script="/a\x1b\n/b"), Status()) for one in names]
+    monkeypatch.setattr(connections, "answers", lambda seconds: (found, []))
+    offered = {one.value: one.help for one in watched_names(CONTEXT, NAME, "s")}
+    assert offered == {"sweeps.py": "process 4242 on login1, /a /b"}
+
+
 def test_runs_that_are_over_are_offered_by_both_of_their_names() -> None:
     found = [one.value for one in seen_names(CONTEXT, NAME, "")]
     assert found == ["night.py", "20261101-000000-login1-17-0a1b2c", "sweep.py"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +16,12 @@ from gridengine.cli import dispatcher as module
 from gridengine.cli.dispatcher import show, show_all, words
 from gridengine.cli.main import main
 from gridengine.client import outliving_calls
-from gridengine.dispatcher.standalone import background, dispatcher_folder
+from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
     StartOptions,
 )
-from gridengine.settings.values import Settings, settings
 
 
 class Started:
@@ -48,17 +47,14 @@ class Started:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+def start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> Started:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
-    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
-    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(tmp_path / "watch"))
     monkeypatch.chdir(tmp_path)
-    settings.cache_clear()  # else a batch system that takes jobs of who runs the tests is the best
-    yield Started(monkeypatch)
-    monkeypatch.undo()
-    settings.cache_clear()
+    # Else a batch system that takes jobs of who runs the tests is the best.
+    configure(scheduler="processes", run_directory=tmp_path, watch_directory=tmp_path / "watch")
+    return Started(monkeypatch)
 
 
 def test_a_given_option_changes_itself_alone(start: Started) -> None:

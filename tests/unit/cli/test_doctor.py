@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +24,6 @@ from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers import default, interpreter_check
 from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
-from gridengine.settings.values import Settings
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
 
@@ -50,23 +50,33 @@ def test_a_missing_system_is_wrong_only_when_it_was_asked_for(
     assert is_broken(findings) is broken
 
 
-@pytest.mark.parametrize(
-    ("asked", "looked_at"), [(None, ["processes"]), ("inline", ["inline"]), ("slurm", ["slurm"])]
-)
-def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_asked_for(
-    asked: str | None, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
-    tried: list[str] = []
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The schedulers on which a job was tried, with its options. Nothing else is looked at."""
+    found: dict[str, object] = {}
 
-    def try_job(name: str, environment: object, wait: float) -> Finding:
-        tried.append(name)
+    def try_job(name: str, environment: object, wait: float, **options: object) -> Finding:
+        found[name] = options
         return FINE
 
     monkeypatch.setattr(doctor, "try_job", try_job)
     monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
+    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "looked_at"), [(None, ["processes"]), ("inline", ["inline"]), ("slurm", ["slurm"])]
+)
+def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_asked_for(
+    asked: str | None,
+    looked_at: list[str],
+    tried: dict[str, object],
+    configure: Callable[..., None],
+) -> None:
+    configure(scheduler="processes")
     found = list(doctor.examine(asked, os.environ, wait=1))
-    assert tried == looked_at
+    assert list(tried) == looked_at
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
 
 
@@ -78,12 +88,13 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
     ],
 )
 def test_the_default_scheduler_is_told_last_unless_one_is_set(
-    name: str, system: str, words: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    system: str,
+    words: str,
+    tried: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GRIDENGINE_SCHEDULER", raising=False)
-    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
-    monkeypatch.setattr(doctor, "try_job", lambda *_, **__: FINE)
-    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     monkeypatch.setattr(default, "_best", lambda: (BY_NAME[name], system))
     *_, last = doctor.examine(None, os.environ, wait=1)
     assert last.text.endswith(words)
@@ -93,26 +104,18 @@ def test_the_default_scheduler_is_told_last_unless_one_is_set(
 
 @pytest.mark.parametrize("state", [CheckState.OK, CheckState.BROKEN])
 def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
-    state: CheckState, monkeypatch: pytest.MonkeyPatch
+    state: CheckState, tried: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: dict[str, object] = {}
-
-    def try_job(name: str, environment: object, wait: float, **options: object) -> Finding:
-        tried[name] = options
-        return FINE
-
     found = Finding("here", "python of workers", state, "")
     monkeypatch.setattr(interpreter_check, "check_interpreter", lambda *_, **nodes: found)
-    monkeypatch.setattr(doctor, "try_job", try_job)
-    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     told = list(doctor.examine("slurm", os.environ, wait=1, python=["uv", "run"]))
     assert found in told
     assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is CheckState.OK else {})
 
 
+@pytest.mark.usefixtures("tried")
 def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "this_allocation", lambda: "the 4 cores of Slurm job 12")
-    monkeypatch.setattr(doctor, "try_job", lambda *_: FINE)
     told = [one.text for one in doctor.examine("processes", os.environ, wait=1)]
     assert any(text.startswith("this process has the 4 cores of Slurm job 12") for text in told)
 
@@ -216,8 +219,10 @@ def test_a_full_disk_is_told_with_the_remedy(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DispatcherFolder:
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> DispatcherFolder:
+    configure(run_directory=tmp_path)
     answer(monkeypatch, "")
     made = DispatcherFolder.of("sweeps")
     made.make()

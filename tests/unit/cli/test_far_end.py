@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,6 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, FarEndAnswer
 from gridengine.journal.lock_file import Holder
 from gridengine.serialize.byte_code import PYTHON
-from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import replace_private, to_json
 from tests.support.far_facts import CLIENT, FACTS
 
@@ -24,9 +23,8 @@ HERE = Holder.here()
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DispatcherFolder:
-    made = Settings(run_directory=tmp_path)
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: made)
+def folder(tmp_path: Path, configure: Callable[..., None]) -> DispatcherFolder:
+    configure(run_directory=tmp_path)
     return DispatcherFolder.of("sweeps")
 
 

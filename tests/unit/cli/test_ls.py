@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,21 +11,17 @@ from click.testing import CliRunner
 from gridengine.cli import ls as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.settings.values import settings
 from gridengine.status.rows import Status
 from tests.support.watched import WHO
 
 
 def test_an_obstacle_to_the_folder_of_sockets_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, configure: Callable[..., None]
 ) -> None:
     blocked = tmp_path / "watch"
     blocked.touch()
-    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(blocked))
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
-    settings.cache_clear()
+    configure(watch_directory=blocked, run_directory=tmp_path / "runs")
     said = CliRunner().invoke(main, ["ls"])
-    settings.cache_clear()
     assert f"runs on this machine cannot be watched: {blocked} is there" in said.output
     assert "no dispatcher runs" in said.output
     assert said.exit_code == 1

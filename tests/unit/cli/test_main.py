@@ -95,7 +95,15 @@ def test_scripts_read_settings_as_json(tmp_path: Path) -> None:
     assert told["start_timeout"] == {"value": None, "by": "default"}
 
 
-@pytest.mark.parametrize(("typed", "words"), [("tpo", "'top' is one."), ("qwxz", "'qwxz'.")])
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("tpo", "'top' is one."),
+        ("qwxz", "'qwxz'."),
+        ("stop", "Did you mean `gridengine cancel NAME`?"),
+        ("status", "Did you mean `gridengine top`?"),
+    ],
+)
 def test_a_misspelt_command_is_told_with_the_nearest(typed: str, words: str) -> None:
     told = CliRunner().invoke(main, [typed])
     assert told.exit_code == 2

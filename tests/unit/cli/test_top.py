@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from gridengine.cli.top import FOOT, HELP, _Screen, clicked, keys_in
-from gridengine.status.rows import FunctionStatus
+from gridengine.cli.top import FOOT, HELP, _end, _Screen, clicked, keys_in
+from gridengine.dispatcher.watch_messages import WatchAnswer
+from gridengine.errors import ClusterError
+from gridengine.status.rows import FunctionStatus, Status
+from gridengine.watching import runs_on_disk
+from gridengine.watching.connections import DispatcherEnded
 from gridengine.watching.top_tables import View
+from tests.support.watched import WHO
 
 
 def test_the_header_fits_into_80_columns() -> None:
@@ -54,3 +60,22 @@ def test_a_click_sorts_turns_shows_and_follows() -> None:
 )
 def test_input_of_a_terminal_is_cut_into_keys(typed: str, keys: list[str]) -> None:
     assert keys_in(typed) == keys
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (Status(done=24, failed=1), "process 4242 on login1, ended at .*: 24 done, 1 failed"),
+        (None, "sweep.py has ended; when it was last seen, of its calls 20 done, 0 failed"),
+    ],
+)
+def test_the_end_of_a_run_is_told_by_its_figures_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, report: Status | None, words: str
+) -> None:
+    found = report and WatchAnswer(WHO, report)
+    monkeypatch.setattr(runs_on_disk, "report_of", {WHO.run_id: found}.get)
+    seen = WatchAnswer(WHO, Status(done=20))
+    assert re.search(words, _end(DispatcherEnded("it has ended"), seen))
+    assert _end(ClusterError("it is silent"), seen).startswith("it is silent; when it was last")
+    with pytest.raises(DispatcherEnded):
+        _end(DispatcherEnded("it has ended"), None)

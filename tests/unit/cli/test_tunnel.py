@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,22 @@ from click.testing import CliRunner, Result
 from gridengine.cli import tunnel
 from gridengine.cli.main import main
 from gridengine.cli.tunnel import divided
-from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     FarMachine,
     StartOptions,
 )
-from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import replace_private, to_json
 
 Stayed = list[tuple[Any, ...]]
 
 
 @pytest.fixture
-def stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stayed]:
+def stayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> Stayed:
     """What tunnels were asked for."""
-    made = Settings(run_directory=tmp_path)
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: made)
+    configure(run_directory=tmp_path)
     calls: Stayed = []
     monkeypatch.setattr(tunnel, "stay", lambda *given: calls.append(given))
     return calls
@@ -104,10 +103,9 @@ def test_wrong_words_are_told_before_ssh_is_asked(words: tuple[str, ...], told: 
 
 @pytest.mark.parametrize("ssh", [None, "", "-oProxyCommand=x", "two words"])
 def test_a_wrong_machine_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: str | None
+    tmp_path: Path, configure: Callable[..., None], ssh: str | None
 ) -> None:
-    made = Settings(run_directory=tmp_path)
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: made)
+    configure(run_directory=tmp_path)
     result = run("connect", "sweeps", *(["--ssh", ssh] if ssh is not None else []))
     assert result.exit_code == 2
     assert "--ssh" in result.output

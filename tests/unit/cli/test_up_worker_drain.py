@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token
 from gridengine.schedulers import ProcessScheduler, SlurmScheduler
+from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.launcher import (
     Handle,
     Launcher,
@@ -30,9 +31,8 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.settings.values import Settings
 from gridengine.status.rows import Status
-from gridengine.watching import connections, runs_on_disk
+from gridengine.watching import connections
 from gridengine.wire import connection_file, exchange_folder
 from gridengine.wire.connection_file import Connection, write_private
 from tests.support.watched import WHO, FakeWatched, silent
@@ -73,8 +73,8 @@ class ScriptedLauncher(Launcher):
 
 
 @pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(poll_seconds=0.0))
+def _no_pauses(configure: Callable[..., None]) -> None:
+    configure(poll_seconds=0.001)
 
 
 def test_each_change_of_a_worker_is_said_once() -> None:
@@ -132,12 +132,13 @@ def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
-    for module in (up_worker_drain, runs_on_disk):
-        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
+    configure(run_directory=tmp_path)
     monkeypatch.setattr(
         exchange_folder, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
     )
@@ -199,10 +200,9 @@ def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
 
 
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, configure: Callable[..., None]
 ) -> None:
-    for module in (up_worker_drain, runs_on_disk):
-        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
+    configure(run_directory=tmp_path / "runs")
     with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
         up_worker_drain.connection_files([], print)
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
@@ -223,12 +223,12 @@ def test_a_run_that_may_not_be_looked_at_is_left_out(
 
 
 def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
     def launcher(*_: object) -> Launcher:
         raise SchedulerUnavailable("no session opens")
 
-    monkeypatch.setattr(up_worker_drain, "settings", lambda: Settings(run_directory=tmp_path))
+    configure(run_directory=tmp_path)
     monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
     file = tmp_path / "connection.json"
     with (
@@ -295,7 +295,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     found: list[tuple[int, Resource]] = []
 
     @contextmanager
-    def extra_workers(scheduler: Any, file: Path, resources: Resource, say: Any) -> Iterator[Any]:
+    def extra_workers(
+        scheduler: Any, file: Path, resources: Resource, say: Any, scratch: str = ""
+    ) -> Iterator[Any]:
         yield SimpleNamespace(failed=0, resources=resources)
 
     def run_all(groups: Any) -> None:
@@ -376,3 +378,39 @@ def test_without_shared_workers_none_is_started_that_says_what_it_holds(
     result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
     assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
     assert ("leave out --cores" in result.output) is bool(exit_code)
+
+
+# ------------------------------------------------------------------ dry runs, before a script runs
+
+
+@pytest.fixture
+def no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> None:
+    """A run directory without the runs of who runs the tests, and batch systems that need not be on
+    this machine.
+    """
+    configure(run_directory=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SGE_ROOT", raising=False)
+    monkeypatch.setattr(CommandRunner, "answers", lambda runner, asked: [""] * len(asked))
+
+
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])
+def test_a_dry_run_needs_no_run_under_way(scheduler: str) -> None:
+    told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
+    assert told.exit_code == 0, told.output
+    assert "RUN/connection.json" in told.output
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_a_dry_run_for_a_run_on_slurm_shows_a_slurm_job(tmp_path: Path) -> None:
+    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
+    keys = {"worker_public": "x", "worker_secret": "x", "addresses": ("tcp://10.0.0.7:4711",)}
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
+    connection = Connection(**words, **keys, **numbers, slots=1, output_bytes=0, scheduler="slurm")
+    connection.save(tmp_path / "connection.json")
+    told = CliRunner().invoke(main, ["up", str(tmp_path / "connection.json"), "--dry"])
+    assert told.exit_code == 0, told.output
+    assert "sbatch" in told.output

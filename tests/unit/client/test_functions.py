@@ -17,8 +17,10 @@ import pytest
 
 import gridengine
 from gridengine import delayedval
+from gridengine.call_context.random_streams import Seed, Seeded
 from gridengine.client import functions
 from gridengine.client.functions import FunctionCache, function_of_map, make_function
+from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.requests import Function
@@ -340,6 +342,32 @@ def test_a_function_of_any_name_can_travel() -> None:
 
     f.__qualname__ = "caf\xe9 \udcff"
     assert make_function(f).name == "caf\xe9 \\udcff"
+
+
+class Model:
+    def fit(self, rate: float, *rest: float, depth: int = 3) -> None: ...
+
+
+async def awaited(x: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("f", "names"),
+    [
+        (Model.fit, ("self", "rate")),
+        (Model().fit, ("rate",)),
+        (functools.partial(Model.fit, Model(), depth=4), ("rate",)),
+        (awaited, ("x",)),
+        (Prepared(awaited, Initializer(print, (), None)), ("x",)),
+        (abs, ()),
+        (Model, ()),
+        (Prepared(Seeded(awaited, Seed(1)), Initializer(print, (), None)), ("x", "")),
+    ],
+)
+def test_a_function_travels_with_the_names_of_its_positional_parameters(
+    f: Callable[..., Any], names: tuple[str, ...]
+) -> None:
+    assert make_function(f).parameters == names
 
 
 def test_a_function_has_the_umask_with_which_it_was_pickled() -> None:

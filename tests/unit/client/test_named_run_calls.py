@@ -164,13 +164,30 @@ def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None
         ({"ignore": "y", "seed": 1}, "ignore= names 'y', which is no parameter of square"),
         ({"ignore": 3}, "ignore must be a text, not 3"),
         ({"max_age": 0}, "max_age must be above zero"),
-        ({"max_age": "1d"}, "max_age must be a number, not '1d'"),
+        ({"max_age": "1"}, "max_age='1' is not a time"),
         ({"depends": "nothing.csv"}, "depends= names the file 'nothing.csv'"),
     ]:
         with pytest.raises((TypeError, gridengine.ConfigurationError), match=told):
             squares(notes, [1], **options)
     assert notes.made() == []
     assert not files_in_use()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda executor: executor.submit(abs, 1),
+        lambda executor: executor.map(abs, [1]),
+    ],
+)
+def test_an_executor_names_the_ignored_parameter_that_a_function_has_not(
+    notes: Notes, call: Any
+) -> None:
+    with (
+        gridengine.Executor(scheduler="inline", name="run", ignore="y") as executor,
+        pytest.raises(gridengine.ConfigurationError, match="'y', which is no parameter of abs"),
+    ):
+        call(executor)
 
 
 def test_results_of_before_are_left_alone_when_it_is_to_begin_anew(notes: Notes) -> None:

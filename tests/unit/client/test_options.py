@@ -30,9 +30,11 @@ from tests.support.fake_dispatcher import FakeScheduler
         ({"retries": -1}, ValueError, "retries must be at least 0, not -1"),
         ({"retries": 1.5}, TypeError, "retries must be a whole number, not 1.5"),
         ({"retries": True}, TypeError, "retries must be a whole number, not True"),
+        ({"priority": "high"}, TypeError, "priority must be a whole number, not 'high'"),
+        ({"priority": 1 << 40}, ValueError, "priority must be at most"),
         ({"timeout": 0}, ValueError, "timeout must be above zero, and finite, not 0"),
         ({"timeout": float("nan")}, ValueError, "timeout must be above zero, and finite, not nan"),
-        ({"timeout": "5"}, TypeError, "timeout must be a number, not '5'"),
+        ({"timeout": "5"}, ValueError, "timeout='5' is not a time"),
         ({"escalate_memory": 0.5}, ValueError, "escalate_memory must be at least 1, not 0.5"),
         ({"escalate_memory": "twice"}, TypeError, "escalate_memory must be a number, not 'twice'"),
         (

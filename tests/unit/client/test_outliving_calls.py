@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.run_reader import RunSummary
 from gridengine.requests import CallsFinished
 from gridengine.schedulers.workerless import RemoteScheduler
-from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome
 
 
@@ -190,12 +189,11 @@ def test_all_files_of_a_client_are_flushed_though_one_fails(
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def path(tmp_path: Path, configure: Callable[..., None]) -> Path:
     """The file of a run whose calls were handed to the dispatcher `sweeps`, which has ended; there
     is another, which has none of them.
     """
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
-    settings.cache_clear()
+    configure(run_directory=tmp_path)
     for name in ("sweeps", "other"):
         folder = DispatcherFolder(tmp_path / "dispatchers" / name)
         folder.path.mkdir(parents=True)
@@ -207,8 +205,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file.add_handed((7, 0, 4, 1, 10), "key of sweeps")
     file.close()
     file.writer.close()
-    yield file.path
-    settings.cache_clear()
+    return file.path
 
 
 @pytest.fixture
@@ -257,18 +254,21 @@ def test_outcomes_of_running_dispatchers_are_taken(
         return True
 
     monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
-    assert take_by_now("night", path, None)
+    assert take_by_now("night", path, None, set())
     client = RemoteScheduler(Path("/copied/client.json"))
-    assert take_by_now("night", path, client)
+    assert take_by_now("night", path, client, set())
     assert asked == [DispatcherFolder.of("sweeps").client_file, client.path]
 
 
-def test_a_silent_dispatcher_is_told_and_not_waited_for(
+def test_a_silent_dispatcher_is_told_once_and_not_waited_for(
     path: Path, running: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def take(name: str, path: Path, client: RemoteScheduler) -> bool:
         raise DispatcherGone("it is silent")
 
     monkeypatch.setattr(outliving_calls, "take_what_has_ended", take)
-    assert not take_by_now("night", path, None)
-    assert "the dispatcher sweeps does not tell of the run 'night': it is silent" in caplog.text
+    warned = set[str]()
+    for _ in range(2):
+        assert not take_by_now("night", path, None, warned)
+    told = "the dispatcher sweeps does not tell of the run 'night': it is silent"
+    assert caplog.messages == [told]

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.events import Event
 from gridengine.dispatcher.run_reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
-from gridengine.dispatcher.watch_messages import Identity, WatchAnswer, WatchRequest
+from gridengine.dispatcher.watch_messages import STATUS, Identity, WatchAnswer, WatchRequest
 from gridengine.dispatcher.watch_server import FollowerAnswer
 from gridengine.output.stream_writer import OutputExcerpt
 from gridengine.requests import TasksCancelled
@@ -165,9 +166,18 @@ def test_ended_calls_are_told_with_their_workers(played: Played) -> None:
     assert report.status.functions[0].numbered == 13
 
 
-@pytest.mark.parametrize(("exitcode", "reports"), [(0, 0), (1, 1)])
-def test_a_short_run_leaves_a_report_when_a_call_failed(
-    played: Played, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exitcode: int, reports: int
+@pytest.mark.parametrize(
+    ("exitcode", "watched", "folder", "reports"),
+    [(0, False, "", 0), (1, False, "", 1), (0, True, "", 1), (0, False, "/runs/x", 1)],
+)
+def test_a_short_run_leaves_a_report_when_a_call_failed_or_somebody_watched_or_it_has_logs(
+    played: Played,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    exitcode: int,
+    watched: bool,
+    folder: str,
+    reports: int,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     run = played.play.running(1, retries=0)
@@ -175,6 +185,10 @@ def test_a_short_run_leaves_a_report_when_a_call_failed(
         played.play.crash(run, 0)
     else:
         played.play.done(run)
-    monkeypatch.setattr(played.answers, "_began", played.answers._clock.monotonic())
-    played.answers.leave_report()
+    answers = played.answers
+    monkeypatch.setattr(answers, "_began", answers._clock.monotonic())
+    monkeypatch.setattr(answers, "_who", replace(answers._who, folder=folder))
+    if watched:
+        answers.answer(msgspec.json.encode(WatchRequest(STATUS)))
+    answers.leave_report()
     assert len(report_files()) == reports

@@ -6,10 +6,13 @@ import time
 
 from msgspec.structs import replace
 
+from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.page.overview import gone, overview
 from gridengine.status.rows import LaunchStatus, Status
+from gridengine.wire.messages import Measured, RunnerFigures
+from tests.support.core_play import Play
 from tests.support.watched import WHO
 
 
@@ -36,8 +39,21 @@ def test_progress_and_reasons_of_waiting_are_told() -> None:
     assert (told.total, told.calls["waiting"], told.actions) == (1510, 1500, True)
     assert told.workers == {"busy": 2, "queued": 5}
     assert told.facts["workers"] == "2 of 1,000"
-    assert told.facts["memory"] == "48 MB"
+    assert told.facts["dispatcher"] == "48 MB"
+    assert told.facts["busy slots"] == "0 of 0"
     assert told.explanations
+
+
+def test_processes_of_this_machine_are_counted_as_its_user_does_and_their_memory_is_added() -> None:
+    play = Play(max_workers=1, slots=2)
+    play.running(3)
+    play.say(Measured(1.0, 2**20, [RunnerFigures(7, 0, 0, 2**20)]))
+    status = status_of(play.core.state, 0.0, play.now, most=9)
+    told = overview(WatchAnswer(WHO, status), actions=False)
+    assert (told.facts["workers"], told.facts["busy slots"]) == ("1 of 2", "1 of 1")
+    assert (told.facts["workers' memory"], told.memory, told.workers) == ("2 MB", 2**21, {})
+    two = replace(status, worker_count=2)  # and of one of them no figures are sampled
+    assert overview(WatchAnswer(WHO, two), actions=False).memory == 2**22
 
 
 def test_nothing_is_estimated_of_a_run_that_has_just_begun() -> None:
@@ -52,6 +68,7 @@ def test_an_ended_run_tells_its_end_and_offers_no_cancellation() -> None:
     assert (told.ended, told.left, told.gone) == ("03:01 on 2026-11-29", "", "")
     assert (told.calls["done"], told.calls["failed"]) == (299, 1)
     assert not told.actions
+    assert "workers" not in told.facts
     assert overview(report, actions=True).ended == ""
 
 

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, REPORT, STATUS, WatchAnswer
-from gridengine.errors import ClusterError
+from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.page import source as module
 from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
 from gridengine.status.rows import GraphStatus, Status
+from gridengine.watching.names import NotKnown
 from tests.support.watched import WHO
 
 
@@ -23,10 +24,13 @@ class Dispatcher:
         self.names: list[str] = []
         self.asked: list[tuple[str, int]] = []
         self.fault = ""
+        self.unknown = False
         self.closed = 0
 
     def connect(self, name: str) -> Dispatcher:
         self.names.append(name)
+        if self.unknown:
+            raise NotKnown("none runs")
         return self
 
     def ask(
@@ -101,6 +105,22 @@ def test_after_the_end_the_report_answers_until_a_dispatcher_of_that_name_is_the
     dispatcher.now += 1.01 * SHARED_SECONDS
     assert source.ask() is not report
     assert source.ended is None
+
+
+def test_a_run_that_has_ended_before_is_shown_by_its_report(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = WatchAnswer(WHO, Status(done=299, failed=1))
+    dispatcher.unknown = True
+    monkeypatch.setattr(module, "ended_answer", {"20261123": report}.get)
+    source = Source("20261123")
+    assert source.ask() is source.ended is report
+    assert dispatcher.names == ["20261123"] * 2  # no other run of the same script is meant
+    with pytest.raises(NotKnown, match="none runs"):
+        Source("nosuch")
+    monkeypatch.setattr(module, "ended_answer", lambda name: replace(report, killed=True))
+    with pytest.raises(ConfigurationError, match="was killed"):
+        Source("20261123")
 
 
 def test_a_refusal_to_act_is_for_the_asker_alone(dispatcher: Dispatcher) -> None:

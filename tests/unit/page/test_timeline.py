@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.page.timeline import MOST_ROWS, TimelineBar, timeline_of
+from gridengine.page.timeline import MOST_ROWS, PARTS, TimelineBar, timeline_of
 from gridengine.status.figures import EndedCall
 from gridengine.status.rows import Status
 from gridengine.watching.call_explanation import explain_ended
@@ -84,3 +84,14 @@ def test_a_call_that_runs_is_drawn_up_to_now() -> None:
     [one] = drawn.bars
     assert (one.state, one.start + one.seconds) == ("running", drawn.seconds)
     assert drawn.rows == ["node-w 41"]
+
+
+def test_rates_are_those_of_the_whole_run_since_its_beginning() -> None:
+    told = run_of(("a", 0.2, 0.5), ("a", 1.2, 0.5), ("b", 1.1, 0.5), ("a", 3.5, 0.5), seconds=4.0)
+    of_all = replace(told, status=replace(told.status, done=7, failed=1))
+    assert timeline_of(of_all).rates == [2, 4, 0, 2]  # every other call is in the sample
+    one = replace(told.timeline[0], seconds_ago=0.0, seconds=4.0, calls=8)
+    assert timeline_of(replace(of_all, timeline=[one])).rates == [2, 2, 2, 2]
+    assert timeline_of(replace(of_all, timeline=[])).rates == [2] * 4
+    long = timeline_of(run_of(("a", 0, 600), seconds=600.0))
+    assert (len(long.rates), sum(long.rates)) == (PARTS, 0)

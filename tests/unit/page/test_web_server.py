@@ -135,6 +135,12 @@ def test_a_lost_dispatcher_is_told(path: str) -> None:
     assert json.loads(answered.body) == {"error": "it has ended"}
 
 
+def test_the_report_is_a_file_to_save() -> None:
+    answer = Site().ask("/report")
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''%3Cb%3E.html"
+    assert b'id="answers"' in answer.body
+
+
 def test_logs_of_the_runs_folder_alone_are_shown(tmp_path: Path) -> None:
     site = Site()
     assert json.loads(site.ask("/logs").body) == []

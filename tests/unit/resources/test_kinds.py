@@ -53,7 +53,7 @@ def test_changing_the_list_of_cores_changes_no_request() -> None:
         (lambda: Memory(0), ConfigurationError, "M must be above zero, and finite, not 0"),
         (lambda: Memory(math.nan), ConfigurationError, "M must be above zero, and finite, not nan"),
         (lambda: Memory(math.inf), ConfigurationError, "M must be above zero, and finite, not inf"),
-        (lambda: WTime("2h"), ConfigurationError, "T='2h' is not a time"),
+        (lambda: WTime("2x"), ConfigurationError, "T='2x' is not a time"),
         (lambda: WTime(60, softT="1:30"), ConfigurationError, "softT='1:30' is not a time"),
         (lambda: WTime(60, softT=61), ConfigurationError, "softT=61 is longer than T=60"),
         (lambda: WTime(60, group=3), TypeError, "group must be a text, not 3"),

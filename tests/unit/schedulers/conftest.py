@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gridengine.schedulers import detect
-from gridengine.settings.values import settings
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]) -> Path:
     """A folder below which runs would have theirs, on a machine without a Grid Engine."""
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
-        patch.setenv("GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT", "threads")
-        patch.delenv("SGE_ROOT", raising=False)
-        settings.cache_clear()
-        yield tmp_path
-    settings.cache_clear()
+    monkeypatch.delenv("SGE_ROOT", raising=False)
+    configure(run_directory=tmp_path, grid_engine_parallel_environment="threads")
+    return tmp_path
 
 
 @pytest.fixture

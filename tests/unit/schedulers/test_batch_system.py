@@ -21,7 +21,6 @@ from gridengine.schedulers.launcher import (
     failed,
 )
 from gridengine.schedulers.requests import TooMany, refused
-from gridengine.settings.values import settings
 
 
 class Limited(BatchLauncher[Demand]):
@@ -209,15 +208,12 @@ def test_a_refused_option_of_a_file_is_told_with_its_line(
     assert "said" not in str(refused("no", "-q other.nosuch.q", None, "slurm"))
 
 
-def test_the_transport_is_the_argument_s_or_the_setting_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.cache_clear()
+def test_the_transport_is_the_argument_s_or_the_setting_s(configure: Callable[..., None]) -> None:
     assert SlurmScheduler().transport == "tcp"
     assert GridEngineScheduler(transport="files").transport == "files"
-    settings.cache_clear()
-    monkeypatch.setenv("GRIDENGINE_TRANSPORT", "files")
+    configure(transport="files")
     assert SlurmScheduler().transport == GridEngineScheduler().transport == "files"
     assert SlurmScheduler(transport="tcp").transport == "tcp"
-    settings.cache_clear()
 
 
 @pytest.mark.parametrize("wrong", ["file", "", 7, True, ["files"]])
@@ -228,9 +224,7 @@ def test_a_transport_that_there_is_not_is_named_with_those_that_there_are(wrong:
 
 
 def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(
-    monkeypatch: pytest.MonkeyPatch,
+    configure: Callable[..., None],
 ) -> None:
-    settings.cache_clear()
-    monkeypatch.setenv("GRIDENGINE_IDLE_SECONDS", "7")
+    configure(idle_seconds=7)
     assert SlurmScheduler().idle_seconds == GridEngineScheduler().idle_seconds == 7.0
-    settings.cache_clear()

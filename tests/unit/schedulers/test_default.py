@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +16,6 @@ from gridengine.schedulers import default
 from gridengine.schedulers.default import best_available, default_scheduler, named_scheduler
 from gridengine.schedulers.local import ProcessScheduler
 from gridengine.schedulers.registry import BY_NAME
-from gridengine.settings.values import settings
 
 
 @pytest.mark.usefixtures("bare")
@@ -48,24 +46,18 @@ def test_without_any_sign_of_a_cluster_nothing_of_one_is_imported(
 
 @pytest.mark.usefixtures("bare")
 def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    configure: Callable[..., None],
 ) -> None:
-    monkeypatch.setenv("GRIDENGINE_DRMAA_LIBRARY", "/nosuch")
-    monkeypatch.setenv("GRIDENGINE_MAX_WORKERS", "none")
-    settings.cache_clear()
+    configure(drmaa_library="/nosuch", max_workers="none")
     with pytest.raises(ConfigurationError, match="GRIDENGINE_MAX_WORKERS"):
         best_available()
-    settings.cache_clear()
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]) -> None:
     """A process that has read no settings, made no scheduler and said nothing."""
     monkeypatch.setattr(default, "_MADE", {})
     monkeypatch.setattr(default, "_ANNOUNCED", set())
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
 
 
 @pytest.fixture
@@ -80,7 +72,7 @@ def test_a_cluster_that_nobody_named_is_told_once_on_standard_error_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     line = (
-        "map of 3,000 calls on Slurm, up to 1,000 tasks at a time; "
+        "map of 3,000 calls on Slurm, 4 tasks at first, up to 1,000 if calls take long; "
         "GRIDENGINE_SCHEDULER=processes keeps them here"
     )
     with caplog.at_level(logging.INFO, logger="gridengine"):

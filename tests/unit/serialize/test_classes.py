@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import weakref
 from collections.abc import Callable
@@ -69,3 +70,16 @@ def test_unused_classes_are_forgotten_in_the_end() -> None:
         pickling.dump(local_class())
     gc.collect()
     assert first() is None
+
+
+def test_a_function_that_is_a_member_of_an_enumeration_stays_one() -> None:
+    class Rule(enum.Enum):
+        DOUBLE = enum.member(lambda x: 2 * x)
+
+        def apply(self, x: int) -> int:
+            return self.value(x)  # type: ignore[no-any-return]
+
+    token = b"another that is unlike all others"
+    made: Any = classes.make_class(token, enum.EnumType, "Rule", *classes.beginnings(Rule))
+    assert list(made.__members__) == ["DOUBLE"]
+    assert made.DOUBLE.value(2) == 4

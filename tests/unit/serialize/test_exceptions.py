@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import functools
 import sys
@@ -10,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
 from gridengine.serialize import pickling
+from gridengine.serialize.exceptions import NO_TERMINAL, PAIRS, note_remedy
 
 
 class Held:
@@ -253,3 +257,20 @@ def test_a_text_that_arrives_is_not_repeated() -> None:
     error.origin = Origin()  # type: ignore[attr-defined]
     [note] = pickling.load_exception(pickling.dump_exception(error)).__notes__  # type: ignore[attr-defined]
     assert note == "(could not be pickled, and is shown by its repr: origin)"
+
+
+@pytest.mark.parametrize(
+    ("error", "argument", "note"),
+    [
+        (EOFError("EOF when reading a line"), 1, NO_TERMINAL),
+        (bdb.BdbQuit(), 1, NO_TERMINAL),
+        (TypeError("f() missing 1 required positional argument: 'b'"), (1, 2), PAIRS),
+        (TypeError("f() missing 1 required positional argument: 'b'"), 1, None),
+        (ValueError("no number"), 1, None),
+    ],
+)
+def test_an_error_that_calls_alone_have_gets_a_remedy(
+    error: BaseException, argument: object, note: str | None
+) -> None:
+    note_remedy(error, argument)
+    assert getattr(error, "__notes__", []) == ([note] if note else [])

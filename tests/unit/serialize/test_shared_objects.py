@@ -102,6 +102,14 @@ def test_a_closed_handle_is_an_error_and_shows_it() -> None:
     assert repr(shared) == "<shared list, closed>"
 
 
+def test_a_handle_that_is_used_as_its_object_says_to_get_it() -> None:
+    shared: Any = gridengine.share([1])
+    for use in (lambda: shared[0], lambda: list(shared), lambda: shared.append):
+        with pytest.raises((TypeError, AttributeError), match=r"here its get\(\) returns"):
+            use()
+    assert not hasattr(shared, "__array__")
+
+
 def test_a_handle_shows_its_size() -> None:
     assert "<shared ndarray, 8," in repr(gridengine.share(np.arange(1000)))
 

@@ -15,6 +15,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.errors import ClusterError
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.status.rows import Status, merged
+from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import (
     MOST_EVENTS,
     MOST_OF_KIND,
@@ -151,7 +152,7 @@ def test_figures_are_told_at_the_end_where_there_were_calls(called: bool) -> Non
     assert (
         lines(play)
         == [
-            "1 call done, 0 failed or cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
+            "1 call done, 0 failed, 0 cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
             "0 lost"
         ]
         * called
@@ -167,9 +168,16 @@ def test_figures_of_calls_that_took_long_are_told_when_they_have_ended() -> None
     play.done(one)
     play.later(1, beats=[b"w"])
     [line] = lines(play)
-    assert line.startswith("1 call done, 0 failed or cancelled, 0 run again, in 12.0 s")
+    assert line.startswith("1 call done, 0 failed, 0 cancelled, 0 run again, in 12.0 s")
     play.play(Closing())
     assert lines(play) == []
+
+
+def test_cancelled_calls_are_told_apart_from_failed_ones_and_where_output_is() -> None:
+    log = RunLog(output="what calls printed is below /runs/x")
+    [line] = log.closed((3, 2, 1, 4), 0.0)
+    assert line.startswith("3 calls done, 2 failed, 1 cancelled, 4 run again, in ")
+    assert line.endswith("0 lost; what calls printed is below /runs/x")
 
 
 JOB_LOG = "/runs/x/worker.1.{}.log"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 
+from msgspec.structs import replace
+
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.shared_objects import find
 from gridengine.status.figures import FailureStatus
 from gridengine.watching.call_descriptions import (
     MOST_SHOWN,
+    arguments_of,
     call_arguments,
     causes,
     exception_texts,
@@ -53,16 +56,30 @@ def test_an_unreadable_argument_is_left_out() -> None:
     assert call_arguments(pickle.dumps([1]), 7, SINGLE) == ""
 
 
-def raised() -> bytes:
+def raised(arguments: str = "argument 3") -> bytes:
     try:
         raise ValueError("three is bad")
     except ValueError as error:
-        return bytes(pickling.dump_exception(error, "3")[0])
+        return bytes(pickling.dump_exception(error, arguments)[0])
+
+
+def test_arguments_have_the_names_of_the_parameters() -> None:
+    one = FailureStatus("1.0", "call 0 of f", "f", 1, 0.0, parameters=("x", "rate"))
+    many = replace(one, arguments=pickle.dumps([((1, 2, 3), {"c": 4})]), form=FULL)
+    assert arguments_of(many) == "x=1, rate=2, 3, c=4"
+    assert arguments_of(replace(many, parameters=())) == "1, 2, 3, c=4"
+    # The last argument of a call with a seed is its number.
+    assert arguments_of(replace(many, parameters=("x", ""))) == "x=1, 2, c=4"
+    # Where the pickled calls are too long to be kept, the exception tells.
+    assert arguments_of(replace(one, exception=raised())) == "x=3"
+    assert arguments_of(replace(one, exception=raised("arguments 1, 2"), form=STAR)) == "1, 2"
+    assert arguments_of(replace(one, exception=raised("no argument"), form=STAR)) == ""
+    assert arguments_of(replace(one, exception=raised()[:40])) == ""
 
 
 def test_an_exception_is_told_by_the_last_line_of_its_traceback() -> None:
     assert exception_words(raised()) == "ValueError: three is bad"
-    assert exception_texts(raised())[-1] == "3"
+    assert exception_texts(raised())[-1] == "argument 3"
 
 
 def test_a_cut_off_exception_is_told_by_its_type() -> None:

@@ -36,6 +36,7 @@ from gridengine.watching.dispatcher_lookup import (
     client_file,
     connect,
     new_or_known,
+    or_as_call,
     standalone,
     worker_file,
 )
@@ -177,6 +178,19 @@ def test_each_part_of_a_name_is_a_word(world: World) -> None:
         assert outcome(watched, word) is SeveralMeant, word
     for word in said["nothing"]:
         assert outcome(watched, word) is NotKnown, word
+
+
+def test_a_number_alone_that_names_no_dispatcher_is_a_call_of_the_only_one() -> None:
+    def look(name: str, which: str) -> tuple[str, str]:
+        if name not in ("", "42"):
+            raise NotKnown(name)
+        return name, which
+
+    assert or_as_call(look, "50", "") == ("", "50")
+    assert or_as_call(look, "42", "") == ("42", "")
+    for name, which in (("50", "1"), ("night", "")):
+        with pytest.raises(NotKnown, match=name):
+            or_as_call(look, name, which)
 
 
 def test_a_stand_alone_dispatcher_is_found_by_each_word(world: World) -> None:

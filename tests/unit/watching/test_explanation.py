@@ -151,9 +151,11 @@ def test_max_workers_is_what_its_user_has_said(pooled: bool, most: int) -> None:
     answer = told(play)
     status = answer.status
     assert f"max_workers={most} allows no more" in explain(answer)[0].text
-    words = "1 of at most 1" if pooled else "1, max_workers=4 here"
+    words = "1 of at most 1" if pooled else "4 of at most 4 here"
     assert status.worker_words == words
-    assert dict(status.facts())["workers"] == f"{words}, 1 busy"
+    assert dict(status.facts())["workers"] == (f"{words}, 1 busy" if pooled else words)
+    play.say(Measured(1.0, 2**20, [RunnerFigures(pid, 0, 0, 2**20) for pid in (7, 8)]))
+    assert told(play).status.in_room == (1 if pooled else 2)
 
 
 def test_calls_of_others_in_between_are_told() -> None:

@@ -105,7 +105,7 @@ def test_above_what_is_told_it_is_said_which_runs_are_not_kept() -> None:
     assert heading(LAST, "4242") == heading(LAST, WHO.run_id) == ended_words(LAST)
     assert heading(LAST, "").startswith("the last run that left a record: sweep.py, ")
     assert heading(LAST, "sweep").startswith("the last run 'sweep' that left a record: ")
-    assert "nothing is kept of runs under ten seconds" in heading(LAST, "sweep")
+    assert "nothing is kept of runs of this machine's processes" in heading(LAST, "sweep")
 
 
 @pytest.fixture

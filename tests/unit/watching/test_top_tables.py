@@ -65,7 +65,7 @@ def test_the_head_tells_who_it_is_and_how_far() -> None:
     assert "0 of 5 calls ended" in text
     assert "calls: 0 done, 0 failed, 0 retried, 1 running, 4 waiting" in text
     assert "3 % of a processor, 48 MB" in text
-    assert "workers: 1, max_workers=1 here (1 busy), 1 slots, 0 lost" in text
+    assert "workers: 1 of at most 1 here, 1 slots, 0 lost" in text
     assert "max_workers=1 allows no more" in text
 
 

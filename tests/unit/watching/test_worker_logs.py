@@ -14,6 +14,7 @@ from gridengine.status.rows import ConnectedWorkerStatus, FunctionStatus, RunSta
 from gridengine.watching import worker_logs as module
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.worker_logs import find_logs
+from tests.support.watched import WHO
 
 NAMES = "worker.4711.1.log", "worker.4711.2.log", "worker.4712.1.log"
 
@@ -121,12 +122,28 @@ def test_logs_of_an_unknown_run_are_in_its_folder(
         (run / "logs" / name).touch()
     monkeypatch.setattr(module, "answer_of", unknown)
     monkeypatch.setattr(module, "run_folders", lambda: [run])
-    for name in (run.name, "20261123", "0a1b2c", "17", str(run)):
+    for name in (run.name, "20261123", "0a1b2c", "17", str(run), ""):
         told, paths, may_come, *_ = find_logs(name, "worker.4712.1", failed=False)
         assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
-    for other, failed in (("nosuch", False), ("", False), ("17", True)):
+    for other, failed in (("nosuch", False), ("", True), ("17", True)):
         with pytest.raises(NotKnown, match="no dispatcher runs"):
             find_logs(other, "", failed=failed)
+
+
+@pytest.mark.parametrize(("begun", "last"), [("20261124", True), ("20261122", False)])
+def test_without_a_name_the_last_run_is_meant_whether_it_has_left_a_report_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: str, last: bool
+) -> None:
+    run = tmp_path / f"{begun}-093000-node7-17-0a1b2c"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / NAMES[0]).touch()
+    report = WatchAnswer(WHO, lines=[Line(3.0, "it begins", False)])
+    monkeypatch.setattr(module, "answer_of", lambda name, ask: (report, False))
+    monkeypatch.setattr(module, "run_folders", lambda: [run])
+    found = find_logs("", "", failed=False)
+    assert ([path.name for path in found.paths], bool(found.told)) == ([NAMES[0]] * last, not last)
+    assert (run.name in found.heading) is last
+    assert find_logs("sweep", "", failed=False).told
 
 
 @pytest.mark.parametrize("runs", [True, False])

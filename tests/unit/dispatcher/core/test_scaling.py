@@ -181,3 +181,64 @@ def test_workers_by_hand_take_the_place_of_none_of_the_schedulers_nor_leave_for_
     play.play(Scaled())
     policy = play.core.state.policy
     assert (policy.min_workers, policy.max_workers) == (0, 1), "the first bounds hold again"
+
+
+def few_at_first(calls: int) -> Play:
+    """Two workers are asked for at first; here they have connected, each with a call."""
+    play = Play(max_workers=100, first_workers=2, pooled=True)
+    play.submit(*[1] * calls)
+    assert [one.count for one in play.seen(Launch)] == [2]
+    join(play, 1, 2)
+    return play
+
+
+def asked(play: Play) -> list[int]:
+    return [one.count for one in play.seen(Launch)]
+
+
+def test_a_few_workers_are_asked_for_at_first_and_no_more_for_quick_calls() -> None:
+    play = few_at_first(3)
+    play.later(0.1)
+    assert asked(play) == []
+    play.submit(*[1] * 50)
+    assert asked(play) == []
+
+
+def test_further_workers_are_asked_for_by_how_long_the_calls_have_taken() -> None:
+    play = Play(max_workers=100, first_workers=2, pooled=True)
+    play.submit(*[1] * 100)
+    launched(play, 1, 2)
+    play.hello(b"1", log="/r/1.log")
+    [first, *_] = play.assigned()
+    play.now += 2.0
+    play.done(first, seconds=2.0, worker=b"1")
+    counts = asked(play)
+    play.later(0.0)
+    # About 98 calls of 2 s are worth a worker for each 10 s, of which one is to come.
+    assert 18 <= sum(counts + asked(play)) <= 20
+
+
+def test_calls_in_progress_count_for_as_long_as_they_have_run() -> None:
+    play = few_at_first(60)
+    play.later(5.0, beats=[b"1", b"2"])
+    [count] = asked(play)
+    assert 25 <= count <= 30
+    play.play(Launched([Handle(str(10 + one)) for one in range(count)]))
+    play.later(20.0, beats=[b"1", b"2"])
+    assert asked(play) == [58 - count]
+
+
+def test_all_workers_are_asked_for_when_the_few_have_waited_in_the_queue_for_a_minute() -> None:
+    play = Play(max_workers=100, first_workers=2, pooled=True)
+    play.submit(*[1] * 50)
+    launched(play, 1, 2)
+    play.later(59.0)
+    assert asked(play) == []
+    play.later(2.0)
+    assert asked(play) == [48]
+
+
+def test_jobs_are_asked_for_at_once() -> None:
+    play = Play(max_workers=100, first_workers=2, pooled=True)
+    play.submit(*[1] * 50, watched=True)
+    assert asked(play) == [50]

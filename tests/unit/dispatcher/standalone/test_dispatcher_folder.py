@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,14 +18,13 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.errors import ConfigurationError
 from gridengine.journal.lock_file import SILENT_SECONDS, Holder
-from gridengine.settings.values import Settings
 
 ELSEWHERE = Holder("elsewhere.example", 4711, 0.0, "1.0")
 
 
 @pytest.fixture(autouse=True)
-def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+def _runs(tmp_path: Path, configure: Callable[..., None]) -> None:
+    configure(run_directory=tmp_path)
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.standalone import dispatcher_folder, tunnel
+from gridengine.dispatcher.standalone import tunnel
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
@@ -19,7 +19,6 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MOVED, SSH_FAILED, Facts
 from gridengine.dispatcher.standalone.tunnel import Tunnel, socket_path
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
-from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import ClientConnection, load_private
 from tests.support.far_facts import FACTS
 
@@ -55,10 +54,10 @@ class Links:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DispatcherFolder]:
-    made = Settings(run_directory=tmp_path / "runs", watch_directory=tmp_path / "watch")
-    monkeypatch.setattr(dispatcher_folder, "settings", lambda: made)
-    monkeypatch.setattr(tunnel, "settings", lambda: made)
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> DispatcherFolder:
+    configure(run_directory=tmp_path / "runs", watch_directory=tmp_path / "watch")
     monkeypatch.setattr(tunnel, "check_forwarded", lambda *_: None)
     monkeypatch.setattr(tunnel, "FIRST_PAUSE_SECONDS", 0.0)
     return DispatcherFolder.of("sweeps")
@@ -128,13 +127,12 @@ def test_a_killed_dispatcher_is_told_with_how_its_calls_go_on(
 
 
 def test_a_link_that_stays_broken_is_given_up_when_clients_give_up(
-    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
+    configure(client_lease=1e-9)
     linked(monkeypatch, FACTS, FACTS, FAILED, ends=(SSH_FAILED,))
     with Tunnel(folder, FAR) as opened:
         opened.open()
-        monkeypatch.setattr(tunnel, "settings", lambda: Settings(client_lease=-1.0))
-        monkeypatch.setattr(tunnel, "socket_path", lambda name: folder.path / "socket")
         with pytest.raises(ClusterError, match="has failed"):
             opened.keep(print)
 
@@ -177,10 +175,9 @@ def test_the_name_of_a_dispatcher_of_this_machine_is_refused(folder: DispatcherF
 
 @pytest.mark.parametrize("name", ["x" * 100, "a:b"])
 def test_a_path_that_can_be_no_socket_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, configure: Callable[..., None], name: str
 ) -> None:
-    made = Settings(watch_directory=tmp_path / name)
-    monkeypatch.setattr(tunnel, "settings", lambda: made)
+    configure(watch_directory=tmp_path / name)
     with pytest.raises(ConfigurationError, match="GRIDENGINE_WATCH_DIRECTORY to a folder with a"):
         socket_path("sweeps")
 

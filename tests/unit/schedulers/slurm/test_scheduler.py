@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.slurm.answers import SlurmLimits, ids_of
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.scheduler import SlurmLauncher
-from gridengine.settings.values import settings
 
 
 class Row(NamedTuple):
@@ -110,21 +109,47 @@ def slurm() -> Said:
     return Said()
 
 
+class UnheardSrun:
+    """An srun with a job whose node never reaches it."""
+
+    is_running = is_unheard = True
+    words = ""
+
+    def __init__(self, command: Sequence[str], environment: object, log: str) -> None:
+        self.log, self.job = log, "7"
+
+    def wait_for_answer(self, deadline: float) -> bool:
+        return True
+
+    wait_for_end = wait_for_answer
+
+    def end(self) -> None:
+        self.is_running = self.is_unheard = False
+
+
+@pytest.fixture
+def srun() -> str:
+    """Whether srun starts workers."""
+    return "no"
+
+
 @pytest.fixture
 def launcher(
-    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: Said,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    configure: Callable[..., None],
+    srun: str,
 ) -> Iterator[SlurmLauncher]:
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_SLURM_SRUN", "no")
-        patch.setattr(module, "Guard", NoGuard)
-        patch.setattr(module, "LISTING_SECONDS", 0.0)
-        settings.cache_clear()
-        run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-        system = SlurmCommands()
-        launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
-        yield launcher
-        launcher.close()
-    settings.cache_clear()
+    configure(slurm_srun=srun)
+    monkeypatch.setattr("gridengine.schedulers.slurm.scheduler.Srun", UnheardSrun)
+    monkeypatch.setattr(module, "Guard", NoGuard)
+    monkeypatch.setattr(module, "LISTING_SECONDS", 0.0)
+    run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+    system = SlurmCommands()
+    launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
+    yield launcher
+    launcher.close()
 
 
 def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
@@ -368,7 +393,7 @@ def test_a_limit_that_is_reached_without_any_job_never_passes(
             ConfigurationError,
             "start_timeout must be above zero, and finite, not nan",
         ),
-        ({"start_timeout": "5"}, TypeError, "start_timeout must be a number"),
+        ({"start_timeout": "5"}, ConfigurationError, "start_timeout='5' is not a time"),
         ({"strict": "no"}, TypeError, "strict must be True or False"),
     ],
 )
@@ -396,3 +421,31 @@ def test_the_node_of_a_failed_start_is_told_and_left_out_when_it_is_one(
     assert launcher.poll([handle])[handle].host == host
     launcher.excluded, launcher.left_out = ("n3",), ("n7",)
     assert "--exclude=n3,n7" in launcher.request(1, ANY, str)["argv"]
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+def test_an_srun_that_its_node_cannot_reach_is_ended_and_sbatch_starts_the_next(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    [handle] = launcher.launch(1)
+    assert (handle.id, slurm.submitted) == ("7", 0)
+    Path(handle.log).touch()
+    slurm.rows = {"7_N/A": Row("RUNNING", "1")}
+    assert launcher.poll([handle])[handle].state is WorkerStatus.RUNNING
+    slurm.rows = {"7_N/A": Row("CANCELLED", "1")}
+    report = launcher.poll([handle])[handle]
+    assert report.blameless
+    assert "could not open a connection to srun" in report.reason
+    launcher.launch(1)
+    assert slurm.submitted == 1
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+def test_workers_that_exchange_files_are_left_to_sbatch(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    assert "srun" in launcher.plan(1).request
+    launcher.run = launcher.run._replace(addresses=("file:///runs/r",))
+    assert "srun" not in launcher.plan(1).request
+    launcher.launch(1)
+    assert slurm.submitted == 1

@@ -1,0 +1,49 @@
+# What up and down share; sourced by both.
+# shellcheck shell=bash disable=SC2034
+# shellcheck source=schedulers/common.sh
+source "$here/../common.sh"
+# A user's own settings must not lead these scripts elsewhere.
+unset "${!PBS_@}"
+system=pbs
+# No package of Debian's has it: it is built from the project's own repository, or a copy of it.
+source=${OPENPBS_SOURCE:-https://github.com/openpbs/openpbs}
+commit=cd7ab5edaf03dcac2f1cb9e2f42d75eb117d468a # April 2026; calls itself 23.06.06
+software=/var/lib/gridengine-test/pbs
+commands=$software/bin
+PATH=$commands:$PATH
+packages=(autoconf automake g++ gcc git iproute2 libcjson-dev libedit-dev libexpat1-dev libhwloc-dev
+    libical-dev libncurses-dev libpam0g-dev libpq-dev libssl-dev libtool libx11-dev libxt-dev make
+    pkg-config postgresql postgresql-contrib python3-dev swig tcl-dev tk-dev zlib1g-dev)
+node=gridengine-pbs
+cores_of_node=8
+configuration=/etc/pbs.conf
+# Says that this PBS was made by `up`, so that neither `up` nor `down` ever touches another.
+mark="# made by schedulers/pbs/up"
+state=/var/spool/gridengine-pbs
+database_user=postgres
+# Jobs must not see the environment of whoever ran `up`.
+clean=(env -i "PATH=/usr/sbin:/usr/bin:/sbin:/bin" HOME=/root)
+
+is_ours() { [[ -e $configuration ]] && grep -q "^$mark" "$configuration"; }
+
+refuse_foreign_pbs() {
+    [[ ! -e $configuration ]] || is_ours ||
+        die "this machine has a $configuration that was not made by $here/up; leaving it alone"
+}
+
+daemons() { "${clean[@]}" "$software/libexec/pbs_init.d" "$1" > "$state/$1.out" 2>&1 < /dev/null; }
+
+# Killed, not asked: a server that ends in order waits for its jobs.
+stop_all() {
+    [[ -d $state ]] || return 0
+    daemons stop || true # what does not end is killed
+    pkill -KILL --full "^$software/sbin/pbs_" || true
+    wait_for 20 no_daemons || die "these do not end: $(pgrep --full "^$software/sbin/pbs_" | xargs)"
+}
+
+no_daemons() { ! pgrep --full "^$software/sbin/pbs_" > /dev/null; }
+
+# True when its server answers and the node takes jobs.
+answers() { [[ $(timeout 5 pbsnodes "$node" 2> /dev/null) == *"state = free"* ]]; }
+
+discard_state() { rm -rf --one-file-system "${state:?}"; }

@@ -1,0 +1,117 @@
+"""Names, firewalls and cables between the host of a script and the nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+
+from tests.support.hosts import LOGIN, NODES, SlurmOfHosts, cable_out, closed_to_others, known_as
+from tests.support.scenario import QUICK, Scenario, play
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.hosts
+
+SPREAD = """
+import socket
+
+def where(index):
+    return index, socket.gethostname()
+
+with CLUSTER(max_workers=2, cpus_per_task=4, **GIVEN) as scheduler:
+    found = gridengine.map(where, range(8), scheduler=scheduler, chunksize=1)
+tell(results=[index for index, _ in found], hosts=sorted({host for _, host in found}))
+"""
+
+
+def check_spread(slurm: SlurmOfHosts, **given: str) -> None:
+    """Check that a map has its results, from the nodes, and leaves nothing."""
+    told = play(slurm, f"GIVEN = {given}\n{SPREAD}").result()
+    assert told["results"] == [*range(8)]
+    assert set(told["hosts"]) <= set(NODES)
+    slurm.nothing_is_left()
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "192.0.2.1"])
+def test_workers_find_a_host_whose_own_name_leads_nowhere(
+    slurm: SlurmOfHosts, address: str
+) -> None:
+    with known_as(LOGIN, address):
+        check_spread(slurm)
+
+
+def test_nodes_need_not_accept_any_connection(slurm: SlurmOfHosts) -> None:
+    with closed_to_others("node1"), closed_to_others("node2"):
+        check_spread(slurm)
+
+
+HELD = """
+with CLUSTER(max_workers=2, cpus_per_task=4) as scheduler:
+    tell(**facts_of(lambda: gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1)))
+"""
+
+
+@pytest.mark.parametrize("verdict", ["drop", pytest.param("reject", marks=pytest.mark.long)])
+def test_a_firewall_before_the_host_is_named_and_files_pass_it(
+    slurm: SlurmOfHosts, verdict: str
+) -> None:
+    """srun cannot be reached either: its job starts nothing."""
+    with closed_to_others(LOGIN, verdict):
+        scenario = play(slurm, HELD, environment={**QUICK, "GRIDENGINE_START_SECONDS": "18"})
+        told = explained(slurm, scenario, "unreachable")
+        assert "gets no answer from this dispatcher: tcp://10.77.0.1:" in told["text"]
+        assert "transport='files'" in told["next_step"]
+        error = scenario.result()
+        assert error["kind"] == "WorkerNotStarted"
+        assert "see that no firewall is between them" in error["text"]
+        assert "never connected within 18 s to tcp://10.77.0.1:" in error["text"]
+        slurm.nothing_is_left()
+        check_spread(slurm, transport="files")
+
+
+def explained(slurm: SlurmOfHosts, scenario: Scenario, cause: str) -> dict[str, str]:
+    """Wait until `explain` tells of this cause, and return what it says."""
+
+    def look() -> dict[str, str] | None:
+        assert scenario.process.poll() is None, scenario.output + scenario.errors
+        told = slurm.on(LOGIN, slurm.python, "-m", "gridengine", "explain", "--json")
+        with contextlib.suppress(json.JSONDecodeError):  # no run can be watched yet
+            return next((one for one in json.loads(told) if one["cause"] == cause), None)
+        return None
+
+    return dict(wait_until(look))
+
+
+TWO_CALLS = """
+with CLUSTER(max_workers=2, cpus_per_task=4) as scheduler:
+    tell(results=gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1, retries=RETRIES))
+"""
+
+
+@pytest.mark.parametrize("seconds", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_a_node_s_cable_may_be_out_for_some_time(slurm: SlurmOfHosts, seconds: int) -> None:
+    """Its call goes on, and its result comes when the cable is in again; after a lease the call
+    runs again elsewhere.
+    """
+    retries = 0 if seconds < 60 else 1
+    scenario = play(slurm, f"RETRIES = {retries}\n{TWO_CALLS}")
+    node = slurm.node_of(scenario.began(2)[0])
+    with cable_out(node):
+        scenario.go()
+        time.sleep(seconds)
+    assert scenario.result()["results"] == [0, 1]
+    assert len(scenario.begun()) == 2 + retries
+    slurm.nothing_is_left()
+
+
+def test_the_cable_of_the_script_s_host_may_be_out_for_some_time(slurm: SlurmOfHosts) -> None:
+    scenario = play(slurm, f"RETRIES = 0\n{TWO_CALLS}")
+    scenario.began(2)
+    with cable_out(LOGIN):
+        scenario.go()
+        time.sleep(20)
+    assert scenario.result()["results"] == [0, 1]
+    assert len(scenario.begun()) == 2
+    slurm.nothing_is_left()
