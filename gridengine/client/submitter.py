@@ -7,9 +7,8 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.arguments import whole
@@ -54,19 +53,14 @@ closer look.
 """
 
 
-class PickledFunctions(Struct, frozen=True, eq=False):
-    """The functions that were pickled in one state of the caller. It is replaced as a whole:
-    threads that submit at the same time may have different states.
-
-    find: returns the templates of a function's calls, one for each form.
-    carried: the carried state.
-    present, variables: the environment, and a copy of it as it was then.
-    """
-
-    find: Callable[[Callable[..., Any]], FunctionTemplates]
-    carried: tuple[Any, ...]
-    present: Variables
-    variables: Variables
+PickledFunctions: TypeAlias = tuple[
+    Callable[[Callable[..., Any]], FunctionTemplates], tuple[Any, ...], Variables, Variables
+]
+"""The functions that were pickled in one state of the caller: a function that returns the templates
+of a function's calls, one for each form; the carried state; the environment, and a copy of it as it
+was then. It is replaced as a whole, because threads that submit at the same time may have different
+states.
+"""
 
 
 class Submitter:
@@ -142,14 +136,18 @@ class Submitter:
         make = functools.partial(
             _make_templates, self.batcher, self._initializer, self.options, itertools.count()
         )
-        return PickledFunctions(FunctionCache(make).find, carried, present, variables)
+        return FunctionCache(make).find, carried, present, variables
 
-    def _renewed(self) -> PickledFunctions:
-        """Return the functions as they were pickled in this thread's present state."""
-        pickled, carried = self._pickled, present_carried()
-        if pickled.variables != pickled.present or carried != pickled.carried:
-            pickled = self._pickled = self._pickled_in(carried)
-        return pickled
+    def _renewed(self) -> Callable[[Callable[..., Any]], FunctionTemplates]:
+        """Return the function that returns the templates of a function's calls, as they were
+        pickled in this thread's present state.
+        """
+        find, known, present, variables = self._pickled
+        carried = present_carried()
+        if variables != present or carried != known:
+            self._pickled = renewed = self._pickled_in(carried)
+            find = renewed[0]
+        return find
 
     def with_options(self, options: CallOptions) -> Submitter:
         """Return a submitter with other options that shares everything else with this one.
@@ -202,10 +200,10 @@ class Submitter:
         if self.options.seed is not None:
             args = *args, next(self._numbers) if number is None else number
         try:
-            pickled = self._pickled
-            if pickled.variables != pickled.present or CARRIED or pickled.carried:
-                pickled = self._renewed()
-            templates, references = pickled.find(f)
+            find, carried, present, variables = self._pickled
+            if variables != present or CARRIED or carried:
+                find = self._renewed()
+            templates, references = find(f)
             call: Any
             if kwargs:
                 template, call = templates[FULL], (args, kwargs)
@@ -255,12 +253,12 @@ class Submitter:
 
             form, calls = STAR, with_numbers(form, calls, self.numbers_of_map())
         head = list(itertools.islice(calls, 1))
-        pickled = self._renewed()
+        find = self._renewed()
         template, failure = self._unsent(f), None
         references: tuple[Reference, ...] = ()
         try:
             if head:
-                templates, references = pickled.find(f)
+                templates, references = find(f)
                 template = templates[form]
         except Exception as error:
             # The traceback would refer to this frame, and so to the error.
@@ -306,11 +304,11 @@ class Submitter:
                 )
             unseeded = self.with_options(replace(self.options, seed=None))
             return unseeded.submit_graph(graph, keys, strict=strict, fuses=fuses)
-        pickled = self._renewed()
+        find = self._renewed()
         wanted, calls = read(graph, keys, strict=strict)
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
-        submission = GraphSubmission(self.batcher, pickled.find, self._unsent)
+        submission = GraphSubmission(self.batcher, find, self._unsent)
         if self._named_run is not None:
             from gridengine.client.named_run_calls import RunGraph  # few need it
 
@@ -322,7 +320,7 @@ class Submitter:
         return submission.hand_over(wanted)
 
     def _template_of(self, f: Callable[..., Any]) -> CallTemplate:
-        templates, _ = self._renewed().find(f)
+        templates, _ = self._renewed()(f)
         template: CallTemplate = templates[SINGLE]
         return template
 
