@@ -21,7 +21,6 @@ from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.process_resources import default_threads
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
-from gridengine.serialize.imports_for_effect import import_all, imports_for_effect
 from gridengine.wire.messages import CallerState
 
 Variables: TypeAlias = Mapping[bytes, bytes]
@@ -254,6 +253,8 @@ def present_state() -> bytes:
         carried = *carried, *carried_state.present_numpy()
     imports, main = GVAR.imports, sys.modules["__main__"]
     if not GVAR.in_runner:
+        from gridengine.serialize.imports_for_effect import imports_for_effect  # for callers
+
         imports, _ = imports_for_effect(main, len(vars(main)), len(sys.modules))
     others = imports, carried
     return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, others)
@@ -308,6 +309,8 @@ def import_for_effect() -> None:
     that makes calls when it is imported would make them again in each process: they are refused.
     """
     if GVAR.imports:
+        from gridengine.serialize.imports_for_effect import import_all
+
         GVAR.is_importing = True
         try:
             import_all(GVAR.imports)

@@ -10,7 +10,6 @@ pickled again; its large buffers are then compared with those of the last time, 
 from __future__ import annotations
 
 import abc
-import contextlib
 import functools
 import math
 import os
@@ -47,6 +46,7 @@ from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.serialize.users_modules import own_modules
+from gridengine.system import present_umask
 from gridengine.wire.messages import CallerState
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]
@@ -126,24 +126,6 @@ def _environment() -> bytes:
 def _last_environment() -> dict[None, tuple[Variables, bytes]]:
     """Return a cell with the environment that was last read, as a dictionary and as one text."""
     return {}
-
-
-def present_umask() -> int:
-    """Return this process's umask. It is read from /proc, because the system call sets it for a
-    moment, in which other threads may make files.
-    """
-    said = b""
-    with contextlib.suppress(FileNotFoundError):  # there is no /proc
-        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
-        finally:
-            os.close(descriptor)
-    if said:
-        return int(said.split()[0], 8)
-    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
-    os.umask(umask)
-    return umask
 
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from gridengine.arguments import flag, whole
+from gridengine.arguments import Seconds, flag, whole
 from gridengine.display import plural
 from gridengine.errors import (
     UNREACHABLE,
@@ -34,7 +34,6 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import Seconds
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.brought_files import BroughtFiles, brought_files

@@ -21,6 +21,7 @@ from gridengine.arguments import SHOWN
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.settings.locations import PROJECTS, projects_file, users_file
 from gridengine.settings.schema import TABLES, Setting, choices, convert, from_text, setting_types
+from gridengine.system.machine import OPEN_ONLY, target_of
 
 logger = logging.getLogger("gridengine")
 
@@ -291,7 +292,7 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
     """
 
     def open_only(name: str, flags: int = 0, folder: int | None = None) -> int:
-        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+        descriptor = os.open(name, OPEN_ONLY | os.O_CLOEXEC | flags, dir_fd=folder)
         descriptors.callback(os.close, descriptor)
         return descriptor
 
@@ -306,7 +307,8 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
         facts = os.fstat(entry)
         if stat.S_ISLNK(facts.st_mode):
             links += 1
-            target = _link_target(entry, facts, links)
+            _check_link(facts, links)
+            target = target_of(entry, name, folder)
             folder = open_only("/") if target.startswith("/") else folder
             names.extendleft(reversed([part for part in target.split("/") if part] or ["."]))
         elif names:
@@ -315,13 +317,12 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
             return folder, name, facts
 
 
-def _link_target(link: int, facts: os.stat_result, links: int) -> str:
-    """Return the target of a link, the `links`-th on the way."""
+def _check_link(facts: os.stat_result, links: int) -> None:
+    """Check that a link, the `links`-th on the way, may be followed."""
     if facts.st_uid not in (os.getuid(), 0):
         raise Untrusted("it is a link of another user")
     if links > MOST_LINKS:
         raise Untrusted("it is a link that leads in a circle")
-    return os.readlink("", dir_fd=link)
 
 
 def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:

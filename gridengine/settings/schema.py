@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from gridengine.arguments import MOST
+from gridengine.arguments import DAY, MOST, parse_gigabytes, parse_seconds, to_bytes
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import DAY, parse_gigabytes, parse_seconds, to_bytes
 from gridengine.settings.systems import SYSTEMS
 
 # An error message quotes the description: "GRIDENGINE_X='y' is not a positive number, ...".

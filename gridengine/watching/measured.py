@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from itertools import islice
 
+from gridengine.arguments import GIGABYTE
 from gridengine.display import plural
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Memory, WTime
-from gridengine.resources.units import GIGABYTE
 from gridengine.watching.phrases import seconds, size
 from gridengine.watching.runs_on_disk import ended_answers
 

@@ -179,6 +179,7 @@ def take(megabytes: int) -> int:
     return len(bytearray(megabytes * MEGABYTE))
 
 
+@pytest.mark.linux
 @pytest.mark.promise
 def test_the_error_of_a_call_over_its_memory_limit_has_the_limit_and_the_peak(
     scheduler: ProcessScheduler,
@@ -347,6 +348,7 @@ def group() -> Iterator[Path]:
     path.rmdir()
 
 
+@pytest.mark.linux
 @pytest.mark.promise
 def test_a_call_killed_by_the_kernel_for_memory_is_out_of_memory(
     script: MakeScript, group: Path
@@ -441,6 +443,7 @@ def with_a_grandchild(path: str) -> None:
     signal.pause()
 
 
+@pytest.mark.linux
 @pytest.mark.promise
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
 def test_processes_in_sessions_of_their_own_end_with_their_call(

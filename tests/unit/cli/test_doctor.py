@@ -150,22 +150,30 @@ def test_scripts_read_the_same_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "has_lock", "words"),
+    ("version", "words"),
     [
-        ((3, 11, 2), True, ""),
-        ((3, 15, 0), True, ""),
-        ((3, 16, 1), True, "; tested are 3.11 to 3.15"),
-        ((3, 14, 1), False, "; a build without the interpreter's lock, with which"),
+        ((3, 11, 2), ""),
+        ((3, 15, 0), ""),
+        ((3, 16, 1), "; tested are 3.11 to 3.15"),
     ],
 )
-def test_a_python_that_is_not_tested_is_told(
-    version: tuple[int, ...], has_lock: bool, words: str
-) -> None:
-    found = doctor.check_python(version, has_lock=has_lock)
+def test_a_python_that_is_not_tested_is_told(version: tuple[int, ...], words: str) -> None:
+    found = doctor.check_python(version, is_free=False, has_lock=True)
     assert found.state is CheckState.OK
     assert found.text.startswith(".".join(map(str, version)))
     assert words in found.text
     assert bool(words) == ("tested" in found.text)
+
+
+def test_a_free_threaded_python_is_told_and_whether_something_has_turned_its_lock_on() -> None:
+    free, locked = (
+        doctor.check_python((3, 14, 1), is_free=True, has_lock=has_lock)
+        for has_lock in (False, True)
+    )
+    assert free.text.endswith("; free-threaded")
+    assert locked.text.endswith(
+        "; free-threaded, and yet with a lock: a package or PYTHON_GIL wants it"
+    )
 
 
 def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:

@@ -209,6 +209,7 @@ def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
     assert (worker.reason, worker.status) == ("no processes left", 1)
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("by_script", [True, False])
 def test_only_the_log_that_a_launch_script_gave_it_is_cut(
     by_script: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
