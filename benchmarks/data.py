@@ -8,10 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.catalogue import LOCAL, OVER_TCP
+from benchmarks.catalogue import BY_TCP, ENCRYPTED, LOCAL, OVER_TCP
 from benchmarks.figures import Column, Measured, Row
 from benchmarks.peers.base import Peer
-from benchmarks.workloads import BLOCK_BYTES, SHARES, block, random_array, share_of
+from benchmarks.workloads import (
+    BLOCK_BYTES,
+    SHARES,
+    block,
+    double_block,
+    last_of,
+    random_array,
+    share_of,
+)
 
 
 def bound_array(peer: Peer, calls: int) -> Measured:
@@ -41,6 +49,35 @@ def results(peer: Peer, calls: int) -> Measured:
         (BLOCK_BYTES, number) for number in range(calls)
     ], "wrong results"
     return {"seconds": seconds}
+
+
+def double_results(peer: Peer, calls: int) -> Measured:
+    gc.collect()
+    begin = time.perf_counter()
+    got: list[Any] = peer.map(double_block, range(calls))
+    seconds = time.perf_counter() - begin
+    assert list(map(last_of, got)) == list(range(calls)), "wrong results"
+    return {"seconds": seconds}
+
+
+def double_arguments(peer: Peer, calls: int) -> Measured:
+    arrays = list(map(double_block, range(calls)))
+    gc.collect()
+    begin = time.perf_counter()
+    got = peer.map(last_of, arrays)
+    seconds = time.perf_counter() - begin
+    assert got == list(range(calls)), "wrong results"
+    return {"seconds": seconds}
+
+
+DASK = "dask.distributed"
+OF_DASK = Column(
+    "seconds",
+    "time",
+    "s",
+    want="at most 0.9 x dask's, unencrypted",
+    limit=lambda medians: 0.9 * medians[DASK],
+)
 
 
 def time_and_memory(best: str) -> tuple[Column, ...]:
@@ -87,6 +124,23 @@ ROWS = (
         20,
         LOCAL,
         results,
+    ),
+    Row(
+        "tcp-results",
+        "20 results of 20 MB over TCP",
+        (OF_DASK,),
+        20,
+        (*BY_TCP, DASK, *ENCRYPTED),
+        double_results,
+        remark="Ours send what they have encrypted.",
+    ),
+    Row(
+        "tcp-arguments",
+        "20 arguments of 20 MB over TCP",
+        (OF_DASK,),
+        20,
+        (*BY_TCP, DASK, *ENCRYPTED),
+        double_arguments,
     ),
     Row(
         "grid-engine-results",

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.catalogue import ALL, ONE_FILE, OUR_CLIENTS, OURS, WITH_A_NAME, Entry
+from benchmarks.catalogue import ALL, BY_TCP, ONE_FILE, OUR_CLIENTS, OURS, WITH_A_NAME, Entry
 from benchmarks.cluster import OURS as OURS_ON_CLUSTERS
 from benchmarks.figures import Column, Outcome, Table, shown
 
@@ -187,7 +187,7 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
 
 def ours_of(medians: dict[str, float]) -> float | None:
     """Return our figure; where several peers are ours, the first one's."""
-    peers = (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
+    peers = (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS, *BY_TCP)
     return next((medians[peer] for peer in peers if peer in medians), None)
 
 

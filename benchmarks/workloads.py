@@ -81,6 +81,16 @@ def block(number: int) -> NDArray[Any]:
     return numpy.full(BLOCK_BYTES // 8, number)
 
 
+def double_block(number: int) -> NDArray[Any]:
+    import numpy
+
+    return numpy.full(BLOCK_BYTES // 4, number)
+
+
+def last_of(array: NDArray[Any]) -> int:
+    return int(array[-1])
+
+
 def large_array(number: int) -> NDArray[Any]:
     import numpy
 

@@ -19,7 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from msgspec import Struct
 
@@ -274,7 +274,7 @@ class OwnModules:
     def _add(self, name: str) -> None:
         self._seen.add(name)
         module = sys.modules.get(name)
-        if isinstance(module, types.ModuleType) and name not in MAINS:
+        if is_module(module) and name not in MAINS:
             parts = parts_of(module)
             path = parts.get("__file__")
             if isinstance(path, str) and is_own(path):
@@ -312,7 +312,7 @@ def is_own(path: str) -> bool:
 
 def is_own_module(module: object) -> bool:
     """Return whether this is one of the user's own modules, or a folder of such modules."""
-    parts = parts_of(module) if isinstance(module, types.ModuleType) else {}
+    parts = parts_of(module) if is_module(module) else {}
     file = parts.get("__file__")
     if file is None:  # a folder without an `__init__`
         return any(is_own(f"{one}{os.sep}") for one in parts.get("__path__", ()))
@@ -357,3 +357,8 @@ def _others() -> tuple[str, ...]:
 @once
 def own_modules() -> OwnModules:
     return OwnModules()
+
+
+def is_module(obj: object) -> TypeGuard[types.ModuleType]:
+    """Return whether this is a module. A library of cffi only says so, to `isinstance` too."""
+    return issubclass(type(obj), types.ModuleType)

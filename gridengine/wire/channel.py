@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.serialize.shared_memory import LARGE, adopt, new_block
+from gridengine.serialize.shared_memory import LARGE, adopt, disown, new_block
 from gridengine.system import CLOSED_ON_EXEC, NO_SIGNAL, own
 from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
 from gridengine.wire.messages import Message
@@ -43,6 +43,10 @@ _MOST_BESIDE = 16
 """How many large buffers of one message travel as descriptors beside the stream. Each needs a
 descriptor, of which a process has a limited number.
 """
+_MOST_COPIED = 1 << 26
+"""The end that never waits copies no more into blocks at a time, which takes it 20 to 30 ms. Longer
+messages go through the stream, piece by piece.
+"""
 _ANCILLARY = socket.CMSG_SPACE(4 * _MOST_BESIDE)
 _LARGEST_HEADER, _LARGEST = 1 << 26, 1 << 40
 
@@ -53,18 +57,25 @@ class Channel:
     """One end of the socket pair; it owns the socket. Messages arrive in order and whole. The
     receiver may write to their large buffers.
 
-    When one end takes blocks, the other end does not copy large buffers through the stream. It
-    writes each to shared memory and sends the descriptor with the message. Once received, the
-    memory belongs to the receiver alone, even when the sender dies. Such a buffer arrives as a view
-    of a `Block`.
+    An agent and its runner do not copy large buffers through the stream. The sender writes each to
+    shared memory and sends the descriptor with the message. Once received, the memory belongs to
+    the receiver alone, even when the sender dies. Such a buffer arrives as a view of a `Block`.
+    Where that is not possible, it goes through the stream.
+
+    Args:
+        takes_blocks: both ends take blocks.
+        keeps_descriptors: keep those of received blocks, so that others can open them.
 
     Rejected: opening the sender's memory by `/proc/PID/fd`. A runner that has died has then not
     delivered its result.
     """
 
-    def __init__(self, sock: socket.socket, *, takes_blocks: bool = False) -> None:
+    def __init__(
+        self, sock: socket.socket, *, takes_blocks: bool = False, keeps_descriptors: bool = False
+    ) -> None:
         self._socket = sock
         self._takes_blocks = takes_blocks
+        self._keeps_descriptors = keeps_descriptors
         self._descriptors: deque[int] = deque()
         """Received descriptors whose messages are not complete yet."""
         self._unsent: deque[Buffer] = deque()
@@ -106,7 +117,14 @@ class Channel:
 
         A peer that is gone shows when reading, not here.
         """
-        self._unsent += encode_stream(message, buffers)
+        is_large = self._takes_blocks and max(map(len, buffers), default=0) >= LARGE
+        if (
+            self._unsent
+            or not is_large
+            or sum(map(len, buffers)) > _MOST_COPIED
+            or not self._deliver_beside(message, buffers, _NEVER_WAIT)
+        ):
+            self._unsent += encode_stream(message, buffers)
         return self._push(_NEVER_WAIT)
 
     def flush(self) -> bool:
@@ -120,11 +138,13 @@ class Channel:
         Raises:
             EOFError: the peer is gone.
         """
-        if max(map(len, buffers), default=0) < LARGE or not self._deliver_beside(message, buffers):
+        if max(map(len, buffers), default=0) < LARGE or not self._deliver_beside(
+            message, buffers, _WAIT
+        ):
             self._unsent += encode_stream(message, buffers)
         self._push(_WAIT)
 
-    def _deliver_beside(self, message: Message, buffers: Sequence[Buffer]) -> bool:
+    def _deliver_beside(self, message: Message, buffers: Sequence[Buffer], flags: int) -> bool:
         """Begin to send a message, with as many of its large buffers as possible beside the stream.
         Return False when none can go beside it.
         """
@@ -137,7 +157,7 @@ class Channel:
             parts = encode_stream(message, buffers, blocks)
             descriptors = struct.pack(f"={len(blocks)}i", *blocks.values())
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if blocks else []
-            sent = self._socket.sendmsg(parts[:1], rights, _WAIT)
+            sent = self._socket.sendmsg(parts[:1], rights, flags)
         except OSError:  # too many descriptors are in flight; or the peer is gone: `_push` sees it
             return False
         finally:
@@ -278,10 +298,21 @@ class Channel:
         self._bytes = data[offset:]
 
     def _take_block(self, size: int) -> memoryview:
+        """Map the next block that has come.
+
+        Raises:
+            EOFError: this is a runner whose calls have left it no descriptor. Another takes its
+                place.
+        """
+        if not self._descriptors and not self._keeps_descriptors:
+            raise EOFError("no descriptor was left for a large buffer")
         try:
-            return adopt(self._descriptors.popleft(), size)
+            view = adopt(self._descriptors.popleft(), size)
         except (IndexError, OSError, ValueError) as error:
             raise ProtocolError(f"a buffer of {size} bytes has not come: {error}") from error
+        if not self._keeps_descriptors:
+            disown([view])
+        return view
 
     def _make_room(self, size: int, offset: int) -> int:
         """Allocate memory for a large buffer, which later reads fill in place without a copy.

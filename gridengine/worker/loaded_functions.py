@@ -38,6 +38,7 @@ from gridengine.serialize.users_modules import (
     MAINS,
     CallersMain,
     OwnModules,
+    is_module,
     is_own_module,
     parts_of,
 )
@@ -137,7 +138,7 @@ def _own_modules() -> Modules:
     """
     packages: dict[str, Modules] = {}
     for name, module in list(sys.modules.items()):
-        if name not in MAINS and isinstance(module, types.ModuleType):
+        if name not in MAINS and is_module(module):
             packages.setdefault(name.partition(".")[0], {})[name] = module
     own: Modules = {}
     for name, package in packages.items():

@@ -114,7 +114,7 @@ def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) ->
     redirect_streams(descriptors)
     seed_by_chance()
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
-    channel = Channel(socket.socket(fileno=descriptors.channel))
+    channel = Channel(socket.socket(fileno=descriptors.channel), takes_blocks=True)
     runner = Runner(channel, words, site, descriptors.threads)
     GVAR.process = runner.as_calling_process(descriptors.number)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module

@@ -451,4 +451,4 @@ def _fork(id: int, fork_server: ForkServer) -> tuple[RunnerStatus, Channel, list
     finally:
         for fd in theirs:
             os.close(fd)
-    return status, Channel(mine, takes_blocks=True), ours
+    return status, Channel(mine, takes_blocks=True, keeps_descriptors=True), ours

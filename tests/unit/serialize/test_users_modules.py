@@ -25,9 +25,11 @@ from gridengine.serialize.users_modules import (
     enter_function,
     forget_function,
     is_own,
+    is_own_module,
     note_sending,
     share_with_main,
 )
+from tests.support.cffi_library import CffiLibrary
 
 
 class Script:
@@ -287,6 +289,16 @@ def test_a_file_that_is_gone_is_a_change_and_so_is_its_return(
 )
 def test_modules_of_the_environment_are_not_checked(module: ModuleType) -> None:
     assert not is_own(str(module.__file__))
+
+
+def test_what_only_says_that_it_is_a_module_is_not_the_users_own(
+    monkeypatch: pytest.MonkeyPatch, watch: Callable[[], int]
+) -> None:
+    library: Any = CffiLibrary()
+    assert isinstance(library, ModuleType)
+    monkeypatch.setitem(sys.modules, "library_of_cffi", library)
+    assert watch() == 0
+    assert not is_own_module(library)
 
 
 def test_a_module_that_is_loaded_when_first_used_is_not_loaded_to_look_at_it(

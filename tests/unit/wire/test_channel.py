@@ -195,9 +195,12 @@ def test_both_ends_of_a_real_socket_pair_understand_each_other() -> None:
 
 
 def ends() -> tuple[Channel, Channel]:
-    """Return an end that takes blocks, and the other."""
+    """Return an agent's end, and its runner's."""
     ours, theirs = socket.socketpair()
-    return Channel(ours, takes_blocks=True), Channel(theirs)
+    return (
+        Channel(ours, takes_blocks=True, keeps_descriptors=True),
+        Channel(theirs, takes_blocks=True),
+    )
 
 
 def received(end: Channel, count: int) -> list[tuple[Message, list[Buffer]]]:
@@ -230,6 +233,64 @@ def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
     del arrived, its, large
 
 
+def test_large_buffers_for_a_runner_go_beside_the_stream_and_hold_no_descriptor_there() -> None:
+    ours, theirs = ends()
+    message, buffers = Define(b"f", [], b"/", 2), [b"pickle", b"x" * LARGE]
+    assert ours.send(message, buffers)
+    [(arrived, its)] = received(theirs, 1)
+    assert (arrived, [bytes(one) for one in its]) == (message, buffers)
+    assert type(its[1].obj) is Block
+    assert open_files("gridengine-block") == []
+    ours.close()
+    theirs.close()
+
+
+def test_who_must_not_wait_copies_no_more_than_a_moment_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gridengine.wire.channel._MOST_COPIED", 2 * LARGE)
+    ours, theirs = ends()
+    for size in (2 * LARGE, 2 * LARGE + 1):
+        ours.send(Define(b"f", [], b"/", 1), [b"x" * size])
+        messages = []
+        while not messages:
+            ours.flush()
+            messages = theirs.poll()
+        [(_, [buffer])] = messages
+        assert len(buffer) == size
+        assert (type(buffer.obj) is Block) == (size == 2 * LARGE)
+    ours.close()
+    theirs.close()
+
+
+def test_a_runner_without_a_descriptor_for_a_large_buffer_ends_as_if_the_channel_were_closed() -> (
+    None
+):
+    ours, theirs = ends()
+    ours._socket.sendmsg(encode_stream(Define(b"f", [], b"/", 1), [b"x" * LARGE], {0}))
+    with pytest.raises(EOFError):
+        theirs.wait()
+    ours.close()
+    theirs.close()
+
+
+def test_a_large_buffer_overtakes_nothing_that_waits_for_room_in_the_socket() -> None:
+    ours, theirs = ends()
+    small, large = Define(b"s", [], b"/", 1), Define(b"l", [], b"/", 1)
+    count = 1
+    while ours.send(small, [b"x" * (LARGE - 1)]):
+        count += 1
+    assert not ours.send(large, [b"y" * LARGE])
+    messages = []
+    while len(messages) <= count:
+        ours.flush()
+        messages += theirs.poll()
+    assert [message for message, _ in messages] == [small] * count + [large]
+    assert bytes(messages[-1][1][0]) == b"y" * LARGE
+    ours.close()
+    theirs.close()
+
+
 def test_unread_descriptors_are_closed_with_the_channel(tmp_path: Path) -> None:
     ours, theirs = ends()
     with (tmp_path / "file").open("w") as file:
@@ -242,9 +303,10 @@ def test_unread_descriptors_are_closed_with_the_channel(tmp_path: Path) -> None:
     assert open_files(str(tmp_path)) == []
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("failing", ["new_block", "sendmsg"])
 def test_without_descriptors_large_buffers_go_through_the_stream(
-    failing: str, monkeypatch: pytest.MonkeyPatch
+    failing: str, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends()
     refused = OSError(errno.ETOOMANYREFS, "too many")
@@ -258,13 +320,20 @@ def test_without_descriptors_large_buffers_go_through_the_stream(
                 raise refused
             return sock.sendmsg(parts, (), flags)
 
-        theirs._socket = Mock(sendmsg=sendmsg, close=sock.close)
-    sending = threading.Thread(
-        target=theirs.deliver, args=(Define(b"f", [], b"/", 1), [b"x" * (3 * LARGE)])
-    )
-    sending.start()
-    [(_, [buffer])] = received(ours, 1)
-    sending.join()
+        theirs._socket = Mock(sendmsg=sendmsg, send=sock.send, close=sock.close)
+    message, buffers = Define(b"f", [], b"/", 1), [b"x" * (3 * LARGE)]
+    if waits:
+        sending = threading.Thread(target=theirs.deliver, args=(message, buffers))
+        sending.start()
+        [(_, [buffer])] = received(ours, 1)
+        sending.join()
+    else:
+        theirs.send(message, buffers)
+        messages = []
+        while not messages:
+            theirs.flush()
+            messages = ours.poll()
+        [(_, [buffer])] = messages
     assert bytes(buffer) == b"x" * (3 * LARGE)
     assert type(buffer.obj) is not Block
     ours.close()

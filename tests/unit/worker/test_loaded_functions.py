@@ -31,6 +31,7 @@ from gridengine.worker.loaded_functions import (
     modules_before_fork,
     resumed,
 )
+from tests.support.cffi_library import CffiLibrary
 
 
 def words_of(call: Any, form: int, *, watched: bool = False) -> str:
@@ -271,6 +272,17 @@ def test_packages_with_machine_code_stay(
     monkeypatch.setattr(sys.modules[f"{PREFIX}a"], "__file__", str(one / "a.abi3.so"))
     enter(tmp_path / "other")
     assert value() is first
+
+
+def test_a_library_of_cffi_among_a_callers_modules_is_passed_over(
+    tmp_path: Path, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(folder(tmp_path, "one", a="x = 1"))
+    assert value() == 1
+    library: Any = CffiLibrary()
+    monkeypatch.setitem(sys.modules, f"{PREFIX}a.lib", library)
+    enter(folder(tmp_path, "two", a="x = 2"))
+    assert value() == 2
 
 
 def test_a_fresh_runner_looks_at_no_module_that_its_fork_server_had(
