@@ -42,7 +42,8 @@ class Laptop:
         key = self.run("sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f key && cat key.pub")
         as_root(LOGIN, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/etc/ssh/host")
         as_root(LOGIN, "chown", user, "/etc/ssh/host")
-        for name, text in (("laptop.pub", key), ("sshd_of_tests", SERVER)):
+        runs = f"SetEnv GRIDENGINE_RUN_DIRECTORY={slurm.folder}/runs\n"
+        for name, text in (("laptop.pub", key), ("sshd_of_tests", SERVER + runs)):
             as_root(LOGIN, "install", "-m", "644", "/dev/stdin", f"/etc/ssh/{name}", input=text)
         known = as_root(LOGIN, "cat", "/etc/ssh/host.pub")
         config = f"Host {LOGIN}\n Port {PORT}\n IdentityFile {home}/key\n ServerAliveInterval 5\n"
