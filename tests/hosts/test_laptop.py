@@ -122,7 +122,8 @@ with gridengine.Client("sweeps") as client:
 
 @pytest.mark.parametrize("seconds", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_a_map_of_a_laptop_outlives_its_sleep(laptop: Laptop, seconds: int) -> None:
-    slurm, shared = laptop.slurm, laptop.slurm.folder
+    slurm, shared = laptop.slurm, laptop.slurm.folder / f"slept-{seconds}"
+    as_root(LOGIN, "install", "-d", "-o", slurm.user.pw_name, str(shared))
     with laptop.tunnel() as tunnel:
         text = f"{PRELUDE}\nFOLDER_THERE = {str(shared)!r}\n{MAP}"
         script = laptop.begin(slurm.python, "-c", text)
