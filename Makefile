@@ -37,9 +37,10 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
-	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
-	bench-quick check format docs onefile clean grid-engine slurm htcondor oar pbs \
+.PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
+	test-debian-pythons test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests \
+	other-pythons steady coverage bench bench-quick check format docs dist onefile clean \
+	grid-engine slurm htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -47,10 +48,12 @@ help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run what each change must pass: in minutes; as root on Debian'
 	@echo '              on a real Grid Engine and a real Slurm too, which it brings up'
+	@echo 'make test-darwin  the tests of one machine on Pythons without what macOS lacks'
 	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make test-debian-pythons  what depends on Python with 3.14 and 3.15, and'
+	@echo 'make test-free-threaded   without the lock: FREE_THREADED_PYTHON, or one that it builds'
 	@echo 'make test-slurms  the contract on the Slurms of newer releases of Debian, as root on Debian'
 	@echo 'make steady TESTS="tests/unit/test_errors.py"   run these 20 times, and once on busy cores'
 	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
@@ -63,6 +66,7 @@ help:
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
+	@echo 'make dist     dist/: the sdist and the wheel, the same bytes from the same sources'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
@@ -72,6 +76,13 @@ example: $(VENV)/ready
 test: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) $(VENV)/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test.xml \
 	$(PYTEST_ARGS)
+
+# The tests of one machine in an environment whose Pythons lack what macOS lacks.
+test-darwin: $(VENV)/ready-dev
+	$(MAKE) --no-print-directory VENV=$(VENV)-darwin $(VENV)-darwin/ready-test
+	$(VENV)/bin/python tests/support/as_darwin.py $(VENV)-darwin/lib/python*/site-packages
+	$(VENV)-darwin/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test-darwin.xml \
+	-m 'not linux and not grid_engine and not slurm' $(PYTEST_ARGS)
 
 test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
 	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST_MANY) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
@@ -97,7 +108,7 @@ test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS) $(if $(WITH_CLUSTERS),debian-
 	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
 	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-pythons)
 	$(if $(PYTEST_ARGS),,$(if $(WITH_CLUSTERS),$(MAKE) --no-print-directory test-debian-pythons \
-	test-slurms))
+	test-free-threaded test-slurms))
 
 # Each Python has an environment of its own, made by the rules for .venv. .venv's own version is
 # not among them: `make test` and `make test-all` have run with it.
@@ -126,6 +137,14 @@ other-pythons: $(VENV)/pyvenv.cfg
 	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" \
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons
+
+# Without the interpreter's lock: FREE_THREADED_PYTHON, or one that is built.
+test-free-threaded:
+	tools/free-threaded-python .venv-free-threaded
+	.venv-free-threaded/bin/python $(PYTEST) -p no:cacheprovider \
+	-m "not grid_engine and not slurm and not htcondor and not oar and not files" \
+	--junitxml=$(REPORTS)/free-threaded.xml $(or $(PYTEST_ARGS),tests/unit tests/property \
+	tests/contract tests/integration/executors/test_executor.py tests/chaos/test_threads.py)
 
 # The Slurms of newer releases of Debian, each in a root of its own: 24.11 and 26.05. What is
 # installed needs the network, and their daemons' ports are this machine's Slurm's.
@@ -178,7 +197,8 @@ bench-quick: $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready,$(VENV)/ready-test)
 check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
 	$(VENV)/bin/python -m ruff format --check
-	$(VENV)/bin/python -m mypy
+	$(VENV)/bin/python -m mypy --platform linux
+	$(VENV)/bin/python -m mypy --platform darwin
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/python tools/slow_tests.py $(REPORTS)/test.xml
 
@@ -191,6 +211,14 @@ onefile: $(ONEFILE)
 # In an environment of its own: the tests' brings eight times as much.
 $(ONEFILE): .venv-onefile/ready tools/onefile $(METADATA) $(SOURCES)
 	tools/onefile .venv-onefile/bin/python $@
+
+dist: .venv-dist/ready
+	.venv-dist/bin/python tools/dist dist
+
+.venv-dist/ready: tools/make-venv tools/install
+	tools/make-venv '$(PYTHON)' .venv-dist
+	tools/install .venv-dist 'setuptools==80.9.0'
+	@touch $@
 
 .venv-onefile/ready: tools/make-venv setup.cfg
 	tools/make-venv '$(PYTHON)' .venv-onefile

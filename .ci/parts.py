@@ -43,6 +43,7 @@ PARTS: dict[str, list[str]] = {
     "gridengine/settings/": ["command_line", "dispatcher", "map", "clusters"],
     "gridengine/status/": ["watching"],
     "gridengine/watching/": ["watching", "clusters"],
+    "gridengine/system/": [*CALLS, "dispatcher", "faults", "wire", "worker"],
     "gridengine/wire/": ["dispatcher", "security", "wire"],
     "gridengine/worker/": [*CALLS, "faults", "security", "worker", NEWEST_PYTHON],
     "schedulers/": [*SYSTEMS, HOSTS],
@@ -55,7 +56,7 @@ its path begins.
 """
 HARMLESS = (
     *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", ".ci/"),
-    *(".gitignore", "benchmarks/"),
+    *(".gitignore", ".github/", "benchmarks/"),
     *("findings/", "tests/chaos/", "tests/contract/", "tests/pools/", "tests/power/"),
     "tests/property/",
     *("tests/slow.txt", "tests/unit/", "tools/coverage", "tools/slow_tests.py", "tools/steady"),

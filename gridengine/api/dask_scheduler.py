@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.arguments import Seconds
 from gridengine.client.keywords_and_arguments import Raisable, unexpected_keyword
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
-from gridengine.resources.units import Seconds
 from gridengine.schedulers.base import SchedulerSpec
 
 OF_OTHERS = frozenset(

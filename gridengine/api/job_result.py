@@ -132,7 +132,7 @@ class JobHandle(OutcomeListener):
         `multiprocessing.connection.wait`.
         """
         if self._sentinel is None:
-            self._sentinel, other = os.pipe2(os.O_CLOEXEC)
+            self._sentinel, other = os.pipe()
             weakref.finalize(self, os.close, self._sentinel).atexit = False
             self.when_ended(functools.partial(os.close, other))
         return self._sentinel

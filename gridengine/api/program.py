@@ -25,6 +25,7 @@ from gridengine.arguments import flag, whole
 from gridengine.client.keywords_and_arguments import CallAndRunKeywords, takes, unexpected_keyword
 from gridengine.errors import ConfigurationError, exit_words
 from gridengine.schedulers.ranks import launcher_of, spans_nodes
+from gridengine.system.machine import wait_unreaped
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec
@@ -401,7 +402,7 @@ def _end_group_after(pid: int) -> None:
     unreaped meanwhile, so that no other process gets its id.
     """
     with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it is reaped already
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        wait_unreaped(pid)
         os.killpg(pid, signal.SIGKILL)
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.arguments import format_seconds
 from gridengine.display import plural
-from gridengine.resources.units import format_seconds
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 

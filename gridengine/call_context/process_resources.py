@@ -1,5 +1,5 @@
 """The processors, GPUs and memory of a process: which ones it is bound to, how much memory it may
-have, and how much it has. Linux.
+have, and how much it has.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.exceptions import text_of
+from gridengine.system import DataLimit, bind_to, control_groups, peak_bytes, processors
 from gridengine.wire.messages import Allocate
 
 if TYPE_CHECKING:
@@ -72,15 +73,14 @@ class Processors:
 
     These are the processors that the batch system has bound the worker to. Where it has not, the
     workers on a machine share its processors evenly: each claims the processors with the fewest
-    claims, by a name that only one process can have at a time and that the kernel frees when the
-    process ends (unix(7), abstract sockets). A worker with more cores than processors gets numbers
-    without a processor.
+    claims, by a name that only one process can have at a time (`system.machine.claim`). A worker
+    with more cores than processors gets numbers without a processor.
     """
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._numbers: list[int] = []
-        self._claims: list[socket.socket] = []
+        self._claims: list[Callable[[], object]] = []
 
     def resolve(self, message: Allocate) -> Allocate:
         """Return the same allocation with the machine's own numbers."""
@@ -97,7 +97,7 @@ class Processors:
 
     def _count_on(self, cores: int) -> None:
         """Assign a processor number to each of this many cores. Cores that have one keep it."""
-        allowed = sorted(os.sched_getaffinity(0))
+        allowed = processors()
         for claims in range(MOST_CLAIMS + 1):
             # A worker that shares processors begins with another one than the worker before it.
             turn = claims % len(allowed)
@@ -118,19 +118,16 @@ class Processors:
         """Return whether this process now has a processor that so many other processes have
         claimed.
         """
-        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            claim.bind(f"\0{CLAIM}-{number}-{claims}")
-        except OSError:
-            claim.close()
-            return False
-        self._claims.append(claim)
-        return True
+        from gridengine.system.machine import claim  # few workers have numbered cores
+
+        if taken := claim(f"{CLAIM}-{number}-{claims}"):
+            self._claims.append(taken)
+        return taken is not None
 
     def close(self) -> None:
         """Give back the claimed processors. May be called twice."""
-        for claim in self._claims:
-            claim.close()
+        for give_back in self._claims:
+            give_back()
 
 
 def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
@@ -168,22 +165,17 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
         variables = dict.fromkeys(THREADS, str(message.threads or max(message.slots, 1)))
     if message.cores:
         try:
-            processors = message.cores if message.exact else processors_for(message.cores, allowed)
-            for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names alone
-                with contextlib.suppress(ProcessLookupError):  # the thread has ended meanwhile
-                    os.sched_setaffinity(int(thread), processors)
+            bind_to(message.cores if message.exact else processors_for(message.cores, allowed))
         except OSError as error:
             raise ConfigurationError(
                 f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",
-                hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
-                "worker_resources",
+                hint=f"there are {processors()}; leave out c= in worker_resources",
             ) from error
     if message.gpus:
         variables[GPUS] = ",".join(map(str, message.gpus))
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
 
-_PAGE = resource.getpagesize()
 _CLAIM_SECONDS = 2.0
 """For how long after a kill by the kernel a runner's death may be explained by that kill."""
 
@@ -197,8 +189,7 @@ UNMAPPED = (
 
 
 class MemoryLimit:
-    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
-    writable memory.
+    """This process's limit of data (see `system.DataLimit`).
 
     The limit is set on top of `base`, the bytes of data that the process had when it was new.
     Unlike a limit of address space, it does not count memory that is reserved and never used, as
@@ -209,7 +200,7 @@ class MemoryLimit:
         self._base = base
         self.wanted = 0
         """The limit that was passed to `set`, in bytes."""
-        self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+        self._data = DataLimit()
 
     @property
     def limit(self) -> int:
@@ -256,50 +247,14 @@ class MemoryLimit:
                 self._apply(self.wanted)
 
     def _apply(self, size: int) -> None:
-        limits = [self._base + size] * bool(size) + [self._before] * (
-            self._before != resource.RLIM_INFINITY
-        )
-        resource.setrlimit(
-            resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), self._hard)
-        )
-
-
-def data_bytes(pid: int | None = None) -> int:
-    """Return a process's bytes of data as RLIMIT_DATA counts them, and its stack; 0 when it is
-    gone. The default is this process.
-    """
-    try:
-        return _pages(pid)[5] * _PAGE
-    except OSError:
-        return 0
-
-
-def resident_bytes(pid: int | None = None) -> int:
-    """Return a process's resident memory in bytes; 0 when it is gone. The default is this
-    process.
-    """
-    try:
-        return _pages(pid)[1] * _PAGE
-    except (OSError, IndexError):
-        return 0
-
-
-def _pages(pid: int | None) -> list[int]:
-    with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
-        return list(map(int, file.read().split()))
+        before = self._data.before
+        limits = [self._base + size] * bool(size) + [before] * (before != resource.RLIM_INFINITY)
+        self._data.set(min(limits, default=resource.RLIM_INFINITY))
 
 
 def peak_memory() -> int:
     """Return the highest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def reset_peak_memory() -> None:
-    """Restart the measurement of the peak (proc(5), /proc/pid/clear_refs), where the system allows
-    it.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb") as file:
-        file.write(b"5")
+    return peak_bytes(resource.getrusage(resource.RUSAGE_SELF))
 
 
 class KillCounter:
@@ -351,17 +306,14 @@ class KillCounter:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def _events_file(listing: str = "/proc/self/cgroup", system: str = "/sys/fs/cgroup") -> Path | None:
+def _events_file(system: str = "/sys/fs/cgroup") -> Path | None:
     """Return the file in which the kernel counts kills, in version 1 or 2 of control groups
     (cgroups(7)).
     """
     from pathlib import Path  # here: runners need none
 
     root = Path(system)
-    try:
-        groups = [line.split(":", 2) for line in Path(listing).read_text().splitlines()]
-    except OSError:
-        return None
+    groups = [line.split(":", 2) for line in control_groups()]
     candidates = [
         root / "memory" / path.lstrip("/") / "memory.oom_control"
         for _, kind, path in groups

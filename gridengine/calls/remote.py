@@ -46,6 +46,7 @@ from gridengine.requests import CallsFinished, Function, Submitted, Task
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.status.rows import Status
+from gridengine.system.machine import started, this_machine
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
@@ -74,8 +75,6 @@ from gridengine.wire.processes import (
     check_unpatched,
     keep_interrupt,
     program,
-    started,
-    this_machine,
 )
 
 log = logging.getLogger("gridengine")

@@ -19,6 +19,7 @@ from gridengine.cli.console import command, echo, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.page.report import report
+from gridengine.system.machine import exists
 from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.runs_on_disk import check_told, heading
 from gridengine.wire.connection_file import is_private
@@ -95,7 +96,7 @@ def remove_left_folders(place: Path) -> None:
     """Remove the folders of this user's pages that were killed."""
     for folder in place.glob(FOLDER.format("*") + "*"):
         found = re.match(FOLDER.format(r"(\d+)"), folder.name)
-        if found and is_private(folder) and not Path("/proc", found[1]).exists():
+        if found and is_private(folder) and not exists(int(found[1])):
             shutil.rmtree(folder, ignore_errors=True)
 
 

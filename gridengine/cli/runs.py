@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from gridengine.arguments import seconds_in
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
@@ -17,7 +18,6 @@ from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import run_reader
 from gridengine.journal.run_reader import RunSummary
-from gridengine.resources.units import seconds_in
 from gridengine.schedulers.base import Scheduler
 from gridengine.watching.phrases import size
 

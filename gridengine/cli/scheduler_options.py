@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gridengine.arguments import parse_gigabytes, parse_seconds
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.resources.units import parse_gigabytes, parse_seconds
 from gridengine.schedulers.base import TRANSPORTS
 from gridengine.schedulers.registry import (
     HAND_STARTED,

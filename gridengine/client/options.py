@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from gridengine.arguments import MOST, flag, number, text, whole
+from gridengine.arguments import MOST, flag, number, parse_seconds, text, whole
 from gridengine.call_context.current_call import GVAR
 from gridengine.client.keywords_and_arguments import (
     ESCALATION,
@@ -28,7 +28,6 @@ from gridengine.errors import ConfigurationError
 from gridengine.requests import MOST_PRIORITY
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import parse_seconds
 from gridengine.schedulers.base import check_resources
 from gridengine.settings.values import settings
 
@@ -123,7 +122,7 @@ def call_options(called: Callable[..., object], options: CallKeywords) -> CallOp
         TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
     _check_names(called, options, CallKeywords)
-    return CallOptions(**options)
+    return CallOptions(**options)  # type: ignore[arg-type]  # a text is refused there
 
 
 def options_of(

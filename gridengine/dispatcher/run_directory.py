@@ -25,6 +25,7 @@ from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.registry import SCHEDULERS
 from gridengine.settings.values import Settings
+from gridengine.system.machine import exists
 from gridengine.wire.connection_file import (
     Connection,
     ServerKeys,
@@ -163,7 +164,7 @@ def was_killed(folder: Path) -> bool:
     machine, and is gone. Always False for runs of other machines, whose processes are not visible.
     """
     match = RUN_NAME.fullmatch(folder.name)
-    if match is None or match[2] != _host() or Path("/proc", match[3]).exists():
+    if match is None or match[2] != _host() or exists(int(match[3])):
         return False
     return not is_under_way(folder / CONNECTION)
 

@@ -4,15 +4,15 @@ runs functions one after the other.
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 import queue
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
+
+from gridengine.system import Wakeup
 
 E = TypeVar("E")
 
@@ -31,14 +31,15 @@ class EventQueue(Generic[E]):
         """Whether the I/O thread sleeps, or is about to, and nobody has woken it yet. Then a poster
         must wake it.
         """
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        wakeup = Wakeup()
+        self.fd = wakeup.fd
         """Polls as readable when the I/O thread must wake."""
-        self.drain = functools.partial(os.eventfd_read, self.fd)
+        self.drain, self._set = wakeup.clear, wakeup.set
         """Makes the descriptor, which polls as readable, stop until `wake` is called again."""
         self._waking: deque[None] = deque()
         """An item for each thread that is writing to the descriptor."""
         self._closed = False
-        self._closer = weakref.finalize(self, os.close, self.fd)
+        self._closer = weakref.finalize(self, wakeup.close)
         self._closer.atexit = False
 
     def post(self, event: E) -> None:
@@ -77,7 +78,7 @@ class EventQueue(Generic[E]):
         self._waking.append(None)
         try:
             if not self._closed:
-                os.eventfd_write(self.fd, 1)
+                self._set()
         finally:
             self._waking.pop()
 

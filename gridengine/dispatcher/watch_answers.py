@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
-from gridengine.call_context.process_resources import resident_bytes
 from gridengine.dispatcher.call_selection import NamedCalls
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import DrainHosts, Event
@@ -50,6 +49,7 @@ from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
+from gridengine.system import resident_bytes
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import program, python_version
 

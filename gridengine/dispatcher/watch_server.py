@@ -26,9 +26,8 @@ from gridengine.dispatcher.watch_messages import WatchAnswer, WatchRequest
 from gridengine.status.rows import Status
 from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import EventRecorder, Position
-from gridengine.wire.channel import peer_credentials
+from gridengine.system import Poller, peer_user
 from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
-from gridengine.wire.poller import Poller
 
 log = logging.getLogger("gridengine")
 
@@ -342,12 +341,6 @@ class WatchServer:
             self._poller.unregister(watcher.sock.fileno())
             watcher.sock.close()
             self._forget(watcher)
-
-
-def peer_user(sock: socket.socket) -> int:
-    """Return the user of the process at the other end of a Unix socket."""
-    _, user, _ = peer_credentials(sock)
-    return user
 
 
 def open_watch_server(

@@ -1,6 +1,6 @@
 """`LockFile`: lets one process at a time use something, and tells others which process that is.
 
-It is a lock of the open file (fcntl(2), `F_OFD_SETLK`), not a file with a process id. The lock is
+It is a lock of the open file (`system.machine.lock`), not a file with a process id. The lock is
 released with the last process that has it open, however that process dies. A command that starts a
 dispatcher takes the lock and hands it on, so that the second of two starts fails at once. The
 supervisor has it open, too, so that nobody else starts between two lives. And anybody can ask
@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import socket
-import struct
 import tempfile
 import time
 from pathlib import Path
@@ -34,9 +32,8 @@ import msgspec
 from gridengine._version import __version__
 from gridengine.display import printable
 from gridengine.errors import JournalError
+from gridengine.system import machine
 
-_FLOCK = "hhqqi0q"
-"""The format of `struct flock` of fcntl(2)."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """The errors of a file system without locks."""
 TOUCH_SECONDS = 10.0
@@ -74,7 +71,7 @@ class Holder(msgspec.Struct, frozen=True):
 class LockFile:
     """A file that a process has locked, whose content names the process.
 
-    The lock belongs to the open file (fcntl(2), open file description locks). A child that is
+    The lock belongs to the open file. A child that is
     handed the descriptor has it too, and the lock is released when the last of them ends in any
     way.
 
@@ -141,8 +138,7 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK))
-        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+        return machine.is_locked(descriptor)
     except OSError as error:
         if error.errno in NO_LOCKS:
             return False
@@ -185,19 +181,11 @@ def _lock(descriptor: int, wait: bool) -> str | None:
     has it now; or the reason why the file system has no locks.
     """
     try:
-        how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
-        fcntl.fcntl(descriptor, how, _request(fcntl.F_WRLCK))
+        return "" if machine.lock(descriptor, wait=wait) else None
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return None
         if error.errno not in NO_LOCKS:
             raise
         return error.strerror
-    return ""
-
-
-def _request(kind: int) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from gridengine.display import plural
 from gridengine.errors import JournalError
 from gridengine.settings.files import why_open
+from gridengine.system.machine import mounts
 
 log = logging.getLogger("gridengine")
 
@@ -307,7 +308,6 @@ NETWORKS = re.compile(
 """The prefixes of the types of file systems that several machines may have mounted. A write-ahead
 log needs memory that all its users share (https://www.sqlite.org/wal.html).
 """
-MOUNTS = Path("/proc/self/mounts")
 
 
 def is_on_network(path: Path) -> bool:
@@ -315,13 +315,9 @@ def is_on_network(path: Path) -> bool:
     unknown.
     """
     try:
-        mounts = MOUNTS.read_text(errors="surrogateescape").splitlines()
+        kinds = mounts()
         place = path.resolve()
     except OSError:
         return True
-    kinds = {}
-    for line in mounts:  # the last one mounted at a place counts
-        _, at, kind, *_ = line.split(" ")
-        kinds[Path(at.replace("\\040", " "))] = kind
     found = next((kinds[one] for one in (place, *place.parents) if one in kinds), "nfs")
     return NETWORKS.match(found) is not None

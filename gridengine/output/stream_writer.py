@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
+from gridengine.system.machine import own_path
 from gridengine.threads import once
 
 _SLACK = 64 * 1024
@@ -106,7 +107,7 @@ class LogLimit:
     def _cut(self, size: int) -> None:
         part = self._limit // 4
         # Open the file anew: the descriptor itself cannot be read, and writes only at the end.
-        file = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(own_path(self._descriptor), os.O_RDWR | os.O_CLOEXEC)
         try:
             if not self._gap_end:
                 self._gap = self._gap_end = os.pread(file, part, 0).rfind(b"\n") + 1

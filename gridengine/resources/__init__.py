@@ -7,9 +7,8 @@ calls to holders, which keep account of what is free.
     request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and resources
                                                 ^ holders come (open) and go (shut)
 
-Read `base` first, then `kinds`. `units` reads times and amounts of memory, `demand` is the request
-of a group of calls, with limits that are estimated from earlier calls, and `packing` decides which
-task goes to which holder.
+Read `base` first, then `kinds`. `demand` is the request of a group of calls, with limits that are
+estimated from earlier calls, and `packing` decides which task goes to which holder.
 
 The packer has one state machine for each holder: open, draining for one queue, or shut. Whether a
 task may go to a holder for other reasons than its resources is not the packer's to know: it asks

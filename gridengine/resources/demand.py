@@ -14,11 +14,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.arguments import MOST
+from gridengine.arguments import MOST, to_bytes
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, R, Resource, key_of
 from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Ranks, Token, WTime
-from gridengine.resources.units import to_bytes
 
 GROUP_RUNS = 8
 GROUP_SECONDS = 10.0

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, ClassVar, NoReturn, Self
 
-from gridengine.arguments import flag, text, whole
-from gridengine.errors import ConfigurationError
-from gridengine.resources.base import Resource, not_given
-from gridengine.resources.units import (
+from gridengine.arguments import (
     Seconds,
+    flag,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
+    text,
     to_bytes,
     to_gigabytes,
+    whole,
 )
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import Resource, not_given
 
 NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
 

@@ -26,12 +26,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
-from gridengine.arguments import whole
+from gridengine.arguments import Seconds, to_gigabytes, whole
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
-from gridengine.resources.units import Seconds, to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import (
@@ -50,6 +49,7 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
+from gridengine.system import nvidia_gpus
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -251,13 +251,18 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
 
 
 FORK_SERVER = (
-    "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
+    "import gc, sys; gc.disable(); there = sys.modules.setdefault('typing_extensions'); "
+    "from gridengine.worker.runner import fork_server; "
+    "there or sys.modules.pop('typing_extensions'); fork_server()"
 )
-"""Garbage is not looked for while modules are imported: they make none."""
+"""Garbage is not looked for while modules are imported: they make none. msgspec does without
+typing_extensions, whose import would be a third of all: what it takes from there is `typing`'s own
+from Python 3.11 on.
+"""
 OTHER_WORDS = ("max_threads", "workers", "n_workers", "max_worker", "processes", "n_jobs")
 """What other libraries, and earlier versions of this one, call `max_workers`."""
 MOST_PROCESSES = 1 << 22
-"""More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
+"""More than any system allows."""
 
 
 class ProcessScheduler(Scheduler):
@@ -441,8 +446,7 @@ def gpus_of_machine() -> list[Resource]:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        folder = Path("/proc/driver/nvidia/gpus")
-        count = len(list(folder.iterdir())) if folder.is_dir() else 0
+        count = nvidia_gpus()
     else:
         count = len(
             [word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")]
@@ -503,7 +507,7 @@ def _command(descriptor: str) -> list[str]:
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return a socket pair without the numbers of standard streams that are closed here."""
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pair = socket.socketpair()
     try:
         ours, theirs = (
             socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))

@@ -31,6 +31,7 @@ from gridengine.resources.kinds import Cores, Ranks
 from gridengine.schedulers.allocation import system_of_job
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.settings.systems import SYSTEMS
+from gridengine.system import openable_memory, path_of
 
 OF_MPIRUN = tuple(name for system in SYSTEMS for name in system.of_mpirun)
 """Variables of batch jobs in which mpirun looks for its hosts. It refuses other hosts then."""
@@ -133,6 +134,6 @@ def _mpirun(hosts: Iterable[RankHost]) -> list[str]:
 @functools.cache
 def _file_of(text: str, pid: int) -> str:
     """Return the path of a file with this text, which is there as long as this process."""
-    file = os.memfd_create("gridengine-hosts")
+    file, name = openable_memory()
     os.write(file, text.encode())
-    return f"/proc/{pid}/fd/{file}"
+    return path_of(file, name)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gridengine.arguments import format_seconds, to_bytes
 from gridengine.errors import (
     ConfigurationError,
     GridEngineError,
@@ -23,7 +24,6 @@ from gridengine.errors import (
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand, on_one_node
 from gridengine.resources.kinds import Cores, GPUs, Memory, Ranks, Token, WTime
-from gridengine.resources.units import format_seconds, to_bytes
 from gridengine.schedulers.batch_words import BatchWords, Option
 from gridengine.schedulers.launcher import MARGIN_SECONDS, TryAgain
 from gridengine.settings.values import BatchSite, said_by, said_in, settings

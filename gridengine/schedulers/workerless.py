@@ -4,11 +4,9 @@ current call, in a dispatcher elsewhere, or on workers that people start by hand
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +18,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler, Transport, chosen_transport
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
+from gridengine.system.machine import claim
 from gridengine.threads import LiveObjects
 
 logger = logging.getLogger("gridengine")
@@ -62,18 +61,15 @@ def inner_scheduler() -> InlineScheduler:
 
 
 @functools.cache
-def _inner_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
-    """Return the scheduler, and a socket whose name marks the warning as given while this process
+def _inner_of(pid: int) -> tuple[InlineScheduler, object]:
+    """Return the scheduler, and a name that marks the warning as given while this process
     lives. Warn, unless another runner of this worker has warned.
 
-    A name in the abstract namespace belongs to one process at a time, and needs no tidying up
-    (unix(7)).
     """
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):
-        claim.bind(f"\0gridengine-nested-{os.getppid() if GVAR.in_runner else pid}")
+    taken = claim(f"gridengine-nested-{os.getppid() if GVAR.in_runner else pid}")
+    if taken:
         logger.warning(WARNING)
-    return InlineScheduler(), claim
+    return InlineScheduler(), taken
 
 
 class NestedScheduler(Scheduler):

@@ -1,15 +1,14 @@
 """Large buffers in memory that several processes map, so that a machine holds each once.
 
-A block is memory without a name (`memfd_create(2)`). Processes of the same user can map it by its
-owner's `/proc/PID/fd` for as long as the owner has it open. Their mappings then stay, even
-after the owner has ended.
+A block is memory without a name, on macOS a file. Processes of the same user can map it by its
+path for as long as its owner has it open (`system.path_of`). Their mappings then stay, even after
+the owner has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import itertools
 import math
@@ -23,6 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
 from gridengine.serialize.references import NOTHING, Awaited
+from gridengine.system import (
+    MEMORY_IS_FILES,
+    is_sealed,
+    openable_memory,
+    path_of,
+    release,
+    sealed_memory,
+)
 
 if TYPE_CHECKING:
     import hashlib
@@ -46,9 +53,7 @@ _COMPARED_BYTES = 64 * 1024
 _ALIGNMENT = 64
 """Buffers begin at multiples of this in a block, in bytes, as vector instructions prefer."""
 _MAP_FIXED = 0x10
-"""The value on Linux, on all processors that Python is built for."""
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-"""The seals of a block from a process that may do anything: others may rely on its content."""
+"""The value on Linux and macOS, on all processors that Python is built for."""
 
 
 class Block(mmap.mmap):
@@ -58,11 +63,13 @@ class Block(mmap.mmap):
 
     fd = -1
     """The descriptor that the block was mapped from; closed with the block."""
+    name = ""
+    """See `system.openable_memory`."""
 
-    def own(self, fd: int) -> None:
+    def own(self, fd: int, name: str = "") -> None:
         """Own this descriptor of the block: it is closed with the block."""
-        self.fd = fd
-        self._close_fd = weakref.finalize(self, os.close, fd)
+        self.fd, self.name = fd, name
+        self._close_fd = weakref.finalize(self, release, fd, name, os.getpid())
 
     def disown(self) -> None:
         """Close the descriptor: from here on no other process can open the block."""
@@ -77,10 +84,11 @@ class Block(mmap.mmap):
         Raises:
             OSError: the file cannot be made, or there is no room for all of it.
         """
+        if MEMORY_IS_FILES and self.fd >= 0:
+            return
         import tempfile  # here: it is hardly ever needed
 
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, len(self))
             _write(file.fileno(), memoryview(self), 0)
             os.fsync(file.fileno())  # some file systems report only now that they are full
             _map_over(self, file.fileno())
@@ -89,8 +97,10 @@ class Block(mmap.mmap):
 
     @property
     def path(self) -> str:
-        """The path by which processes of this machine and user can open the block."""
-        return f"/proc/{os.getpid()}/fd/{self.fd}"
+        """The path by which processes of this machine and user can open the block; empty if they
+        cannot.
+        """
+        return path_of(self.fd, self.name)
 
 
 class StoredPayload(list[Buffer]):
@@ -150,7 +160,7 @@ class BlockWriter:
     def __init__(self, *, most_digested: float = math.inf, before: Payload = ()) -> None:
         self._before = before if isinstance(before, StoredPayload) else None
         self._most_digested = most_digested
-        self._fd = -1
+        self._fd, self._name = -1, ""
         self._size = 0
         self._places: list[Place] = []
         self._digest: hashlib._Hash | None = None
@@ -214,8 +224,7 @@ class BlockWriter:
 
     def _copy(self, view: memoryview) -> None:
         if self._fd < 0:
-            _check_openness()
-            self._fd = os.memfd_create("gridengine-block")
+            self._fd, self._name = openable_memory()
         _write(self._fd, view, self._size)
 
     def finish(self, payload: list[Buffer]) -> list[Buffer]:
@@ -232,7 +241,7 @@ class BlockWriter:
                 return StoredPayload(payload, block, self._places, digest)
             self._part_from_before(self._before)
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
-        block.own(self._fd)
+        block.own(self._fd, self._name)
         self._fd = -1
         return StoredPayload(
             payload,
@@ -244,7 +253,7 @@ class BlockWriter:
     def close(self) -> None:
         """Release a block that was not finished. May be called twice."""
         if self._fd >= 0:
-            os.close(self._fd)
+            release(self._fd, self._name, os.getpid())
             self._fd = -1
 
 
@@ -302,14 +311,7 @@ def new_block(buffer: Buffer) -> int:
     Raises:
         OSError: no descriptor is left, or files may not be so large.
     """
-    fd = os.memfd_create("gridengine-block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        _write(fd, memoryview(buffer).cast("B"), 0)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    return sealed_memory(lambda fd: _write(fd, memoryview(buffer).cast("B"), 0))
 
 
 def adopt(fd: int, size: int) -> memoryview:
@@ -320,7 +322,7 @@ def adopt(fd: int, size: int) -> memoryview:
         OSError: the block cannot be mapped.
         ValueError: the descriptor is of no block, or of one of another size.
     """
-    if os.fstat(fd).st_size != size or not _is_sealed(fd):
+    if os.fstat(fd).st_size != size or not is_sealed(fd):
         raise ValueError("this is no block, or of another size")
     block = _private(fd, size)
     block.own(fd)
@@ -382,7 +384,9 @@ def protected(buffers: Sequence[Buffer]) -> list[memoryview]:
 def block_of(buffer: Buffer) -> Block | None:
     """Return the block that a buffer covers whole, if others can open the block; else None."""
     block = buffer.obj if type(buffer) is memoryview else None
-    return block if type(block) is Block and block.fd >= 0 and len(buffer) == len(block) else None
+    if type(block) is not Block or block.fd < 0 or len(buffer) != len(block):
+        return None
+    return block if block.path else None
 
 
 def writable(buffer: Buffer) -> Buffer:
@@ -403,7 +407,7 @@ def sealed_block(buffer: Buffer) -> Iterator[int]:
         OSError: see `new_block`.
     """
     block = block_of(buffer)
-    if block is not None and _is_sealed(block.fd):
+    if block is not None and is_sealed(block.fd):
         yield block.fd
         return
     fd = new_block(buffer)
@@ -411,13 +415,6 @@ def sealed_block(buffer: Buffer) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _is_sealed(fd: int) -> bool:
-    """Return whether nobody can change a block. A block that was moved to a file has no seals."""
-    with contextlib.suppress(OSError):
-        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-    return False
 
 
 class ResultBlocks:
@@ -574,16 +571,3 @@ def _put_together(
     ):
         payload.insert(index, buffer)
     return payload
-
-
-def _check_openness() -> None:
-    """Check that other processes of this user may open the descriptors of this one. They may not if
-    this is a program with privileges of its own, say.
-
-    Raises:
-        OSError: they may not (proc(5): the folder then belongs to root).
-    """
-    from pathlib import Path
-
-    if Path(f"/proc/{os.getpid()}/fd").stat().st_uid != os.geteuid():
-        raise PermissionError("other processes may not open this one's descriptors")

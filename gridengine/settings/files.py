@@ -21,11 +21,12 @@ from gridengine.arguments import SHOWN
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.settings.locations import PROJECTS, projects_file, users_file
 from gridengine.settings.schema import TABLES, Setting, choices, convert, from_text, setting_types
+from gridengine.system.machine import OPEN_ONLY, target_of
 
 logger = logging.getLogger("gridengine")
 
-CODE = "drmaa_library"
-"""The setting that names code. A user who works in a project's folder has not thereby chosen to run
+CODE = "drmaa_library", "notify"
+"""The settings that name code. A user who works in a project's folder has not thereby chosen to run
 code that lies in it.
 """
 MOST_BYTES = 1_000_000
@@ -51,13 +52,14 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
         if path is not None and (text := _read(path)) is not None:
             said = parse(path, text)
             found.append(said)
-            if path.name == PROJECTS and CODE in said:
-                raise ConfigurationError(
-                    f"{said[CODE].by}: {CODE} is not read from a project's file: it names "
-                    "code that is loaded",
-                    hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
-                    "an argument",
-                )
+            for name in CODE if path.name == PROJECTS else ():
+                if name in said:
+                    raise ConfigurationError(
+                        f"{said[name].by}: {name} is not read from a project's file: it names "
+                        "code that is run",
+                        hint=f"say it in {users_file(environment)}, in GRIDENGINE_{name.upper()} "
+                        "or as an argument",
+                    )
     return found
 
 
@@ -290,7 +292,7 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
     """
 
     def open_only(name: str, flags: int = 0, folder: int | None = None) -> int:
-        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+        descriptor = os.open(name, OPEN_ONLY | os.O_CLOEXEC | flags, dir_fd=folder)
         descriptors.callback(os.close, descriptor)
         return descriptor
 
@@ -305,7 +307,8 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
         facts = os.fstat(entry)
         if stat.S_ISLNK(facts.st_mode):
             links += 1
-            target = _link_target(entry, facts, links)
+            _check_link(facts, links)
+            target = target_of(entry, name, folder)
             folder = open_only("/") if target.startswith("/") else folder
             names.extendleft(reversed([part for part in target.split("/") if part] or ["."]))
         elif names:
@@ -314,13 +317,12 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
             return folder, name, facts
 
 
-def _link_target(link: int, facts: os.stat_result, links: int) -> str:
-    """Return the target of a link, the `links`-th on the way."""
+def _check_link(facts: os.stat_result, links: int) -> None:
+    """Check that a link, the `links`-th on the way, may be followed."""
     if facts.st_uid not in (os.getuid(), 0):
         raise Untrusted("it is a link of another user")
     if links > MOST_LINKS:
         raise Untrusted("it is a link that leads in a circle")
-    return os.readlink("", dir_fd=link)
 
 
 def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:

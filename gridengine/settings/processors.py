@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from gridengine.system import control_groups, processors
+
+GROUPS = Path("/sys/fs/cgroup")
 MANY = 1 << 30
 
 
@@ -14,20 +15,16 @@ def usable_processors() -> int:
     """Return how many processors this process may use: those of its CPU affinity, but no more than
     the quota of its container (a control group) lets run at a time, rounded up.
     """
-    return min(len(os.sched_getaffinity(0)), quota_of(GROUPS, MEMBERSHIP) or MANY)
+    return min(len(processors()), quota_of(GROUPS, control_groups()) or MANY)
 
 
-def quota_of(groups: Path, membership: Path) -> int | None:
+def quota_of(groups: Path, lines: Iterable[str]) -> int | None:
     """Return the smallest quota of the control groups that a process is in, in processors; None if
     there is none.
 
-    groups: where the file system of control groups is; membership: the process's file `cgroup`.
+    groups: where the file system of control groups is; lines: see `control_groups`.
     Source: the kernel's documentation, admin-guide/cgroup-v2 (`cpu.max`) and scheduler/sched-bwc.
     """
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return None  # a kernel without control groups
     pairs = [pair for line in lines for pair in _pairs(groups, line)]
     return min((max(1, -(-quota // period)) for quota, period in pairs), default=None)
 

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from gridengine.arguments import MOST
+from gridengine.arguments import DAY, MOST, parse_gigabytes, parse_seconds, to_bytes
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import DAY, parse_gigabytes, parse_seconds, to_bytes
 from gridengine.settings.systems import SYSTEMS
 
 # An error message quotes the description: "GRIDENGINE_X='y' is not a positive number, ...".
@@ -148,6 +147,8 @@ class Settings(Struct, frozen=True):
     keep_runs: Days = 14.0
     keep_reports: Count = 50
     metrics_file: Line = ""
+    notify: Line = ""
+    jobs_per_minute: Count = 0
     watch_directory: Folder = Path()
     idle_seconds: Time = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
     beat_seconds: Time = 2.0

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gridengine.arguments import format_seconds
 from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
-from gridengine.resources.units import format_seconds
 from gridengine.status.figures import FailureStatus
 from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 

@@ -16,11 +16,11 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, WatchAnswer, WatchRequest
-from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.status.rows import FileFault
+from gridengine.system import peer_user
 from gridengine.wire.connection_file import (
     SOCKET,
     blocked_runtime_folder,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from gridengine.arguments import format_seconds
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.display import plural
-from gridengine.resources.units import format_seconds
 from gridengine.status.rows import (
     ConnectedWorkerStatus,
     FunctionStatus,

@@ -6,8 +6,8 @@ import time
 
 from msgspec import Struct
 
+from gridengine.arguments import format_seconds
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.resources.units import format_seconds
 
 
 class Explanation(Struct, frozen=True):

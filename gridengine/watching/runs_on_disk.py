@@ -20,10 +20,10 @@ from gridengine.dispatcher.run_reports import report_file, report_files
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
+from gridengine.system.machine import started
 from gridengine.watching.connections import process_of, runtime_files
 from gridengine.watching.names import Known, Word, meant, of_answer, only, short_id, word_of
 from gridengine.wire.connection_file import RECORD
-from gridengine.wire.processes import started
 
 T = TypeVar("T")
 MOST_LOOKED_AT = 20

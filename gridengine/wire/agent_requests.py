@@ -1,9 +1,10 @@
 """Requests of a runner to its worker's agent in the midst of a call: for the things that a child of
 `multiprocessing` gets at its start, and for a socket for nested calls. Both ends.
 
-All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). Each request carries the
-descriptor to which its answer goes. So processes that user code forks may send requests as well,
-and an answer never reaches another runner. Nothing leaves this machine.
+All runners of a worker share one stream socket. Each request carries the descriptor to which its
+answer goes. A read ends there, so it never returns parts of two requests. So processes that user
+code forks may send requests as well, and an answer never reaches another runner. Nothing leaves
+this machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gridengine.wire.channel import peer_credentials, socket_pair
+from gridengine.system import CLOSED_ON_EXEC, own, peer_process
+from gridengine.wire.channel import socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
 """The kinds of requests: the authentication key of `multiprocessing`; the descriptor of its
@@ -55,8 +57,7 @@ def agent_pid() -> int:
     """Return the process id of the agent, which has made the socket."""
     sock = _agent().sock
     assert sock is not None
-    process, _, _ = peer_credentials(sock)
-    return process
+    return peer_process(sock)
 
 
 def ask(request: bytes) -> tuple[bytes, int]:
@@ -68,7 +69,7 @@ def ask(request: bytes) -> tuple[bytes, int]:
     sock = _agent().sock
     if sock is None:
         raise LookupError("this process runs no calls for another")
-    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair()
     with ours:
         try:
             with theirs:
@@ -159,11 +160,13 @@ def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int]:
     inherited by children that are started meanwhile.
     """
     data, extras, _, _ = sock.recvmsg(
-        _LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | socket.MSG_CMSG_CLOEXEC
+        _LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | CLOSED_ON_EXEC
     )
     for level, kind, content in extras:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(
             content
         ) >= _DESCRIPTOR.size:
-            return data, _DESCRIPTOR.unpack_from(content)[0]
+            (descriptor,) = _DESCRIPTOR.unpack_from(content)
+            own([descriptor])
+            return data, descriptor
     return data, -1

@@ -9,8 +9,8 @@ session's. A block is sent before its message, so the receiver finds it when the
 without waiting. When a block cannot be sent, its buffer travels in the message: the socket is full,
 or too many descriptors are in flight.
 
-A block is sealed, so its sender cannot change it later. Each packet of the socket
-(`SOCK_SEQPACKET`) is a number of 8 bytes with one descriptor.
+A block is sealed, so its sender cannot change it later. Through the socket, a stream, go numbers of
+8 bytes, each with one descriptor.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from collections.abc import Iterator
 from gridengine.errors import MessageTooLong, memory_limits
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import adopt, disown, sealed_block
+from gridengine.system import CLOSED_ON_EXEC, NO_SIGNAL
 from gridengine.wire.framing import NUMBER
 
 _DESCRIPTOR = struct.Struct("=i")
 _ANCILLARY = socket.CMSG_LEN(_DESCRIPTOR.size)
-_SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-_RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_SEND = int(socket.MSG_DONTWAIT) | NO_SIGNAL
+_RECEIVE = int(socket.MSG_DONTWAIT) | CLOSED_ON_EXEC
 
 
 class BlockSocket:

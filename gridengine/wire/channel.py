@@ -20,21 +20,21 @@ from typing import TypeAlias
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, adopt, new_block
+from gridengine.system import CLOSED_ON_EXEC, NO_SIGNAL, own
 from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
 from gridengine.wire.messages import Message
 
-_CREDENTIALS = struct.Struct("3i")
 _READ = 64 * 1024
 _VECTORS = 512
 """How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
 _MAPPED = 1 << 20
 """A buffer of at least this size is read into an anonymous mapping of its own."""
-_WAIT = int(socket.MSG_NOSIGNAL)
-_NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+_WAIT = NO_SIGNAL
+_NEVER_WAIT = NO_SIGNAL | int(socket.MSG_DONTWAIT)
 """Flags for sending, as plain integers: combining members of the enumeration takes three Python
 calls.
 """
-_CLOEXEC, _NOW = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_DONTWAIT)
+_NOW = int(socket.MSG_DONTWAIT)
 _MOST_READS = 64
 """How many reads one `poll` makes, so that a peer that sends much cannot keep the caller from other
 work.
@@ -212,9 +212,13 @@ class Channel:
                 most, count = len(room), self._socket.recv_into(room, 0, flags)
                 self._filled += count
             elif self._takes_blocks:
-                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, flags | _CLOEXEC)
+                data, ancillary, _, _ = self._socket.recvmsg(
+                    _READ, _ANCILLARY, flags | CLOSED_ON_EXEC
+                )
                 for _, _, descriptors in ancillary:
-                    self._descriptors += struct.unpack(f"={len(descriptors) // 4}i", descriptors)
+                    came = struct.unpack(f"={len(descriptors) // 4}i", descriptors)
+                    own(came)
+                    self._descriptors += came
                 # A read ends where descriptors are attached, although more bytes may be waiting.
                 most, count = len(data) if ancillary else _READ, len(data)
                 self._bytes = self._bytes + data if self._bytes else data
@@ -299,24 +303,13 @@ class Channel:
         return offset + taken
 
 
-def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """Return the process, user and group at the other end of a Unix socket, for which the kernel
-    vouches (unix(7), SO_PEERCRED).
-    """
-    said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, group = _CREDENTIALS.unpack(said)
-    return process, user, group
-
-
-def socket_pair(
-    kind: socket.SocketKind = socket.SOCK_STREAM,
-) -> tuple[socket.socket, socket.socket]:
+def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a connection, both blocking.
 
     A user's `socket.setdefaulttimeout` must not apply: it would make both new sockets non-blocking,
     and the process at the other end would find nothing to read and leave.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    ours, theirs = socket.socketpair()
     ours.setblocking(True)
     theirs.setblocking(True)
     return ours, theirs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 import zmq
 
 from gridengine.errors import ConfigurationError
+from gridengine.system import READABLE, Polling
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.local_connection import IDENTITY_BYTES, connect
@@ -56,13 +56,13 @@ class DispatcherConnection(SessionClient):
         self.fd = self._polled.fd
         self._server_key = connection.server_key
         self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
-        self._watched: select.epoll | None = None
+        self._watched: Polling | None = None
         """Polls for the sockets of a client; None for a worker."""
         self._came: deque[Frames] = deque()
         """Envelopes that were read from the local connection together."""
         if connection.role == "client":
-            self._watched = select.epoll()
-            self._watched.register(self.fd, select.EPOLLIN)
+            self._watched = Polling()
+            self._watched.register(self.fd, READABLE)
             self.fd = self._watched.fileno()
         self._connect_locally()
         self.socket.setsockopt(zmq.IDENTITY, self._identity)

@@ -24,6 +24,7 @@ from collections import deque
 from pathlib import Path
 
 from gridengine.errors import GridEngineError, safe_repr
+from gridengine.system import Wakeup
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.exchange_folder import (
     ALIVE,
@@ -210,7 +211,8 @@ class FileSocket:
     ) -> None:
         self._clock = clock
         self._files = Files(exchange, own, sender, key)
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._notice = Wakeup()
+        self.fd = self._notice.fd
         """Readable when something has arrived, or the folder is gone."""
         self._wake = threading.Event()
         self._asked = deque[tuple[str, Frames | None]]()
@@ -248,7 +250,7 @@ class FileSocket:
         """
         if not self._arrived:
             with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.fd)
+                self._notice.clear()
             if self._failure is not None:
                 raise GridEngineError(
                     f"messages can be exchanged no more: {safe_repr(self._failure)}"
@@ -269,7 +271,7 @@ class FileSocket:
             self._finish(self._closing_at)
         except BaseException as error:
             self._failure = error
-            os.eventfd_write(self.fd, 1)
+            self._notice.set()
 
     def _step(self, now: float) -> float:
         """Do what is due; return the seconds until the next call, if nothing wakes the thread."""
@@ -280,7 +282,7 @@ class FileSocket:
         self._arrived += came
         if came or self._files.is_gone != self.is_gone:
             self.is_gone = self._files.is_gone
-            os.eventfd_write(self.fd, 1)
+            self._notice.set()
         return max(0.0, self._files.deadline - now)
 
     def _take_asked(self, now: float) -> None:

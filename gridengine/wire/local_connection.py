@@ -12,7 +12,7 @@ is under way at that moment; the session repairs that as it does for TCP alone.
     proof, a block socket's end ---Unix socket--->    open
     envelopes                   <--Unix socket--->    envelopes
 
-Each end accepts processes of its own user alone (`SO_PEERCRED`), which the kernel vouches for. That
+Each end accepts processes of its own user alone, for which the kernel vouches (`peer_user`). That
 does not suffice: a process of the same user may be shut into a sandbox that must not reach the
 dispatcher. So each end also proves that it knows the client's identity on ZeroMQ, 128 random bits
 that have travelled under CURVE alone. The proof is a digest of the identity and both nonces. So who
@@ -36,21 +36,28 @@ import hashlib
 import logging
 import os
 import secrets
-import select
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
+from gridengine.system import (
+    CLOSED_ON_EXEC,
+    PACKETS,
+    READABLE,
+    WRITABLE,
+    Polling,
+    packet_address,
+    peer_user,
+)
 from gridengine.wire.block_socket import BlockSocket
-from gridengine.wire.channel import peer_credentials, socket_pair
+from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import PacketSocket
 from gridengine.wire.session import Frames
 
 log = logging.getLogger("gridengine")
 
-_KIND = int(socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 _BACKLOG = 128
 MOST_WAITING = 128
 """Connections whose clients have not greeted yet. Of more, the oldest are closed."""
@@ -70,7 +77,7 @@ class LocalConnection(ABC):
         watched: polls as readable when `receive` should be called.
     """
 
-    def __init__(self, sock: socket.socket, watched: select.epoll) -> None:
+    def __init__(self, sock: socket.socket, watched: Polling) -> None:
         self._socket = sock
         self._packets = PacketSocket(sock)
         self._blocks: BlockSocket | None = None
@@ -81,7 +88,7 @@ class LocalConnection(ABC):
         self._has_ended = False
         self.is_open = False
         """Whether envelopes can be sent."""
-        watched.register(sock, select.EPOLLIN)
+        watched.register(sock, READABLE)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -129,7 +136,7 @@ class LocalConnection(ABC):
     def _watch(self, *, jammed: bool) -> None:
         if jammed is not self._is_jammed:
             self._is_jammed = jammed
-            events = select.EPOLLIN | select.EPOLLOUT if jammed else select.EPOLLIN
+            events = READABLE | WRITABLE if jammed else READABLE
             self._watched.modify(self._socket, events)
 
     def _open(self) -> None:
@@ -169,7 +176,7 @@ class ClientEnd(LocalConnection):
     """A client's end, see `connect`."""
 
     def __init__(
-        self, sock: socket.socket, watched: select.epoll, identity: bytes, nonce: bytes
+        self, sock: socket.socket, watched: Polling, identity: bytes, nonce: bytes
     ) -> None:
         super().__init__(sock, watched)
         self._identity, self._nonce = identity, nonce
@@ -179,7 +186,7 @@ class ClientEnd(LocalConnection):
         theirs, proof = said[:_NONCE], said[_NONCE:]
         _check(proof, _digest(b"dispatcher", self._identity, self._nonce, theirs))
         proof = _digest(b"client", self._identity, self._nonce, theirs)
-        near, far = socket_pair(socket.SOCK_SEQPACKET)
+        near, far = socket_pair()
         with far, contextlib.ExitStack() as undo:
             undo.enter_context(near)
             socket.send_fds(self._socket, [proof], [far.fileno()])
@@ -196,7 +203,7 @@ class DispatcherEnd(LocalConnection):
     """
 
     def __init__(
-        self, sock: socket.socket, watched: select.epoll, identity: bytes, nonce: bytes
+        self, sock: socket.socket, watched: Polling, identity: bytes, nonce: bytes
     ) -> None:
         super().__init__(sock, watched)
         ours = secrets.token_bytes(_NONCE)
@@ -205,9 +212,7 @@ class DispatcherEnd(LocalConnection):
             sock.send(ours + _digest(b"dispatcher", identity, nonce, ours))
 
     def _prove(self) -> BlockSocket:
-        proof, descriptors, _, _ = socket.recv_fds(
-            self._socket, _DIGEST, 1, int(socket.MSG_CMSG_CLOEXEC)
-        )
+        proof, descriptors, _, _ = socket.recv_fds(self._socket, _DIGEST, 1, CLOSED_ON_EXEC)
         with contextlib.ExitStack() as undo:
             for fd in descriptors:
                 undo.callback(os.close, fd)
@@ -222,7 +227,7 @@ class DispatcherEnd(LocalConnection):
 class LocalClients:
     """A dispatcher's ends of all local connections, by the identities of its clients.
 
-    Without abstract sockets, nobody connects.
+    Where sockets have neither such names nor packets, as on macOS, nobody connects.
 
     Args:
         key: the dispatcher's public key.
@@ -230,12 +235,12 @@ class LocalClients:
     """
 
     def __init__(self, key: str, beside: int) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, _KIND)
+        self._listener = _socket()
         with contextlib.suppress(OSError):
             self._listener.bind(_address(key))
             self._listener.listen(_BACKLOG)
-        self._watched = select.epoll()
-        self._watched.register(beside, select.EPOLLIN)
+        self._watched = Polling()
+        self._watched.register(beside, READABLE)
         self.fd = self._watched.fileno()
         self._waiting: dict[socket.socket, bytes] = {}
         """Accepted sockets of clients that have not greeted, the oldest first, each with its first
@@ -336,11 +341,11 @@ class LocalClients:
         self._watched.close()
 
 
-def connect(key: str, identity: bytes, watched: select.epoll) -> LocalConnection | None:
+def connect(key: str, identity: bytes, watched: Polling) -> LocalConnection | None:
     """Return a client's end, connected to the dispatcher with this public key; None if there is
     none on this machine, or it is another user's. It is not open before the client has greeted.
     """
-    sock = socket.socket(socket.AF_UNIX, _KIND)
+    sock = _socket()
     nonce = secrets.token_bytes(_NONCE)
     with contextlib.suppress(OSError):
         sock.connect(_address(key))
@@ -353,12 +358,18 @@ def connect(key: str, identity: bytes, watched: select.epoll) -> LocalConnection
 
 def is_own(sock: socket.socket) -> bool:
     """Return whether the process at the other end is this user's."""
-    _, user, _ = peer_credentials(sock)
-    return user == os.geteuid()
+    return peer_user(sock) == os.geteuid()
+
+
+def _socket() -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, PACKETS)
+    sock.setblocking(False)
+    return sock
 
 
 def _address(key: str) -> str:
-    return f"\0gridengine-{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return packet_address(f"gridengine-{name}")
 
 
 def _digest(purpose: bytes, identity: bytes, *nonces: bytes) -> bytes:

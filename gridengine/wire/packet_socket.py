@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
+from gridengine.system import NO_SIGNAL
 from gridengine.wire.session import Frames
 
 MOST_PACKET = 128 * 1024
@@ -34,7 +35,7 @@ _BUFFER_BYTES = 1 << 20
 """How many bytes may be under way; the kernel allows less where it is set up so."""
 _HEADER = struct.Struct("=II")
 _SIZE = 4
-_SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_SEND = int(socket.MSG_DONTWAIT) | NO_SIGNAL
 _RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_TRUNC)
 
 

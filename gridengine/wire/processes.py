@@ -19,18 +19,10 @@ from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.shared_memory import MOST_BLOCKS
 from gridengine.settings.schema import is_interactive
+from gridengine.system import open_descriptors
+from gridengine.system.machine import started, this_machine
 from gridengine.threads import LiveObjects, once
 from gridengine.wire.messages import VERSION, Hello
-
-
-def this_machine() -> str:
-    """Identify this machine since its last boot, together with its process namespace; empty where
-    /proc does not tell. Equal values mean that process ids are comparable.
-    """
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    return ""
 
 
 def program() -> str:
@@ -47,18 +39,6 @@ def has_ended(machine: str, pid: int, since: int) -> bool:
     `this_machine`, `since` its `started`.
     """
     return machine == this_machine() != "" and started(pid) != since
-
-
-def started(pid: int) -> int:
-    """Return the start time of a process of this machine, in clock ticks since boot; 0 when the
-    process has ended or cannot be looked at.
-    """
-    try:
-        # The name, in brackets, may have any characters (proc_pid_stat(5)).
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-        return 0 if state in "ZX" else int(fields[18])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def keep_interrupt() -> None:
@@ -110,7 +90,7 @@ def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> Non
 
 def _open_files() -> int:
     try:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        return len(open_descriptors())
     except FileNotFoundError as error:
         raise ConfigurationError(
             "there is no /proc here, by which processes are watched and limited",

@@ -12,7 +12,6 @@ import logging
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import zmq
@@ -21,6 +20,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import said_by
+from gridengine.system.machine import first_own_port
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
@@ -210,13 +210,13 @@ def own_addresses() -> list[str]:
 
 
 def lasting_ports(count: int = 100) -> list[int]:
-    """Return random ports below the range that the kernel assigns by itself (ip(7),
-    ip_local_port_range). Such a port is most likely free again when a dispatcher is started again.
-    Empty when the kernel's range begins at 1024.
+    """Return random ports below the range that the kernel assigns by itself. Such a port is most
+    likely free again when a dispatcher is started again. Empty when the kernel's range begins at
+    1024.
     """
     import random  # here: only stand-alone dispatchers need it, and everybody would wait for it
 
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    first = first_own_port()
     ports = range(max(1024, first // 2), first)
     return random.sample(ports, min(count, len(ports)))
 

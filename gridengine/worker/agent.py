@@ -19,6 +19,7 @@ from gridengine.errors import ProtocolError
 from gridengine.output.stream_writer import StandardStreams
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_shared_block
+from gridengine.system import Poller
 from gridengine.wire import agent_requests
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (
@@ -43,7 +44,6 @@ from gridengine.wire.messages import (
     large_inputs,
     portions,
 )
-from gridengine.wire.poller import Poller
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_relay import NestedCalls

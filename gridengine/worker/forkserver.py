@@ -3,9 +3,9 @@ below a process.
 
 The fork server has one thread, no sockets of ZeroMQ, and has imported everything that a runner
 needs. It is the runners' parent and alone reaps them, so that a signal never reaches another
-process that got the same id. As a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the
-parent of the orphans that a dead runner leaves behind, and ends them after a moment to tidy up.
-When its agent dies in any way, the socket between them closes, and it ends everything below itself.
+process that got the same id. It finds the orphans that a dead runner leaves behind
+(`system.Descendants`), and ends them after a moment to tidy up. When its agent dies in any way, the
+socket between them closes, and it ends everything below itself.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ from typing import NoReturn, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.system import (
+    SENT_STAY_OPEN,
+    DeathWithParent,
+    Descendants,
+    open_descriptors,
+    peak_bytes,
+    prefer_as_oom_victim,
+    wait_for_signal,
+)
 from gridengine.wire.channel import socket_pair
 
 _PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}
@@ -50,8 +59,6 @@ def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_PROC = "/proc"
 _LOOK_SECONDS = 1.0
 _TERMINATION_SECONDS = 1.0
 """How long an orphan may take to end after SIGTERM."""
@@ -93,55 +100,19 @@ class OrphanReaper:
                 self._kill_at[pid] = kill_at
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of all orphans below it, in place of the system's first
-    process.
-    """
-    _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def children() -> list[int]:
-    """Return the ids of this process's children (proc(5): /proc/pid/task/tid/children)."""
-    me = os.getpid()
-    try:
-        with open(f"{_PROC}/{me}/task/{me}/children", "rb") as file:
-            return list(map(int, file.read().split()))
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [pid for pid in _numbered(_PROC) if _parent_of(pid) == me]
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        with open(f"{_PROC}/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def _numbered(folder: str) -> list[int]:
-    """Return the entries of a folder whose names are numbers."""
-    return [int(entry.name) for entry in os.scandir(folder) if entry.name.isdecimal()]
-
-
-def end_children() -> None:
-    """End all children of this process, and all their descendants, which become its children as
-    orphans. Return when none is left that this process may end.
-    """
+def end_all(descendants: Descendants) -> None:
+    """End all these processes, and theirs. Return when none is left that this process may end."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     orphans = OrphanReaper()
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                left = children()
-                orphans.end(left)
-                if left and not orphans:
-                    return
-                signal.sigtimedwait({signal.SIGCHLD}, orphans.wait_seconds())
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        left = descendants.left()
+        orphans.end(left)
+        if not orphans:
+            return
+        wait_for_signal({signal.SIGCHLD}, orphans.wait_seconds())
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -153,14 +124,6 @@ def signal_group(pid: int, number: int) -> None:
     except ProcessLookupError:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _set_process_control(option: int, value: int) -> None:
-    """Call prctl(2)."""
-    import ctypes  # here: a dispatcher imports this module and never calls this
-
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
 RECORD = struct.Struct("=4q")
@@ -207,7 +170,7 @@ def be_fork_server(
     try:
         if os.getsid(0) != os.getpid():
             os.setsid()
-        adopt_orphans()
+        descendants = Descendants()
         _close_all_but(sock.fileno())
         restore_dispositions()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
@@ -218,24 +181,29 @@ def be_fork_server(
         # All present objects stay shared with the runners. Looking for garbage among them takes
         # 3 ms and finds little.
         gc.freeze()
-        process = _ForkServerProcess(sock, run, parent)  # a name: its sockets must stay open
+        # a name: its sockets must stay open
+        process = _ForkServerProcess(sock, run, parent, descendants)
         process.serve()
         status = 0
     except BaseException:
         traceback.print_exc()
     finally:
         signal.set_wakeup_fd(-1)
-        end_children()
+        end_all(descendants)
         os._exit(status)
 
 
 class _ForkServerProcess:
     """The loop of the fork server: forks, signals, reaps."""
 
-    def __init__(self, sock: socket.socket, run: RunnerMain, parent: int) -> None:
+    def __init__(
+        self, sock: socket.socket, run: RunnerMain, parent: int, descendants: Descendants
+    ) -> None:
         self._socket = sock
         self._run = run
         self._parent = parent
+        self._descendants = descendants
+        self._death = DeathWithParent()
         self._requests = -1
         self._pids: dict[int, int] = {}
         self._orphans = OrphanReaper()
@@ -312,6 +280,7 @@ class _ForkServerProcess:
                 )
                 self._be_runner(parent, descriptors)
             self._pids[runner] = pid
+            self._descendants.add(pid)
             self._send(FORKED, runner, pid)
         finally:
             for fd in fds:
@@ -323,10 +292,10 @@ class _ForkServerProcess:
         """
         try:
             os.setsid()
-            die_with_parent()
-            adopt_orphans()
+            self._death.begin()
+            Descendants()
             if os.getppid() != parent:
-                os._exit(0)  # the parent ended before `die_with_parent` took effect
+                os._exit(0)  # the parent ended before the kernel was told
             signal.set_wakeup_fd(-1)
             for end in (self._wake, self._woken, self._socket):
                 end.close()
@@ -334,7 +303,7 @@ class _ForkServerProcess:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _prefer_as_oom_victim()
+            prefer_as_oom_victim()
             self._run(descriptors)
         except BaseException:
             traceback.print_exc()
@@ -350,11 +319,11 @@ class _ForkServerProcess:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                ended.append((pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024))
+                ended.append((pid, os.waitstatus_to_exitcode(status), peak_bytes(usage)))
         runners = {pid: runner for runner, pid in self._pids.items()}
         for pid, _, _ in ended:
             self._pids.pop(runners.get(pid, 0), None)
-        self._orphans.end(set(children()).difference(self._pids.values()))
+        self._orphans.end(self._descendants.left(self._pids.values()))
         for pid, exitcode, peak_memory in ended:
             if pid in runners:
                 self._send(EXITED, runners[pid], exitcode, peak_memory)
@@ -380,19 +349,13 @@ class _ForkServerProcess:
 
 def _close_all_but(wanted: int) -> None:
     """Close every descriptor but this one and the standard three, and make standard input empty."""
-    for fd in _numbered("/proc/self/fd"):
+    for fd in open_descriptors():
         if fd > 2 and fd != wanted:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
                 os.close(fd)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)
-
-
-def _prefer_as_oom_victim() -> None:
-    """Let the kernel kill this runner rather than its agent when memory runs out."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
-        file.write(b"500")
 
 
 _LEAVE_SECONDS = 10.0
@@ -430,7 +393,8 @@ class Process(Protocol):
 
 
 class ForkServer:
-    """The agent's side of a fork server, connected by a socket pair (`AF_UNIX`, `SOCK_SEQPACKET`).
+    """The agent's side of a fork server, connected by a socket pair, through which
+    records of one length go.
 
     All runners send requests to the agent by the socket `requests` (see `agent_requests`).
 
@@ -443,14 +407,16 @@ class ForkServer:
         self._process = process
         self.threads = 0
         """See `RunnerDescriptors`."""
-        self.requests, theirs = socket_pair(socket.SOCK_SEQPACKET)
+        self._sent: dict[int, list[int]] = {}
+        """Descriptors of runners that are being forked, see `SENT_STAY_OPEN`."""
+        self.requests, theirs = socket_pair()
         with theirs:
             socket.send_fds(sock, [RECORD.pack(REQUESTS, 0, 0, 0)], [theirs.fileno()])
 
     @classmethod
     def fork_off(cls, run: RunnerMain) -> Self:
         """Fork this process; the child becomes the fork server."""
-        ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+        ours, theirs = socket_pair()
         pid = os.fork()
         if pid == 0:
             ours.close()
@@ -469,6 +435,8 @@ class ForkServer:
             OSError: the fork server is gone.
         """
         fds = [descriptors.channel, descriptors.stdout, descriptors.stderr, descriptors.words]
+        if SENT_STAY_OPEN:
+            self._sent[runner] = list(map(os.dup, fds))
         socket.send_fds(self._socket, [RECORD.pack(FORK, runner, self.threads, 0)], fds)
 
     def signal(self, runner: int, number: int) -> None:
@@ -509,6 +477,8 @@ class ForkServer:
             if kind == EXITED:
                 events.append(Exited(runner, first, second))
             elif kind != READY:
+                for fd in self._sent.pop(runner, ()):
+                    os.close(fd)
                 events.append(
                     Forked(runner, first) if kind == FORKED else ForkRefused(runner, first)
                 )
@@ -529,6 +499,9 @@ class ForkServer:
                 continue
             self._process.wait()  # its files are closed, so it is about to end
         self._socket.close()
+        while self._sent:
+            for fd in self._sent.popitem()[1]:
+                os.close(fd)
 
 
 class _ForkedProcess(Struct, frozen=True):

@@ -33,6 +33,8 @@ from gridengine.resources.demand import decode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
+from gridengine.system import Descendants
+from gridengine.system.machine import own_path, uptime
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, folder_at
 from gridengine.wire.exchange_folder import is_listening
@@ -53,8 +55,7 @@ from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import (
     ForkServer,
-    adopt_orphans,
-    end_children,
+    end_all,
     restore_dispositions,
     unblock,
 )
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]", file=sys.stderr)
         return 2
     path = Path(arguments[0]).absolute()
-    adopt_orphans()
+    Descendants()  # from here on, orphans become this process's children
     restore_dispositions()
     fork_server = ForkServer.fork_off(
         partial(runner.main, site=SiteEnvironment.here())
@@ -220,7 +221,7 @@ class WorkerProcess:
             self._agent.hand_over()
         begun = self._agent.close()
         if self._agent.broken:
-            end_children()  # the dead fork server's children, which this process has adopted
+            end_all(Descendants())  # the dead fork server's children, which this process has
         (self._held or self._client).send(Goodbye(self.reason, begun), ())
         if self.abandoned:
             end_job(os.environ.get(JOB_END, ""))
@@ -405,11 +406,11 @@ def end_job(command: str) -> None:
 
 def seconds_since(began: str) -> float:
     """Return for how many seconds a cluster job has run that began at this time, in seconds of
-    /proc/uptime, which never jumps; 0 if the time is not given.
+    `uptime`; 0 if the time is not given.
     """
     if not began:
         return 0.0
-    return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - float(began))
+    return max(0.0, uptime() - float(began))
 
 
 def _log_path() -> str:
@@ -422,7 +423,7 @@ def _log_path() -> str:
     if told := os.environ.get(LOG):
         return told
     try:
-        path = os.fsencode(Path("/proc/self/fd/1").readlink())
+        path = os.fsencode(Path(own_path(1)).readlink())
         return path.decode(errors="backslashreplace") if stat.S_ISREG(os.fstat(1).st_mode) else ""
     except OSError:
         return ""

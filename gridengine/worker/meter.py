@@ -6,9 +6,9 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 
-from gridengine.call_context.process_resources import resident_bytes
+from gridengine.system import resident_bytes
+from gridengine.system.machine import processor_seconds
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Measured, RunnerFigures
 from gridengine.worker.runner_handle import RunnerHandle
@@ -89,12 +89,3 @@ class Meter:
             had, self._agent_used = self._agent_used, self._agent_seconds()
             agent = (self._agent_used - had) / seconds
         return runners, agent
-
-
-def processor_seconds(pid: int) -> float:
-    """Return a process's processor time in seconds (proc_pid_stat(5)); 0 when it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

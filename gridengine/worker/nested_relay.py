@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
+from gridengine.system import Poller
 from gridengine.wire import agent_requests
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.messages import (
@@ -24,7 +25,6 @@ from gridengine.wire.messages import (
     ToClient,
     Waits,
 )
-from gridengine.wire.poller import Poller
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 

@@ -22,6 +22,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
+from gridengine.system import processors
 from gridengine.wire.messages import Allocate, Assignment
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class AllocatedResources:
 
     def __init__(self) -> None:
         self._message = Allocate(0)
-        self._allowed = sorted(os.sched_getaffinity(0))
+        self._allowed = processors()
         self._payload: Payload = ()
         self.present: Resource | None = ZERO
         """The resources that calls get; None until `get` has determined them or failed."""

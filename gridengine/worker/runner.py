@@ -32,9 +32,7 @@ from gridengine.call_context.current_call import (
 from gridengine.call_context.environment import KEPT, SiteEnvironment
 from gridengine.call_context.process_resources import (
     MemoryLimit,
-    data_bytes,
     peak_memory,
-    reset_peak_memory,
 )
 from gridengine.call_context.status_block import (
     BACKGROUND,
@@ -56,6 +54,7 @@ from gridengine.serialize.exceptions import note_remedy
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.users_modules import CallersMain
+from gridengine.system import data_bytes, reset_peak_memory
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,

@@ -19,6 +19,7 @@ import msgspec
 from gridengine.call_context.status_block import WORDS_SIZE, RunnerStatus, map_words
 from gridengine.output.stream_writer import OutputExcerpt, StandardStreams
 from gridengine.serialize.payload import Payload
+from gridengine.system import nameless_memory
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
@@ -438,7 +439,7 @@ def _fork(id: int, fork_server: ForkServer) -> tuple[RunnerStatus, Channel, list
             ours.append(reading)
             theirs.append(writing)
         mine, its = socket_pair()
-        theirs += [its.detach(), os.memfd_create("gridengine-runner")]
+        theirs += [its.detach(), nameless_memory()]
         os.ftruncate(theirs[3], WORDS_SIZE)
         status = RunnerStatus(map_words(theirs[3]))
         stdout, stderr, channel, words = theirs

@@ -13,7 +13,6 @@ come back. Logs get the output of jobs, too, because errors show a log's end.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -24,8 +23,8 @@ from msgspec import Struct
 
 from gridengine.output.stream_writer import OutputExcerpt, StandardStreams
 from gridengine.serialize.payload import Payload
+from gridengine.system import Poller, pipe_bytes
 from gridengine.wire.messages import Message, Output
-from gridengine.wire.poller import Poller
 
 _READ = 64 * 1024
 _HOLD_SECONDS = 0.1
@@ -80,7 +79,7 @@ class OutputReader:
         """Read everything written up to now, but not the data that a process which never stops
         writing adds meanwhile.
         """
-        left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
+        left = pipe_bytes(self._fd)
         while left > 0 and not self.ended:
             try:
                 data = os.read(self._fd, _READ)

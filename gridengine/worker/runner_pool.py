@@ -13,13 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from gridengine.call_context.process_resources import data_bytes
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.system import Poller, data_bytes
 from gridengine.wire.channel import Channel
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message, large_inputs
-from gridengine.wire.poller import Poller
 from gridengine.wire.processes import allow_one_more_runner
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer

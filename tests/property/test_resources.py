@@ -13,9 +13,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gridengine.arguments import format_seconds, parse_seconds, to_bytes, to_gigabytes
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.resources.packing import Packer
-from gridengine.resources.units import format_seconds, parse_seconds, to_bytes, to_gigabytes
 
 
 class Moody(Capacity):

@@ -422,7 +422,7 @@ class PBS(Cluster):
     def suspend(self, call: Began) -> None:
         """Suspend the job of this call, and wait until it is. Only root may."""
         self.administer("qsig", "-s", "suspend", call.job)
-        wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: "job_state = S" in self.command("qstat", "-f", call.job))
 
     def resume(self, call: Began) -> None:
         """Have a suspended job go on."""

@@ -30,6 +30,7 @@ from gridengine.errors import GridEngineError, JournalError, VersionMismatch, ex
 from gridengine.journal.lock_file import TOUCH_SECONDS, Holder, LockFile
 from gridengine.output.stream_writer import LogLimit
 from gridengine.settings.values import settings
+from gridengine.system import wait_for_signal
 from gridengine.worker.forkserver import restore_dispositions, unblock
 
 log = logging.getLogger("gridengine")
@@ -127,8 +128,7 @@ def _told_within(seconds: float) -> bool:
     """Return whether this process is told to end within this time."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        received = signal.sigtimedwait(_WATCHED, left)
-        if received is not None and received.si_signo in ENDING:
+        if wait_for_signal(_WATCHED, left) in ENDING:
             return True
     return False
 

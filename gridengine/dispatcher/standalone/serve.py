@@ -32,10 +32,10 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
+from gridengine.system.machine import started, this_machine
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 from gridengine.wire.messages import ClientHello
-from gridengine.wire.processes import started, this_machine
 from gridengine.wire.server import Server
 from gridengine.wire.sockets import new_keys
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gridengine.arguments import DAY
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
-from gridengine.resources.units import DAY
 from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
 from gridengine.schedulers.batch_words import clock_seconds
 from gridengine.schedulers.launcher import WorkerStatus

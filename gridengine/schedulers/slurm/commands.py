@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from gridengine.arguments import DAY
 from gridengine.call_context.environment import JOB_END
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, Ranks
-from gridengine.resources.units import DAY
 from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray, one_line
 from gridengine.schedulers.batch_words import (
     UNITS,

@@ -4,10 +4,9 @@ what waits for what.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
+from gridengine.system import processors
 from tests.support.script_driver import MakeScript
 
 HEAD = """
@@ -15,6 +14,7 @@ import os, socket, sys, time
 from pathlib import Path
 import gridengine
 from gridengine import Job, JobDispatcher, Pool, ProcessScheduler
+from gridengine.system import processors
 
 FOLDER = Path.cwd()
 
@@ -35,7 +35,7 @@ def with_head(script: MakeScript) -> MakeScript:
 
 
 def test_jobs_that_wait_for_one_another_meet(with_head: MakeScript) -> None:
-    many = 3 * len(os.sched_getaffinity(0))
+    many = 3 * len(processors())
     done = with_head(f"""
 jobs = [Job(target=meet, args=(number, {many})) for number in range({many})]
 for job in jobs:
@@ -49,7 +49,7 @@ print({{job.exitcode for job in jobs}}, len({{job.pid for job in jobs}}))
 
 def test_a_pool_works_beside_endless_daemon_jobs(with_head: MakeScript) -> None:
     done = with_head("""
-for _ in os.sched_getaffinity(0):
+for _ in processors():
     Job(target=never_end, daemon=True).start()
 with Pool() as pool:
     print(pool.map(abs, [1, -2]))
@@ -66,7 +66,7 @@ for job in jobs:
     job.start()
 for job in jobs:
     job.join()
-kept = len(os.sched_getaffinity(0)) + 1
+kept = len(processors()) + 1
 while len(psutil.Process().children(recursive=True)) > kept:
     time.sleep(0.05)
 """).run()
@@ -108,7 +108,7 @@ print({job.exitcode for job in jobs})
 def test_a_job_that_asks_for_resources_waits_for_them(with_head: MakeScript) -> None:
     done = with_head("""
 from gridengine.resources import Cores
-all_of_it = Cores(len(os.sched_getaffinity(0)))
+all_of_it = Cores(len(processors()))
 options = dict(daemon=True, resources=all_of_it)
 first, second = (Job(target=meet, args=(number, 3), **options) for number in range(2))
 first.start()

@@ -14,8 +14,9 @@ import pytest
 import gridengine
 from gridengine import Capacity, Cores, Executor, GPUs, Memory, ProcessScheduler, Token, WTime
 from gridengine.resources import Resource
+from gridengine.system import processors
 
-CPUS = sorted(os.sched_getaffinity(0))
+CPUS = processors()
 
 
 class Disk(Capacity):

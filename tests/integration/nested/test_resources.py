@@ -15,8 +15,9 @@ import pytest
 import gridengine
 from gridengine import GVAR, Cores, GPUs
 from gridengine.errors import ConfigurationError
+from gridengine.system import processors
 
-CPUS = sorted(os.sched_getaffinity(0))
+CPUS = processors()
 
 
 @pytest.fixture(scope="module")

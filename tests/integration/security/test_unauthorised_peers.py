@@ -531,7 +531,7 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
 
 
 def connect_as_no_honest_client_would(key: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+    with local_connection._socket() as sock:
         sock.connect(local_connection._address(key))
         sock.send(local_connection._digest(b"name", b"who") + bytes(16))
         return local_connection.is_own(sock)

@@ -116,7 +116,7 @@ def test_a_fork_server_that_comes_when_all_is_closed_is_turned_away() -> None:
     workers = LocalWorkers(
         gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None
     )
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     workers.close()
     with theirs, subprocess.Popen(["true"]) as process:
         workers.adopt(ours, process)

@@ -29,24 +29,23 @@ from gridengine.wire.messages import Allocate
 
 @pytest.fixture(autouse=True)
 def claims_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other process on this machine claims processors by these names."""
+    """This process is bound to the processors 4 and 5, and no other process on this machine claims
+    processors by these names.
+    """
     monkeypatch.setattr(process_resources, "CLAIM", f"gridengine-test-{os.getpid()}")
+    monkeypatch.setattr(process_resources, "processors", lambda: [4, 5])
 
 
 @pytest.mark.parametrize(
-    ("cores", "exact", "meant"), [([1, 3], False, [5, 7]), ([1, 3], True, [1, 3])]
+    ("cores", "exact", "meant"), [([1, 0], False, [5, 4]), ([1, 3], True, [1, 3])]
 )
 def test_cores_are_the_processors_that_the_worker_is_bound_to_or_those_that_the_user_named(
-    monkeypatch: pytest.MonkeyPatch, cores: list[int], exact: bool, meant: list[int]
+    cores: list[int], exact: bool, meant: list[int]
 ) -> None:
-    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
-    assert Processors(4).resolve(Allocate(1, 2, cores=cores, exact=exact)).cores == meant
+    assert Processors(2).resolve(Allocate(1, 2, cores=cores, exact=exact)).cores == meant
 
 
-def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
+def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors() -> None:
     worker = Processors(1)
     assert worker.resolve(Allocate(1, 2, cores=[0, 1])).cores == [4, 5]
     assert worker.resolve(Allocate(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
@@ -60,9 +59,8 @@ def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processo
     ],
 )
 def test_workers_that_nobody_bound_share_the_processors_evenly(
-    monkeypatch: pytest.MonkeyPatch, workers: int, cores: int, meant: list[int]
+    workers: int, cores: int, meant: list[int]
 ) -> None:
-    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
     with contextlib.ExitStack() as stack:
         made = [stack.enter_context(contextlib.closing(Processors(cores))) for _ in range(workers)]
         first = [one.resolve(Allocate(1, 1, cores=[0])).cores for one in made]
@@ -72,7 +70,6 @@ def test_workers_that_nobody_bound_share_the_processors_evenly(
 def test_processors_are_taken_in_the_end_though_others_claim_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_resources.os, "sched_getaffinity", lambda pid: {4, 5})
     monkeypatch.setattr(process_resources, "MOST_CLAIMS", 0)
     assert Processors(1).resolve(Allocate(1, 1, cores=[0])).cores == [4]
 
@@ -99,7 +96,7 @@ def test_cores_that_are_no_processors_share_those_of_others(
 def test_libraries_are_told_how_many_threads_a_process_may_have(
     monkeypatch: pytest.MonkeyPatch, message: Allocate, threads: bytes | None
 ) -> None:
-    monkeypatch.setattr(process_resources.os, "sched_setaffinity", lambda pid, processors: None)
+    monkeypatch.setattr(process_resources, "bind_to", lambda numbers: None)
     assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
 
 
@@ -182,23 +179,12 @@ def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
     ],
 )
 def test_the_counter_of_both_versions_of_control_groups_is_found(
-    listing: str, file: str, tmp_path: Path
+    listing: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "listing").write_text(listing)
+    monkeypatch.setattr(process_resources, "control_groups", listing.splitlines)
     (tmp_path / "fs" / file).parent.mkdir(parents=True)
     (tmp_path / "fs" / file).touch()
-    assert (
-        process_resources._events_file(str(tmp_path / "listing"), str(tmp_path / "fs"))
-        == tmp_path / "fs" / file
-    )
-
-
-def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
-    before = process_resources.data_bytes()
-    held = bytearray(64 * 2**20)
-    assert process_resources.data_bytes() - before >= len(held)
-    assert process_resources.data_bytes(os.getpid()) > 0
-    assert process_resources.data_bytes(2**22 + 1) == 0
+    assert process_resources._events_file(str(tmp_path / "fs")) == tmp_path / "fs" / file
 
 
 @pytest.fixture
@@ -280,7 +266,7 @@ def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
 def test_calls_share_the_processors_of_their_batch_job(
     monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    monkeypatch.setattr("gridengine.settings.processors.processors", lambda: range(64))
     monkeypatch.setenv(job, "17")
     monkeypatch.setenv(variable, "3" if job == "HOME" else str(granted))
     assert threads_of_call(1) == granted

@@ -78,12 +78,10 @@ def test_a_closed_queue_has_no_descriptor_and_wakes_nobody() -> None:
     queue.close()
 
 
-def test_a_descriptor_that_a_thread_writes_to_is_closed_with_its_queue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_descriptor_that_a_thread_writes_to_is_closed_with_its_queue() -> None:
     queues = [EventQueue[Tick]()]
     fd = queues[0].fd
-    monkeypatch.setattr(os, "eventfd_write", lambda fd, number: queues[0].close())
+    queues[0]._set = lambda: queues[0].close()
     queues[0].wake()
     assert is_open(fd)
     queues.clear()

@@ -176,7 +176,12 @@ tank /data fuse.sshfs rw 0 0
 def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     table = tmp_path / "mounts"
     table.write_text(TABLE)
-    monkeypatch.setattr(writer, "MOUNTS", table)
+    real = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda path, **how: real(table if str(path) == "/proc/self/mounts" else path, **how),
+    )
     return table
 
 

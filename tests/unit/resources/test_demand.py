@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.arguments import MOST
+from gridengine.arguments import GIGABYTE, MOST
 from gridengine.errors import ConfigurationError
 from gridengine.resources import (
     ZERO,
@@ -34,7 +34,6 @@ from gridengine.resources.demand import (
     on_one_node,
     worker_command,
 )
-from gridengine.resources.units import GIGABYTE
 from gridengine.wire.messages import EncodedDemand
 
 

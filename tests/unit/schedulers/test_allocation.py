@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import gridengine
 from gridengine.resources.kinds import Memory
 from gridengine.schedulers import default
 from gridengine.schedulers.allocation import Allocation, allocation_here
+from gridengine.system import processors
 
 BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
 STEP = {**BATCH, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
@@ -107,7 +107,7 @@ def test_a_job_of_lsf_has_the_slots_of_its_host() -> None:
 
 def test_a_job_of_flux_has_the_cores_that_it_is_bound_to() -> None:
     job = {"FLUX_JOB_ID": "f17", "FLUX_JOB_NNODES": "2"}
-    assert allocation_here(job, "n1") == Allocation("Flux", "f17", len(os.sched_getaffinity(0)), 2)
+    assert allocation_here(job, "n1") == Allocation("Flux", "f17", len(processors()), 2)
 
 
 def test_a_job_of_grid_engine_has_its_slots() -> None:
@@ -201,4 +201,4 @@ def test_fewer_processes_have_all_the_memory_of_their_job(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("job")
 def test_processors_that_a_job_may_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1000")
-    assert gridengine.ProcessScheduler().slots == len(os.sched_getaffinity(0))
+    assert gridengine.ProcessScheduler().slots == len(processors())

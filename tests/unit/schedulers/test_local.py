@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 
-from gridengine.call_context.environment import EXPORTED, KEPT
+from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
 from gridengine.call_context.process_resources import THREADS
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
@@ -129,7 +129,7 @@ def test_all_that_are_left_end_with_the_launcher_and_none_with_a_fork_of_its_pro
         (0, WorkerStatus.ENDED, "exit status 0"),
         (3, WorkerStatus.FAILED, "exit status 3"),
         (-9, WorkerStatus.FAILED, "SIGKILL"),
-        (-(signal.SIGRTMIN + 1), WorkerStatus.FAILED, f"killed by signal {signal.SIGRTMIN + 1}"),
+        (-35, WorkerStatus.FAILED, "killed by signal 35"),
     ],
 )
 def test_the_end_of_a_process_is_told(status: int, state: WorkerStatus, words: str) -> None:
@@ -201,6 +201,11 @@ def test_the_number_of_threads_of_a_batch_job_is_kept(
     found = names_of_variables(environment)
     assert sorted(found[KEPT].split("=")) == kept.split("=")
     assert found[EXPORTED] == "OMP_NUM_THREADS=MKL_NUM_THREADS=EDITOR"
+
+
+def test_a_worker_that_shares_no_files_is_told_its_folder() -> None:
+    assert names_of_variables({}, "/there")[SCRATCH] == "/there"
+    assert names_of_variables({})[SCRATCH] == ""
 
 
 @pytest.mark.parametrize("held", [ZERO, Cores(2) & Token("a b")])

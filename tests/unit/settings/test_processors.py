@@ -9,14 +9,13 @@ import pytest
 from gridengine.settings.processors import quota_of
 
 
-def laid_out(folder: Path, membership: str, **files: str) -> tuple[Path, Path]:
-    """Return a file system of control groups with these files, and a process's membership."""
+def laid_out(folder: Path, **files: str) -> Path:
+    """Return a file system of control groups with these files."""
     for name, text in files.items():
         path = folder / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (folder / "membership").write_text(membership)
-    return folder / "groups", folder / "membership"
+    return folder / "groups"
 
 
 V1 = "cpu/docker/cpu.cfs_quota_us", "cpu/docker/cpu.cfs_period_us"
@@ -42,8 +41,8 @@ TOP = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 def test_the_smallest_quota_counts(
     tmp_path: Path, membership: str, files: dict[str, str], processors: int | None
 ) -> None:
-    assert quota_of(*laid_out(tmp_path, membership, **files)) == processors
+    assert quota_of(laid_out(tmp_path, **files), membership.splitlines()) == processors
 
 
 def test_a_kernel_without_control_groups_has_no_quota(tmp_path: Path) -> None:
-    assert quota_of(tmp_path, tmp_path / "absent") is None
+    assert quota_of(tmp_path, []) is None

@@ -28,7 +28,7 @@ from gridengine.wire.channel import socket_pair
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """The agent's end of the socket by which this process makes requests."""
-    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair()
     made = agent_requests._AgentSocket()
     monkeypatch.setattr(agent_requests, "_agent", lambda: made)
     connect(theirs.detach())
@@ -56,6 +56,19 @@ def asked(
     assert reply(agent, answer)
     runner.join()
     return found[0]
+
+
+def test_requests_that_come_together_are_told_apart(agent: socket.socket) -> None:
+    sock = agent_requests._agent().sock
+    assert sock is not None
+    pairs = [socket_pair() for _ in range(2)]
+    for number, (_, asker) in enumerate(pairs):
+        socket.send_fds(sock, [b"request %d" % number], [asker.fileno()])
+        asker.close()
+    assert reply(agent, lambda request: (request, None))
+    assert [mine.recv(100) for mine, _ in pairs] == [b"+request 0", b"+request 1"]
+    for mine, _ in pairs:
+        mine.close()
 
 
 def test_a_value_comes_back_without_a_descriptor(agent: socket.socket) -> None:
@@ -92,7 +105,7 @@ def test_why_there_is_no_answer_is_told(agent: socket.socket, error: Exception, 
 
 
 def test_a_request_of_an_ended_runner_keeps_nobody_up(agent: socket.socket) -> None:
-    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair()
     sock = agent_requests._agent().sock
     assert sock is not None
     socket.send_fds(sock, [b"x"], [theirs.fileno()])
@@ -102,7 +115,7 @@ def test_a_request_of_an_ended_runner_keeps_nobody_up(agent: socket.socket) -> N
 
 
 def test_when_all_runners_are_gone_none_can_ask_any_more() -> None:
-    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair()
     theirs.close()
     with ours:
         assert not reply(ours, lambda request: (b"", None))

@@ -20,6 +20,8 @@ from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.framing import NUMBER
 
+pytestmark = pytest.mark.linux
+
 SIZE = 1 << 20
 
 
@@ -29,7 +31,7 @@ def descriptors() -> set[int]:
 
 @pytest.fixture
 def raw() -> tuple[socket.socket, socket.socket]:
-    return socket_pair(socket.SOCK_SEQPACKET)
+    return socket_pair()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 import threading
@@ -243,14 +242,14 @@ def test_unread_descriptors_are_closed_with_the_channel(tmp_path: Path) -> None:
     assert open_files(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("failing", ["memfd_create", "sendmsg"])
+@pytest.mark.parametrize("failing", ["new_block", "sendmsg"])
 def test_without_descriptors_large_buffers_go_through_the_stream(
     failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends()
     refused = OSError(errno.ETOOMANYREFS, "too many")
-    if failing == "memfd_create":
-        monkeypatch.setattr(os, "memfd_create", Mock(side_effect=refused))
+    if failing == "new_block":
+        monkeypatch.setattr("gridengine.wire.channel.new_block", Mock(side_effect=refused))
     else:
         sock = theirs._socket
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gridengine.system import Polling
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (
@@ -18,8 +18,11 @@ from gridengine.wire.local_connection import (
     LocalConnection,
     _address,
     _digest,
+    _socket,
     connect,
 )
+
+pytestmark = pytest.mark.linux
 
 WHO = b"w" * 16
 SIZE = 1 << 20
@@ -43,7 +46,7 @@ class Machine:
         self.stack = stack
         self.key = secrets.token_hex()
         self.beside, self.other = socket_pair()
-        self.watched = stack.enter_context(select.epoll())
+        self.watched = stack.enter_context(Polling())
         for one in (self.beside, self.other):
             stack.enter_context(one)
         self.clients = stack.enter_context(
@@ -76,8 +79,7 @@ class Machine:
 
     def pose(self) -> socket.socket:
         """Return a socket that is connected to the dispatcher as no honest client's."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self.stack.enter_context(sock)
+        sock = self.stack.enter_context(_socket())
         sock.connect(_address(self.key))
         return sock
 
@@ -155,8 +157,8 @@ def test_joining_a_session_needs_the_client_s_identity(machine: Machine) -> None
 def test_posing_as_the_dispatcher_needs_the_client_s_identity() -> None:
     key = secrets.token_hex()
     with (
-        select.epoll() as watched,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        Polling() as watched,
+        _socket() as listener,
     ):
         listener.bind(_address(key))
         listener.listen()

@@ -11,15 +11,16 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import MOST_PACKET, PacketSocket
+
+pytestmark = pytest.mark.linux
 
 PIECE = 256 * 1024
 
 
 @pytest.fixture
 def raw() -> Iterator[tuple[socket.socket, socket.socket]]:
-    pair = socket_pair(socket.SOCK_SEQPACKET)
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     yield pair
     for one in pair:
         one.close()

@@ -8,10 +8,12 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from gridengine.errors import ConfigurationError
+from gridengine.system.machine import wait_unreaped
 from gridengine.wire import processes
 from gridengine.wire.processes import (
     FILES_PER_RUNNER,
@@ -31,11 +33,12 @@ def test_a_process_has_begun_and_one_that_is_not_there_has_not() -> None:
 
 def test_a_process_that_has_ended_and_was_not_waited_for_has_not_begun() -> None:
     pid = os.posix_spawn("/bin/true", ["true"], {})
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    wait_unreaped(pid)
     assert started(pid) == 0
     os.waitpid(pid, 0)
 
 
+@pytest.mark.linux
 def test_a_machine_is_told_by_its_start_and_its_processes() -> None:
     assert this_machine() == this_machine() != ""
     assert "pid:[" in this_machine()
@@ -121,10 +124,7 @@ def test_one_more_runner_is_tried_at_the_hard_limit_too(monkeypatch: pytest.Monk
 
 
 def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(path: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes.Path, "iterdir", none)
+    monkeypatch.setattr(processes, "open_descriptors", Mock(side_effect=FileNotFoundError))
     with pytest.raises(ConfigurationError, match="there is no /proc here"):
         allow_open_files(1)
 

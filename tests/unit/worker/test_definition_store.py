@@ -27,6 +27,7 @@ from tests.support.runner_driver import RunnerDriver
 from tests.unit.serialize.test_shared_memory import PAYLOAD, Array, first, open_blocks
 
 
+@pytest.mark.linux
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
     agent = played_agent()
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
@@ -63,6 +64,7 @@ def test_results_beyond_the_most_blocks_take_no_descriptors(
     store.clear()
 
 
+@pytest.mark.linux
 def test_a_result_that_came_in_blocks_is_defined_by_them_without_a_copy() -> None:
     data = b"x" * LARGE
     large = [adopt(new_block(data), LARGE).toreadonly() for _ in range(2)]
@@ -88,6 +90,7 @@ def kept_block(kept: ResultBlocks, letter: bytes) -> memoryview:
     return view
 
 
+@pytest.mark.linux
 def test_the_descriptors_of_results_that_are_gone_are_those_of_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,6 +113,7 @@ def in_memory() -> int:
     return len(open_blocks())
 
 
+@pytest.mark.linux
 def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
     kept = ResultBlocks(2 * LARGE, tmp_path / "runs")
     views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
@@ -128,6 +132,7 @@ def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) 
     assert not is_in_file(views[2])
 
 
+@pytest.mark.linux
 def test_a_full_disk_is_an_error_and_other_definitions_stay(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kept = ResultBlocks(LARGE, tmp_path / "file")
@@ -138,6 +143,7 @@ def test_a_full_disk_is_an_error_and_other_definitions_stay(tmp_path: Path) -> N
     assert in_memory() == 1
 
 
+@pytest.mark.linux
 def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
     agent = played_agent(result_blocks=ResultBlocks(LARGE, tmp_path))
     for name in (b"1", b"2"):

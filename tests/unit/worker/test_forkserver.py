@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,7 +28,7 @@ from gridengine.worker.forkserver import (
     ForkServer,
     OrphanReaper,
     RunnerDescriptors,
-    end_children,
+    end_all,
     is_ready,
     restore_dispositions,
     signal_group,
@@ -65,7 +65,7 @@ class Process:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair()
     made = Process(theirs)
     made.agent = ours  # type: ignore[attr-defined]
     yield made
@@ -217,9 +217,8 @@ def test_children_of_another_user_are_not_waited_for(
 
     monkeypatch.setattr(os, "waitpid", lambda pid, options: (0, 0))
     monkeypatch.setattr(signal, "pthread_sigmask", lambda how, signals: None)
-    monkeypatch.setattr(signal, "sigtimedwait", end_one)
-    monkeypatch.setattr(forkserver, "children", lambda: list(left))
-    end_children()
+    monkeypatch.setattr(forkserver, "wait_for_signal", end_one)
+    end_all(Mock(left=lambda: set(left)))
     assert left == [THEIRS]
 
 
@@ -241,21 +240,6 @@ def test_a_signal_goes_to_a_group_or_to_who_leads_none_yet(
     monkeypatch.setattr(os, "killpg", killpg)
     signal_group(pid, 2)
     assert system.sent == sent
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_children_are_found_also_where_the_kernel_lists_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
-) -> None:
-    for pid, stat in {5: "5 (a) b (c) S 77 5 5", 6: "6 (sleep) S 1 6 6"}.items():
-        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
-        (tmp_path / "proc" / str(pid) / "stat").write_text(stat)
-    if listed:
-        (tmp_path / "proc/77/task/77").mkdir(parents=True)
-        (tmp_path / "proc/77/task/77/children").write_text("5 ")
-    monkeypatch.setattr(forkserver, "_PROC", str(tmp_path / "proc"))
-    monkeypatch.setattr(os, "getpid", lambda: 77)
-    assert forkserver.children() == [5]
 
 
 @pytest.fixture(autouse=True)

@@ -236,7 +236,7 @@ def test_when_the_system_gives_no_more_descriptors_none_is_left_open(
 
     monkeypatch.setattr(runner_handle.os, "pipe", noted_pipe)
     monkeypatch.setattr(runner_handle.os, "close", noted_close)
-    monkeypatch.setattr(runner_handle.os, "memfd_create", none)
+    monkeypatch.setattr(runner_handle, "nameless_memory", none)
     streams: Any = [io.BytesIO(), io.BytesIO()]
     with pytest.raises(OSError, match="Too many open files"):
         RunnerHandle(1, server, streams, ANYWHERE)  # type: ignore[arg-type]

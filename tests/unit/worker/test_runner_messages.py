@@ -106,6 +106,7 @@ def answer(*runs: int) -> Results:
     return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("sent_blocks", [None, ResultBlocks()])
 def test_large_results_have_their_descriptors_only_where_clients_may_be_sent_these(
     sent_blocks: ResultBlocks | None,
