@@ -42,7 +42,8 @@ class Laptop:
         key = self.run("sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f key && cat key.pub")
         as_root(LOGIN, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/etc/ssh/host")
         as_root(LOGIN, "chown", user, "/etc/ssh/host")
-        for name, text in (("laptop.pub", key), ("sshd_of_tests", SERVER)):
+        runs = f"SetEnv GRIDENGINE_RUN_DIRECTORY={slurm.folder}/runs\n"
+        for name, text in (("laptop.pub", key), ("sshd_of_tests", SERVER + runs)):
             as_root(LOGIN, "install", "-m", "644", "/dev/stdin", f"/etc/ssh/{name}", input=text)
         known = as_root(LOGIN, "cat", "/etc/ssh/host.pub")
         config = f"Host {LOGIN}\n Port {PORT}\n IdentityFile {home}/key\n ServerAliveInterval 5\n"
@@ -121,7 +122,8 @@ with gridengine.Client("sweeps") as client:
 
 @pytest.mark.parametrize("seconds", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_a_map_of_a_laptop_outlives_its_sleep(laptop: Laptop, seconds: int) -> None:
-    slurm, shared = laptop.slurm, laptop.slurm.folder
+    slurm, shared = laptop.slurm, laptop.slurm.folder / f"slept-{seconds}"
+    as_root(LOGIN, "install", "-d", "-o", slurm.user.pw_name, str(shared))
     with laptop.tunnel() as tunnel:
         text = f"{PRELUDE}\nFOLDER_THERE = {str(shared)!r}\n{MAP}"
         script = laptop.begin(slurm.python, "-c", text)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_options
+from gridengine.schedulers.slurm.srun import (
+    HAS_JOB,
+    STARTED,
+    Unsuitable,
+    srun_command,
+    srun_options,
+)
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "slurm"
 
 
 def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
@@ -60,3 +69,10 @@ def test_variables_for_sbatch_that_srun_has_no_option_for_leave_workers_to_sbatc
 def test_a_backslash_in_the_run_directory_leaves_it_to_sbatch_to_say_so() -> None:
     with pytest.raises(Unsuitable, match="backslash"):
         srun_command([], name="me", log="/a\\b/1.log", script=Path("/a\\b/worker.sh"), shell=[])
+
+
+def test_srun_names_its_job_and_says_later_that_the_node_has_started_the_worker() -> None:
+    lines = (RECORDED / "srun-started.txt").read_text().splitlines(keepends=True)
+    [job] = [at for at, line in enumerate(lines) if re.match(HAS_JOB, line)]
+    [started] = [at for at, line in enumerate(lines) if line.endswith(STARTED)]
+    assert job < started
