@@ -162,11 +162,11 @@ if sys.platform == "linux":
     MEMORY_IS_FILES = False
     """Whether such memory takes room of the disk, not of the machine's memory."""
 
-    def nameless_memory() -> int:
+    def nameless_memory(shown_as: str = "gridengine-block") -> int:
         """Return a descriptor of memory that can be sealed, and is freed with its descriptors and
-        mappings.
+        mappings. Tools that list open files may show it by this word.
         """
-        return os.memfd_create("gridengine-block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        return os.memfd_create(shown_as, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
     def openable_memory() -> tuple[int, str]:
         """Return memory that other processes can open by its `path_of`, and its name if it has one.
@@ -211,7 +211,7 @@ if sys.platform == "linux":
 else:
     MEMORY_IS_FILES = True
 
-    def nameless_memory() -> int:
+    def nameless_memory(shown_as: str = "") -> int:
         fd, name = openable_memory()
         os.unlink(name)
         return fd
