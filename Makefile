@@ -37,9 +37,11 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons test-debian-pythons \
-	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
-	bench-quick check format docs onefile clean grid-engine slurm htcondor oar pbs \
+.PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
+	test-debian-pythons \
+	test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests other-pythons \
+	steady coverage bench bench-quick check format docs dist onefile clean grid-engine slurm \
+	htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -52,6 +54,7 @@ help:
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make test-debian-pythons  what depends on Python with 3.14 and 3.15, and'
+	@echo 'make test-free-threaded   without the lock: FREE_THREADED_PYTHON, or one that it builds'
 	@echo 'make test-slurms  the contract on the Slurms of newer releases of Debian, as root on Debian'
 	@echo 'make steady TESTS="tests/unit/test_errors.py"   run these 20 times, and once on busy cores'
 	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
@@ -64,6 +67,7 @@ help:
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
+	@echo 'make dist     dist/: the sdist and the wheel, the same bytes from the same sources'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
@@ -89,13 +93,15 @@ test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-package
 # All that the tests of the slower lanes need was installed above: its absence is a failure.
 ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 	$(if $(WITH_CLUSTERS),GRIDENGINE_REQUIRE_NODE=1 GRIDENGINE_REQUIRE_CHROMIUM=1 \
-	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1)
+	GRIDENGINE_REQUIRE_TMUX=1 GRIDENGINE_REQUIRE_SSHD=1 GRIDENGINE_REQUIRE_MPI=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1)
 
 # Ten thousand calls of each kind at each place take some ten minutes.
 CHAOS_CALLS ?= 10000
 CHAOS_SEED ?= 1
-test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS)
-	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1) \
+test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS) $(if $(WITH_CLUSTERS),debian-packages)
+	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1 \
+	GRIDENGINE_REQUIRE_HOSTS=1) \
 	$(if $(filter pbs,$(POOLS)),GRIDENGINE_REQUIRE_PBS=1) \
 	GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
 	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
@@ -103,7 +109,7 @@ test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS)
 	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
 	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-pythons)
 	$(if $(PYTEST_ARGS),,$(if $(WITH_CLUSTERS),$(MAKE) --no-print-directory test-debian-pythons \
-	test-slurms))
+	test-free-threaded test-slurms))
 
 # Each Python has an environment of its own, made by the rules for .venv. .venv's own version is
 # not among them: `make test` and `make test-all` have run with it.
@@ -133,6 +139,14 @@ other-pythons: $(VENV)/pyvenv.cfg
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons
 
+# Without the interpreter's lock: FREE_THREADED_PYTHON, or one that is built.
+test-free-threaded:
+	tools/free-threaded-python .venv-free-threaded
+	.venv-free-threaded/bin/python $(PYTEST) -p no:cacheprovider \
+	-m "not grid_engine and not slurm and not htcondor and not oar and not files" \
+	--junitxml=$(REPORTS)/free-threaded.xml $(or $(PYTEST_ARGS),tests/unit tests/property \
+	tests/contract tests/integration/executors/test_executor.py tests/chaos/test_threads.py)
+
 # The Slurms of newer releases of Debian, each in a root of its own: 24.11 and 26.05. What is
 # installed needs the network, and their daemons' ports are this machine's Slurm's.
 SUITES ?= trixie forky
@@ -157,11 +171,13 @@ coverage: $(VENV)/ready-test cpython-tests
 
 # Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
 # `gridengine top`; a compiler for what shifts a clock; sshd for tunnels, which the tests start; an
-# MPI for calls of several ranks; an aligner and its reads for the example of genomics.
+# MPI for calls of several ranks; an aligner and its reads for the example of genomics; a firewall,
+# a folder that is seen late and another clock for hosts of namespaces.
 debian-packages:
 	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev \
 	/usr/sbin/sshd=openssh-server ssh=openssh-client \
-	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples
+	mpirun=openmpi-bin python3-mpi4py bowtie2 bowtie2-examples \
+	/usr/sbin/nft=nftables bindfs faketime
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python
@@ -196,6 +212,14 @@ onefile: $(ONEFILE)
 # In an environment of its own: the tests' brings eight times as much.
 $(ONEFILE): .venv-onefile/ready tools/onefile $(METADATA) $(SOURCES)
 	tools/onefile .venv-onefile/bin/python $@
+
+dist: .venv-dist/ready
+	.venv-dist/bin/python tools/dist dist
+
+.venv-dist/ready: tools/make-venv tools/install
+	tools/make-venv '$(PYTHON)' .venv-dist
+	tools/install .venv-dist 'setuptools==80.9.0'
+	@touch $@
 
 .venv-onefile/ready: tools/make-venv setup.cfg
 	tools/make-venv '$(PYTHON)' .venv-onefile

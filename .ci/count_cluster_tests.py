@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-MARKS = ["grid_engine", "slurm", "conformance"]
-GROUP = re.compile("@(clusters|grid_engine|slurm)$")
+MARKS = ["grid_engine", "slurm", "hosts", "conformance"]
+GROUP = re.compile("@(clusters|grid_engine|slurm|hosts)$")
 """How pytest-xdist ends the names of tests that run in one process (see tests/conftest.py)."""
 IMPORTS = ["--import-mode=importlib"]
 

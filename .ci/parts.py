@@ -22,6 +22,7 @@ NEWEST_PYTHON = "newest-python"
 """What depends on the version of Python, on the newest here."""
 CALLS = ["executors", "jobs", "map", "matrix", "nested", "runs", "test_differences.py"]
 SYSTEMS = ["clusters", "grid_engine", "slurm"]
+HOSTS = "tests/hosts"
 PARTS: dict[str, list[str]] = {
     "gridengine/api/": [*CALLS, "command_line", "dispatcher"],
     "gridengine/call_context/": [*CALLS, "worker", NEWEST_PYTHON],
@@ -37,7 +38,7 @@ PARTS: dict[str, list[str]] = {
     "gridengine/requests.py": [*CALLS, "dispatcher", "faults"],
     "gridengine/resources/base.py": ["map", "nested"],  # a system's words are of the kinds
     "gridengine/resources/": ["map", "nested", *SYSTEMS],
-    "gridengine/schedulers/": [*SYSTEMS, "faults", "worker"],
+    "gridengine/schedulers/": [*SYSTEMS, HOSTS, "faults", "worker"],
     "gridengine/serialize/": [*CALLS, "worker", NEWEST_PYTHON],
     "gridengine/settings/": ["command_line", "dispatcher", "map", "clusters"],
     "gridengine/status/": ["watching"],
@@ -45,12 +46,14 @@ PARTS: dict[str, list[str]] = {
     "gridengine/system/": [*CALLS, "dispatcher", "faults", "wire", "worker"],
     "gridengine/wire/": ["dispatcher", "security", "wire"],
     "gridengine/worker/": [*CALLS, "faults", "security", "worker", NEWEST_PYTHON],
-    "schedulers/": SYSTEMS,
+    "schedulers/": [*SYSTEMS, HOSTS],
     "examples/": ["command_line", "dispatcher", "slurm"],
     "docs/": ["command_line"],
     "README.md": ["command_line"],
 }
-"""Which folders of `tests/integration` a changed file can break, by how its path begins."""
+"""Which folders of `tests/integration`, and whether `tests/hosts`, a changed file can break, by how
+its path begins.
+"""
 HARMLESS = (
     *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", ".ci/"),
     *(".gitignore", ".github/", "benchmarks/"),
@@ -87,12 +90,19 @@ def parts_of(changed: list[str]) -> list[str]:
             return ["all"]
         parts.update(found or [])
     newest_python = parts & {NEWEST_PYTHON}
-    folders = sorted(f"{INTEGRATION}/{part}" for part in parts - newest_python)
+    folders = sorted(folder_of(part) for part in parts - newest_python)
     return [*(folder for folder in folders if (ROOT / folder).exists()), *newest_python]
 
 
+def folder_of(part: str) -> str:
+    """Return the folder of the tests that a row names."""
+    return part if part == HOSTS else f"{INTEGRATION}/{part}"
+
+
 def own_part(file: str) -> list[str]:
-    """Return the folder of a changed integration test; nothing for another file."""
+    """Return the folder of a changed test of integration or hosts; nothing for another file."""
+    if file.startswith(f"{HOSTS}/"):
+        return [HOSTS]
     inside = file.removeprefix(f"{INTEGRATION}/")
     if inside == file or inside == "conftest.py":
         return []

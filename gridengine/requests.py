@@ -26,7 +26,8 @@ class Function(Struct, frozen=True):
     `needs` are the shared objects that it refers to; `after` the references of results that it
     contains, which its tasks list too; `caller` is the rest of the caller's state that its calls
     get. With a `codec` other than pickle the payload is its name. `parameters` are the names of its
-    positional parameters, for people, as far as they are known.
+    positional parameters, for people, as far as they are known; an empty last one stands for the
+    number of the call.
     """
 
     digest: bytes

@@ -5,6 +5,7 @@
 host=$(hostname)
 # How many hosts of their own (see `hosts`) the daemons have; empty where this machine has them all.
 host_count=""
+hosts=$here/../hosts
 
 say() { echo "$system: $*"; }
 
@@ -24,6 +25,22 @@ ask_leave() {
             ;;
         *) die "usage: $0 [--yes]" ;;
     esac
+}
+
+# A node is on each host but `login`, which has the master.
+use_hosts() { # use_hosts COUNT
+    [[ ${1-} =~ ^[2-9]$ ]] || die "--hosts takes 2 to 9, login among them, not '${1-}'"
+    host_count=$1
+    mapfile -t nodes < <(seq -f 'node%.0f' $((host_count - 1)))
+}
+
+# Makes the hosts, and has each bring up its daemons, by the script that calls this.
+bring_up_hosts() {
+    "$hosts" "$system" up "$host_count" /home /opt
+    local one
+    for one in login "${nodes[@]}"; do
+        "$hosts" "$system" in "$one" "$here/up" --on-host "$host_count"
+    done
 }
 
 wait_for() { # wait_for SECONDS COMMAND...

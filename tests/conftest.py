@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     see groups.
     """
     keep_lane(config, items)
-    names = [kind.name for kind in BATCH_SYSTEMS]
+    names = [*(kind.name for kind in BATCH_SYSTEMS), "hosts"]
     together = config.getoption("--lane") == "test"
     for item in items:
         if sys.platform != "linux" and item.get_closest_marker("linux"):

@@ -20,7 +20,7 @@ from gridengine.client.keywords_and_arguments import (
     unexpected_keyword,
     zipped,
 )
-from gridengine.errors import trim, trimmed
+from gridengine.errors import ConfigurationError, trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
     from gridengine.api.progress import ProgressSpec
     from gridengine.client.submission import MapRequest
+    from gridengine.resources.base import Resource
+    from gridengine.watching.notices import Notice
 
 T = TypeVar("T")
 PLACEHOLDER = getattr(functools, "Placeholder", object())
@@ -64,6 +66,7 @@ def map(
     initargs: Iterable[Any] = (),
     max_workers: int | None = None,
     strict: bool = False,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[SeededKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
@@ -90,6 +93,8 @@ def map(
             same, and `n_jobs=-1` says all cores, the default. Inside a call it has no effect.
         strict: iterables of different lengths are a `ValueError`, as of `zip`; by default the
             shortest one decides.
+        notify: gets a message at the first call that fails, and at the end: a command line, or a
+            callable; None follows the setting: see `docs/watching.md`.
         retries: how often a call is run again after its process died or after it raised one of
             `retry_on`. With 0 no call begins twice, whatever happens; each then costs some 50 µs
             more.
@@ -100,7 +105,8 @@ def map(
         escalate_memory: with 2, a call that ran out of memory is run again with twice the memory;
             by default it fails at once.
         resources: the resources that each call needs, such as `Cores(4) & Memory(8)`, which also
-            sets a memory limit of 8 GB: see `docs/resources.md`.
+            sets a memory limit of 8 GB: see `docs/resources.md`; or "as measured", what calls of
+            the function needed in earlier runs.
         priority: calls with a higher one begin before others of this program that wait, strictly;
             those with the same (default 0) take turns.
         forward_logging: pass log records and warnings of calls to this process's own `logging` and
@@ -125,7 +131,7 @@ def map(
     try:
         form, calls = zipped(f, iterables, strict=strict)
         total, how = length_of(iterables), (chunksize, scheduler, reraise, progress)
-        prepared = (initializer, initargs, max_workers)
+        prepared = (initializer, initargs, max_workers, notify)
         request = _request("map", f, form, total, *how, *prepared, **keywords)
         from gridengine.api.map_results import gather
 
@@ -142,6 +148,7 @@ def starmap(
     iterable: Iterable[Iterable[Any]],
     *_others: Any,
     chunksize: int | None = None,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[MapKeywords],
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
@@ -151,7 +158,7 @@ def starmap(
             "one argument, write map(f, xs, ys)"
         )
     total = length_of([iterable])
-    request = _request("starmap", f, STAR, total, chunksize, **keywords)
+    request = _request("starmap", f, STAR, total, chunksize, notify=notify, **keywords)
     from gridengine.api.map_results import gather
 
     return gather(request, argument_tuples(iterable), total, keywords.get("progress"))
@@ -291,6 +298,7 @@ def _request(
     initializer: Callable[..., object] | None = None,
     initargs: Iterable[Any] = (),
     max_workers: int | None = None,
+    notify: str | Callable[[Notice], object] | None = None,
     **keywords: Unpack[SeededKeywords],
 ) -> MapRequest:
     """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
@@ -325,6 +333,8 @@ def _request(
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
+    if isinstance(asked := keywords.get("resources"), str):
+        keywords["resources"] = _measured(asked, f)
     is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
     return MapRequest(
@@ -336,7 +346,25 @@ def _request(
         options=options,
         named_run=run,
         initializer=first,
+        notify=notify,
     )
+
+
+def _measured(asked: str, f: Callable[..., Any]) -> Resource:
+    """Return what calls of a function need, as earlier runs have measured it.
+
+    Raises:
+        ConfigurationError: the user asks for something else.
+    """
+    from gridengine.client.functions import function_name
+    from gridengine.watching.measured import AS_MEASURED, measured
+
+    if asked != AS_MEASURED:
+        raise ConfigurationError(
+            f"resources={asked!r} are none",
+            hint=f'write Cores(4) & Memory(8), or "{AS_MEASURED}"',
+        )
+    return measured(function_name(f))
 
 
 SIZES = "processes", "n_jobs"

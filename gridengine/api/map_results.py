@@ -14,8 +14,10 @@ from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission, numbered
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
+from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
+    from gridengine.api.map_notices import MapNotices
     from gridengine.api.progress import ProgressBar, ProgressSpec
 
 QUICK_SECONDS = 0.25
@@ -36,6 +38,11 @@ def gather(
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
+    notify = request.notify or (settings().notify if slot is None else "")
+    if notify:
+        from gridengine.api.map_notices import MapNotices  # few want messages
+
+        run.notices = MapNotices(notify, submission.name, always=request.notify is not None)
     try:
         submission.warn_of_copies(request.f, total)
         if progress is not None and not isinstance(progress, bool):
@@ -61,6 +68,8 @@ def gather(
             run.show()
             run.bar.close()
         submission.close()
+        if run.notices is not None:
+            run.notices.ended(results, run.total)
     return results.with_errors() if results.errors else results.values
 
 
@@ -86,12 +95,15 @@ class WatchedRun(MapRun):
 
     progress: ProgressSpec = None
     bar: ProgressBar | None = None
+    notices: MapNotices | None = None
 
     def watch(self, most: float | None = None) -> None:
         """Take outcomes. Wait for the first at most `most` seconds, or until it is time to draw."""
         results, bar = self.results, self.bar
         left = QUICK_SECONDS if bar is None else bar.wait_seconds()
         self.take(left if most is None else min(left or most, most))
+        if results.errors and self.notices is not None:
+            self.notices.failed(results, self.total)
         if results.missing or bar is not None:
             self.bar = bar or self.make_bar()
             self.show()

@@ -21,7 +21,6 @@ from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.process_resources import default_threads
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
-from gridengine.serialize.imports_for_effect import import_all, imports_for_effect
 from gridengine.wire.messages import CallerState
 
 Variables: TypeAlias = Mapping[bytes, bytes]
@@ -59,7 +58,7 @@ GRANTED = (
     rb"|HIP_VISIBLE_DEVICES|ZE_AFFINITY_MASK|ENVIRONMENT|ARC|PE|QUEUE|REQUEST"
 )
 """Variables that travel only if the batch system has not set them for the job."""
-PATHS = rb"(?:^|:)[~/](?!/)"
+PATHS = rb"^[~/]|:~|:/(?!/)"
 """Matches a value that is a path, or has several. Of `https://host` it is none."""
 
 
@@ -108,6 +107,7 @@ class SiteEnvironment(Struct, frozen=True):
         *said, scratch = [os.environ.pop(name, "") for name in (KEPT, EXPORTED, SCRATCH)]
         set_here, exported = (frozenset(os.fsencode(names).split(b"=")) for names in said)
         own = dict(own_variables())
+        own.pop(LOG.encode(), None)  # a worker that a call starts has another log
         return cls(own, set_here, frozenset(own) if local else exported, local, scratch)
 
     def merged(self, caller: Variables) -> Variables:
@@ -253,6 +253,8 @@ def present_state() -> bytes:
         carried = *carried, *carried_state.present_numpy()
     imports, main = GVAR.imports, sys.modules["__main__"]
     if not GVAR.in_runner:
+        from gridengine.serialize.imports_for_effect import imports_for_effect  # for callers
+
         imports, _ = imports_for_effect(main, len(vars(main)), len(sys.modules))
     others = imports, carried
     return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps, others)
@@ -307,6 +309,8 @@ def import_for_effect() -> None:
     that makes calls when it is imported would make them again in each process: they are refused.
     """
     if GVAR.imports:
+        from gridengine.serialize.imports_for_effect import import_all
+
         GVAR.is_importing = True
         try:
             import_all(GVAR.imports)

@@ -99,7 +99,9 @@ def is_broken(findings: Sequence[Finding]) -> bool:
 def _check_machine() -> Iterator[Finding]:
     """Yield the findings that concern no scheduler."""
     yield check_python(
-        sys.version_info[:3], has_lock=not sysconfig.get_config_var("Py_GIL_DISABLED")
+        sys.version_info[:3],
+        is_free=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        has_lock=getattr(sys, "_is_gil_enabled", lambda: True)(),  # from Python 3.13 on
     )
     try:
         sources()
@@ -124,15 +126,19 @@ def _check_machine() -> Iterator[Finding]:
     yield from findings()
 
 
-def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
-    """Yield the version of this Python, with a remark if gridengine is not tested with it."""
+def check_python(version: Sequence[int], *, is_free: bool, has_lock: bool) -> Finding:
+    """Return the version of this Python, with a remark if gridengine is not tested with it.
+
+    is_free: whether it was built to run without the interpreter's lock.
+    """
     first, last = TESTED_PYTHONS
     numbers, oldest, newest = (".".join(map(str, one)) for one in (version, first, last))
     words = f"{numbers}, {sys.executable}, gridengine in {Path(__file__).parents[1]}"
     if not first <= tuple(version[:2]) <= last:
         words += f"; tested are {oldest} to {newest}"
-    if not has_lock:
-        words += "; a build without the interpreter's lock, with which gridengine is not tested"
+    if is_free:
+        words += "; free-threaded"
+        words += ", and yet with a lock: a package or PYTHON_GIL wants it" * has_lock
     return _finding("python", CheckState.OK, words)
 
 

@@ -48,6 +48,7 @@ MODULES: Mapping[str, str] = {
     "scale": "dispatcher",
     "top": "top",
     "up": "up_worker_drain",
+    "watch": "watch",
     "worker": "up_worker_drain",
 }
 """The module of each command but `settings`, imported on demand."""

@@ -365,6 +365,12 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     return FunctionCache(make)
 
 
+def function_name(f: Callable[..., Any]) -> str:
+    """Return the name by which people know the calls of a function."""
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    return str(name).encode(errors="backslashreplace").decode()  # one that can travel
+
+
 def make_function(
     f: Callable[..., Any],
     retry_on: tuple[type[BaseException], ...] = (),
@@ -397,7 +403,6 @@ def make_function(
     )
     directory, path, variables, arguments, state, around = surroundings()
     umask = present_umask()
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
     digest = blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     levels = log_levels() if logs else None
@@ -405,13 +410,12 @@ def make_function(
         digest = blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
-    name = str(name).encode(errors="backslashreplace").decode()  # one that can travel
     return Function(
         digest=digest,
         payload=payload,
         path=path,
         directory=directory,
-        name=name,
+        name=function_name(f),
         needs=needs,
         caller=caller,
         after=after,
@@ -419,14 +423,17 @@ def make_function(
     )
 
 
-_WRAPPERS = "gridengine.call_context.coroutines", "gridengine.client.initializer"
-"""The modules whose objects pass all arguments on to their `_function`."""
+_SEEDED = "gridengine.call_context.random_streams"
+_WRAPPERS = _SEEDED, "gridengine.call_context.coroutines", "gridengine.client.initializer"
+"""The modules whose objects pass arguments on to their `_function`; `Seeded` keeps the last."""
 
 
 def parameter_names(f: Any) -> tuple[str, ...]:
-    """Return the names of a function's positional parameters; none where its code does not tell."""
-    while type(f).__module__ in _WRAPPERS:
-        f = f._function
+    """Return the names of a function's positional parameters; none where its code does not tell.
+    The last is empty if calls have a number behind their arguments.
+    """
+    if (module := type(f).__module__) in _WRAPPERS:
+        return (*parameter_names(f._function), *[""] * (module == _SEEDED))
     if isinstance(f, functools.partial):
         return parameter_names(f.func)[len(f.args) :]
     code = getattr(f, "__code__", None)

@@ -12,7 +12,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from gridengine.arguments import flag
-from gridengine.display import plural
 from gridengine.errors import short_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import SINGLE, STAR
@@ -63,7 +62,7 @@ class CallKeywords(TypedDict, total=False):
     timeout: Seconds | None
     retry_on: Raisable
     escalate_memory: float
-    resources: Resource | None
+    resources: Resource | Literal["as measured"] | None
     priority: int
     forward_logging: bool | None
 
@@ -221,6 +220,8 @@ def zipped(
         first, *others = map(len, iterables)  # type: ignore[arg-type]
         for number, length in enumerate(others, 2):
             if length != first:
+                from gridengine.display import plural  # not needed to start a map
+
                 other = "shorter" if length < first else "longer"
                 raise ValueError(
                     f"strict=True, and argument {number} has {plural(length, 'element')}: {other} "

@@ -122,7 +122,7 @@ def call_options(called: Callable[..., object], options: CallKeywords) -> CallOp
         TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
     _check_names(called, options, CallKeywords)
-    return CallOptions(**options)
+    return CallOptions(**options)  # type: ignore[arg-type]  # a text is refused there
 
 
 def options_of(

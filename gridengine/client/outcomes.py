@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.client.left_behind import note_on_left_behind
 from gridengine.client.log_relay import log_relay
 from gridengine.display import plural
 from gridengine.errors import (
@@ -97,6 +96,8 @@ def outcomes_of(
         elif isinstance(error, GridEngineError):
             name_arguments(error, event)
     elif event.raised:
+        from gridengine.client.left_behind import note_on_left_behind  # for errors alone
+
         error, arguments = pickling.load_raised(event.payload)
         note_on_left_behind(error)
         if event.path:

@@ -53,9 +53,15 @@ class MapRequest(Struct, frozen=True):
     """The options of the calls' named run; None if there is none."""
     initializer: Initializer | None = None
     """Runs in each process before the first call."""
+    notify: Any = None
+    """Gets a message at the first failure and at the end, see `watching.notices`."""
 
     def __post_init__(self) -> None:
         check_function(self.f)
+        if self.notify is not None:
+            from gridengine.watching.notices import check_receiver  # few want messages
+
+            check_receiver(self.notify)
         if self.reraise is not True:  # saves most maps a function call
             flag("reraise", self.reraise)
         if self.chunksize is not None:

@@ -44,6 +44,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         run_id=run.id,
         addresses=run.addresses,
         epoch=run.epoch,
+        jobs_per_minute=0 if scheduler.local else settings.jobs_per_minute,
     )
 
 

@@ -438,7 +438,8 @@ class IOLoop:
         snapshot. While the core is idle, no next tick is due.
         """
         state = self._state
-        self._handle(Tick(), now)
+        late = now - self._tick_at if self._tick_at else 0.0
+        self._handle(Tick(late if late > state.policy.beat_seconds else 0.0), now)
         self.snapshot = state.snapshot()
         if now >= self._watch_at:
             self._be_watched()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import GridEngineError
+from gridengine.status.rows import Status
 from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import Explanation, seconds, size
 
@@ -55,8 +56,6 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
     who, status = answer.identity, answer.status
     end = time.localtime(who.since + status.elapsed_seconds)
     queued = sum(one.queued for one in status.launches)
-    sampled = [one.memory or 0 for one in status.workers]
-    memory = sum(sampled) * status.worker_count // len(sampled) if sampled else 0
     return Overview(
         who.name,
         who.run_id,
@@ -73,25 +72,38 @@ def overview(answer: WatchAnswer, *, actions: bool, is_report: bool = False) -> 
             "waiting": status.waiting,
         },
         workers={} if status.local else {**status.statuses, "queued": queued},
-        facts={
-            "workers": f"{status.in_room:,} of {status.room:,}"
-            if status.max_workers
-            else status.worker_words,
-            "busy slots": f"{min(status.running, status.worker_slots):,} of "
-            f"{status.worker_slots:,}",
-            "lost workers": f"{status.lost_workers:,}",
-            "retried": f"{status.retried:,}",
-            "workers' memory": size(memory),
-            "most of a call": size(max((one.peak_memory for one in status.functions), default=0)),
-            "dispatcher": size(answer.memory),
-        },
+        facts=_facts(answer, is_report=is_report),
         explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,
-        memory=memory,
+        memory=_memory(status),
         elapsed_seconds=status.elapsed_seconds,
         actions=actions and not is_report,
         graph=status.awaited > 0,
     )
+
+
+def _memory(status: Status) -> int:
+    """Return the bytes of all workers, by those that are listed."""
+    listed = [one.memory or 0 for one in status.workers]
+    return sum(listed) * status.worker_count // len(listed) if listed else 0
+
+
+def _facts(answer: WatchAnswer, *, is_report: bool) -> dict[str, str]:
+    status = answer.status
+    there = f"{status.in_room:,} of {status.room:,}"
+    busy = min(status.running, status.worker_slots)
+    present = {
+        "workers": there if status.max_workers else status.worker_words,
+        "busy slots": f"{busy:,} of {status.worker_slots:,}",
+        "workers' memory": size(_memory(status)),
+    }
+    return {
+        **({} if is_report else present),
+        "lost workers": f"{status.lost_workers:,}",
+        "retried": f"{status.retried:,}",
+        "most of a call": size(max((one.peak_memory for one in status.functions), default=0)),
+        "dispatcher": size(answer.memory),
+    }
 
 
 def gone(who: Identity, error: GridEngineError) -> Overview:

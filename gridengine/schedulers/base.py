@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
 from gridengine.arguments import SHOWN, Seconds, parse_seconds, whole
-from gridengine.display import html_table
 from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
@@ -212,6 +211,8 @@ class Scheduler:
         return module.Actor(self, make, args, kwargs, resources)
 
     def _repr_html_(self) -> str:
+        from gridengine.display import html_table  # notebooks alone
+
         return html_table(repr(self), self._facts())
 
     def _facts(self) -> Iterable[tuple[str, object]]:

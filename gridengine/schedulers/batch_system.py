@@ -131,8 +131,8 @@ class BatchScheduler(Scheduler):
             takes some tenths of a second longer (default: the setting, "tcp").
         shared_files: whether the nodes see the files of this machine. With False the batch system's
             own transfer brings what a worker needs, and `python` names a Python that nodes have, or
-            a file that is brought: the one file (`gridengine.pyz`), or an archive of an environment
-            (`env.tar.gz`). HTCondor alone (default: the setting, True).
+            a file that is brought: "gridengine.pyz", the package in one file, or an archive of an
+            environment, "env.tar.gz". HTCondor alone (default: the setting, True).
         worker_resources: the resources of each worker, such as `Cores(32) & Memory(120)`: calls
             share them, and each worker runs all calls that fit (default: each worker holds the
             resources that one call requests, and runs one call at a time).

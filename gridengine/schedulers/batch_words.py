@@ -333,6 +333,6 @@ def check_not_ours(names: Iterable[str], ours: Container[str]) -> None:
         if name in ours:
             raise ConfigurationError(
                 f"{name} is not for users to set: workers need their own",
-                hint="leave it out; name= of the scheduler names its jobs, and logs are below the "
-                "run directory",
+                hint="leave it out; name= of the scheduler names its jobs, shared_files= says "
+                "whether files are brought to nodes, and logs are below the run directory",
             )

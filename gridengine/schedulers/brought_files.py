@@ -22,8 +22,8 @@ from gridengine.serialize.users_modules import is_own_module, parts_of
 
 ONE_FILE = ".pyz"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-UNPACKED = "environment"
-"""The folder into which an archive of an environment is unpacked."""
+UNPACKED = "unpacked-environment"
+"""The folder into which an archive of an environment is unpacked; no module has such a name."""
 _NOT_SENT = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 
 
@@ -77,7 +77,7 @@ def brought_files(python: object) -> BroughtFiles:
         python = os.environ.get("PEX", "")
         if not python.endswith(ONE_FILE):
             raise ConfigurationError(
-                f"shared_files=False needs python=: nodes do not see {sys.executable}",
+                f"shared_files=False needs python=: nodes may not have {sys.executable}",
                 hint="name the one file (`make onefile`) or an archive of an environment, as "
                 "python='gridengine.pyz' or python='env.tar.gz': it is brought to each node; or "
                 "the path of a Python that the nodes have",

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 
 from gridengine.call_context.current_call import GVAR
-from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import ENTERED, Scheduler
@@ -202,6 +201,8 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     if not system or os.getpid() in _ANNOUNCED:
         return
     _ANNOUNCED.add(os.getpid())
+    from gridengine.display import plural  # once
+
     what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
     cores = scheduler.cores
     if cores is not None:

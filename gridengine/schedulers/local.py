@@ -251,9 +251,14 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
 
 
 FORK_SERVER = (
-    "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
+    "import gc, sys; gc.disable(); there = sys.modules.setdefault('typing_extensions'); "
+    "from gridengine.worker.runner import fork_server; "
+    "there or sys.modules.pop('typing_extensions'); fork_server()"
 )
-"""Garbage is not looked for while modules are imported: they make none."""
+"""Garbage is not looked for while modules are imported: they make none. msgspec does without
+typing_extensions, whose import would be a third of all: what it takes from there is `typing`'s own
+from Python 3.11 on.
+"""
 OTHER_WORDS = ("max_threads", "workers", "n_workers", "max_worker", "processes", "n_jobs")
 """What other libraries, and earlier versions of this one, call `max_workers`."""
 MOST_PROCESSES = 1 << 22

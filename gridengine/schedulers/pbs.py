@@ -41,6 +41,10 @@ STATES = {
 """The states of jobs that have not ended, except "E", exiting."""
 ENDED = frozenset("FX")
 """The states of a finished job, and of a finished subjob of an unfinished array."""
+NEVER_RAN = "92"
+"""The substate of a job that PBS ended because its dependency can never come true. Somebody's
+deletion is 91.
+"""
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")
 
@@ -82,6 +86,9 @@ def seen_in(fields: Fields) -> Seen | None:
     state, runs = fields.get("job_state", ""), fields.get("run_count", "")
     host = fields.get("exec_host", "").partition("/")[0]
     if state in ENDED:
+        if not runs and "depend" in fields and fields.get("substate") == NEVER_RAN:
+            words = f"jobs that it waited for have not ended as it asked: {fields['depend']}"
+            return Seen(WorkerStatus.FAILED, words, host=host)
         return _ended(fields, host) if runs and "Exit_status" in fields else None
     comment = fields.get("comment", "").strip()
     if GIVEN_UP.search(comment):
@@ -95,14 +102,19 @@ def seen_in(fields: Fields) -> Seen | None:
 
 
 def _why(state: str, comment: str, fields: Fields) -> str:
-    """Return why a job waits. A subjob of an array that has begun only has the array's comment."""
-    if comment and not comment.startswith(("Job Array Began", "Job run at")):
+    """Return why a job waits. A subjob of an array that has begun only has the array's comment; one
+    of an array that is held has the array's `Hold_Types`.
+    """
+    if comment.startswith("Job Array Began"):
+        return "others of its array have begun, and PBS does not say why this one waits"
+    if comment and not comment.startswith("Job run at"):
         return comment
     if state == "W":
         return f"it may not start before {fields.get('Execution_Time', 'a certain time')}"
     if "depend" in fields:
         return f"it waits for other jobs: {fields['depend']}"
-    return f"it is held ({fields.get('Hold_Types', '')})" if state == "H" else ""
+    held = fields.get("Hold_Types", "n")
+    return f"it is held ({held})" if state == "H" or held != "n" else ""
 
 
 def _ends_at(fields: Fields) -> float:
@@ -204,6 +216,7 @@ class PBSCommands(BatchCommands):
         "queue not started|not in queue": "name another queue=, or ask the administrators",
         "limit": "wait for your other jobs to end",
         "held": "`qrls JOB` releases it",
+        "jobs that it waited for": "name other jobs in native='-W depend=...', or none",
     }
     other_remedy = (
         "a hook of the site may refuse it: `qsub` by hand with the same options says whether it "
@@ -271,12 +284,15 @@ class PBSCommands(BatchCommands):
         return [f"-lwalltime={math.ceil(seconds)}"]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with a node's resources in one `select`: PBS takes no others then."""
+        """Return the options with a node's resources in one `select`, without which PBS takes no
+        `place`.
+        """
         pairs = [(flag, value, value.partition("=")[0]) for flag, value in _pairs(options)]
         chunk = [value for flag, value, name in pairs if flag == "-l" and name in CHUNK]
-        if not chunk:
-            return options
         own = [value for flag, value, name in pairs if (flag, name) == ("-l", "select")]
+        placed = any((flag, name) == ("-l", "place") for flag, _, name in pairs)
+        if not chunk and (own or not placed):
+            return options
         first, plus, others = (own or ["select=1"])[-1].partition("+")
         kept = [
             filter(None, [flag, value])

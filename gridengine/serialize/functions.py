@@ -31,7 +31,6 @@ from gridengine.serialize.byte_code import (
     load_code,
     submodules,
 )
-from gridengine.serialize.imports_for_effect import import_all
 from gridengine.serialize.names_in_texts import looks_up, names_of_code, names_of_text
 from gridengine.serialize.namespaces import (
     MISSING_VERSION,
@@ -331,7 +330,12 @@ def fill_function(
     """
     imports, used, parts, attributes, source, *versions = state
     for name in imports:
-        import_all(name) if type(name) is tuple else importlib.import_module(name)
+        if type(name) is tuple:
+            from gridengine.serialize.imports_for_effect import import_all  # few need it
+
+            import_all(name)
+        else:
+            importlib.import_module(name)
     variables = function.__globals__
     lost = [name for name, value in used.items() if value is namespaces.MISSING]
     for name in lost:

@@ -25,8 +25,8 @@ from gridengine.system.machine import OPEN_ONLY, target_of
 
 logger = logging.getLogger("gridengine")
 
-CODE = "drmaa_library"
-"""The setting that names code. A user who works in a project's folder has not thereby chosen to run
+CODE = "drmaa_library", "notify"
+"""The settings that name code. A user who works in a project's folder has not thereby chosen to run
 code that lies in it.
 """
 MOST_BYTES = 1_000_000
@@ -52,13 +52,14 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
         if path is not None and (text := _read(path)) is not None:
             said = parse(path, text)
             found.append(said)
-            if path.name == PROJECTS and CODE in said:
-                raise ConfigurationError(
-                    f"{said[CODE].by}: {CODE} is not read from a project's file: it names "
-                    "code that is loaded",
-                    hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
-                    "an argument",
-                )
+            for name in CODE if path.name == PROJECTS else ():
+                if name in said:
+                    raise ConfigurationError(
+                        f"{said[name].by}: {name} is not read from a project's file: it names "
+                        "code that is run",
+                        hint=f"say it in {users_file(environment)}, in GRIDENGINE_{name.upper()} "
+                        "or as an argument",
+                    )
     return found
 
 

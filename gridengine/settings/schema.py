@@ -147,6 +147,8 @@ class Settings(Struct, frozen=True):
     keep_runs: Days = 14.0
     keep_reports: Count = 50
     metrics_file: Line = ""
+    notify: Line = ""
+    jobs_per_minute: Count = 0
     watch_directory: Folder = Path()
     idle_seconds: Time = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
     beat_seconds: Time = 2.0

@@ -29,7 +29,7 @@ from gridengine.settings.schema import (
 
 __all__ = ["BatchSite", "GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
 
-OURS = ("JOB_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
+OURS = ("JOB_", "NOTICE_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
 """The variables with these words after the prefix are no settings: workers get them, or our tests
 read them.
 """

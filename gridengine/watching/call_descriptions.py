@@ -100,7 +100,8 @@ def arguments_of(one: Described) -> str:
 
 def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str] = ()) -> str:
     """Return the arguments of one of these pickled calls, shortened; empty when they cannot be
-    read. The first ones have the names of these parameters.
+    read. The first ones have the names of these parameters; if the last name is empty, the last
+    argument is the call's number, which is left out.
     """
     if not calls:
         return ""
@@ -111,6 +112,8 @@ def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str
         if form == FULL:
             positional, named = call
         shorten = _shortener().repr
+        if parameters and not parameters[-1]:
+            positional, parameters = positional[:-1], parameters[:-1]
         names = [f"{one}=" for one in parameters] + [""] * len(positional)
         shown = [f"{name}{shorten(one)}" for name, one in zip(names, positional, strict=False)]
         shown += [f"{name}={shorten(one)}" for name, one in named.items()]

@@ -8,6 +8,8 @@ unset SGE_QMASTER_PORT SGE_EXECD_PORT SGE_CLUSTER_NAME SGE_ND
 system=gridengine
 packages=(gridengine-master gridengine-exec gridengine-client gridengine-drmaa1.0)
 slots=4
+master=$host
+nodes=("$host")
 admin=sgeadmin
 spool=/var/spool/gridengine
 run_directory=/run/gridengine

@@ -26,15 +26,6 @@ slurmctld_pid=$run_directory/slurmctld.pid
 # Jobs inherit the daemon's environment, and must not see that of whoever ran `up`.
 clean=(env -i "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
 
-# A node on each host but `login`, which has slurmctld. The state of this machine's own Slurm, which
-# hosts see too, is not theirs.
-use_hosts() { # use_hosts COUNT
-    [[ ${1-} =~ ^[2-9]$ ]] || die "--hosts takes 2 to 9, login among them, not '${1-}'"
-    host_count=$1
-    mapfile -t nodes < <(seq -f 'node%.0f' $((host_count - 1)))
-    state=/var/lib/slurm/gridengine-hosts
-}
-
 pid_file_of() { echo "$run_directory/slurmd-$1.pid"; } # pid_file_of NODE
 
 is_ours() { [[ -e $configuration ]] && grep -q "^$mark" "$configuration"; }

@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+import gridengine
 from tests.support.script_driver import MakeScript, Script
+from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import kill_all
 from tests.support.worker_driver import WorkerDriver
+
+LOCAL_AND_TCP = pytest.mark.parametrize(
+    "scheduler", [gridengine.ProcessScheduler, TcpScheduler], indirect=True, ids=["local", "tcp"]
+)
+"""Runs a test on workers of this machine, and on workers that connect."""
 
 
 @pytest.fixture
@@ -33,6 +40,15 @@ def script(tmp_path: Path) -> Iterator[MakeScript]:
     for one in made:
         kill_all(one.processes)
     temporary.cleanup()
+
+
+@pytest.fixture(scope="module")
+def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
+    """Two workers that the tests of one file share: processes of this machine, unless the tests
+    have the mark `LOCAL_AND_TCP`.
+    """
+    with getattr(request, "param", gridengine.ProcessScheduler)(2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -383,12 +383,14 @@ class PBS(Cluster):
     mark = Path("/etc/pbs.conf"), "# made by schedulers/pbs/up"
     ping = ("qstat", "-B")
     folder_of_commands = "/var/lib/gridengine-test/pbs/bin"
+    array_is_one_job = False
     delete_command = "qdel"
     closed = "queue='closed'"
     variables: ClassVar[Mapping[str, str]] = NO_OTHER
     may_suspend = os.getuid() == 0
+    ends: ClassVar[Mapping[str, str]] = {**Cluster.ends, "exit 0": "it ended by itself"}
     refused: ClassVar[Mapping[str, str]] = {
-        "nosuch=1": "Unknown resource: nosuch",
+        "nosuch=1": "Unknown resource Resource_List.nosuch",
         "queue='nosuch'": "Unknown queue",
     }
     never: ClassVar[Mapping[str, str]] = {
@@ -420,7 +422,7 @@ class PBS(Cluster):
     def suspend(self, call: Began) -> None:
         """Suspend the job of this call, and wait until it is. Only root may."""
         self.administer("qsig", "-s", "suspend", call.job)
-        wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: "job_state = S" in self.command("qstat", "-f", call.job))
 
     def resume(self, call: Began) -> None:
         """Have a suspended job go on."""

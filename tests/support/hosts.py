@@ -1,5 +1,5 @@
-"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them; and
-what goes wrong with their names, cables, networks and power.
+"""The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them, or the
+same of a Grid Engine; and faults of their names, cables, networks and folders.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.clusters import Slurm
+from tests.support.clusters import Cluster, GridEngine, Slurm
 from tests.support.places import ROOT
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
 
 LOGIN, NODES = "login", ("node1", "node2")
 HOSTS = (LOGIN, *NODES)
-STATE = Path("/run/gridengine-hosts/slurm")
-"""Where `schedulers/hosts` keeps the number of each host's first process."""
+STATE = Path("/run/gridengine-hosts")
+"""Where `schedulers/hosts` keeps, by batch system, the number of each host's first process."""
 MAKE = ROOT / "schedulers" / "hosts"
 NAMESPACES = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "true"]
-NEEDS = {"nft": "nftables", "bindfs": "bindfs"}
+NEEDS = {"nft": "nftables", "bindfs": "bindfs", "faketime": "faketime"}
+"""Programs that play faults, and Debian's packages of them."""
 FIREWALL = """
 table ip closed {{
     chain input {{
@@ -44,8 +45,8 @@ def why_none() -> str:
     return f"as root: apt-get install {' '.join(missing)}" if missing else ""
 
 
-class SlurmOfHosts(Slurm):
-    """The Slurm of those hosts. Its user's scripts run on `login`, and his home is on all hosts."""
+class OfHosts(Cluster):
+    """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts."""
 
     def before(self, folder: Path) -> list[str]:
         """Return the words of a command that runs others in this folder on `login`."""
@@ -54,19 +55,27 @@ class SlurmOfHosts(Slurm):
     def words_on(self, host: str, folder: Path | str) -> list[str]:
         """Return the words of a command that runs others in this folder on a host, as the user."""
         user = ["--reuid", str(self.user.pw_uid), "--regid", str(self.user.pw_gid)]
-        return [*enter(host), "setpriv", *user, "--clear-groups", "env", "--chdir", str(folder)]
+        return [
+            *enter(host, self.up),
+            "setpriv",
+            *user,
+            "--clear-groups",
+            "env",
+            "--chdir",
+            str(folder),
+        ]
 
     def on(self, host: str, *words: str) -> str:
         """Run a command on a host as the user, and return what it prints to both outputs."""
         return self._printed([*self.words_on(host, self.folder), *words])
 
     def command(self, *arguments: str) -> str:
-        """Run a command of Slurm's as the user, and return its output."""
+        """Run a command of the batch system's as the user, and return its output."""
         return self.on(LOGIN, *arguments)
 
     def administer(self, *arguments: str) -> str:
-        """Run a command of Slurm's as root, and return its output."""
-        return self._printed([*enter(LOGIN), *arguments])
+        """Run a command of the batch system's as root, and return its output."""
+        return self._printed([*enter(LOGIN, self.up), *arguments])
 
     def _printed(self, words: list[str]) -> str:
         done = completed(words, env=self.environment)
@@ -79,12 +88,26 @@ class SlurmOfHosts(Slurm):
         """Wait until the queue is empty, and the user has no process on these hosts, or on any."""
         wait_until(lambda: not self.jobs())
         for host in hosts or HOSTS:
-            wait_until(lambda host=host: not processes_of(self.user.pw_name, host))
+            wait_until(lambda host=host: not self._processes(host))
+
+    def _processes(self, host: str) -> list[str]:
+        """Return the user's processes on a host, but for zombies, as `ps` has them."""
+        listing = ["ps", "-u", self.user.pw_name, "-o", "stat=,pid=,args="]
+        lines = completed([*enter(host, self.up), *listing]).stdout.splitlines()
+        return [line for line in lines if not line.startswith("Z")]
 
 
-def enter(host: str) -> list[str]:
+class SlurmOfHosts(OfHosts, Slurm):
+    """The Slurm of such hosts."""
+
+
+class GridEngineOfHosts(OfHosts, GridEngine):
+    """The Grid Engine of such hosts."""
+
+
+def enter(host: str, system: str = "slurm") -> list[str]:
     """Return the words of a command that runs others on a host, as root."""
-    return ["nsenter", "--target", (STATE / host).read_text().strip(), "--all", "--"]
+    return ["nsenter", "--target", (STATE / system / host).read_text().strip(), "--all", "--"]
 
 
 def as_root(host: str, *words: str, **options: str) -> str:
@@ -94,24 +117,16 @@ def as_root(host: str, *words: str, **options: str) -> str:
     return done.stdout
 
 
-def processes_of(user: str, host: str) -> list[str]:
-    """Return the processes of a user on a host, but for zombies, as `ps` has them."""
-    lines = completed([*enter(host), "ps", "-u", user, "-o", "stat=,pid=,args="]).stdout
-    return [line for line in lines.splitlines() if not line.startswith("Z")]
-
-
-def bring_up() -> None:
-    """Make the hosts that do not run, with a Slurm on all."""
-    done = completed([UP, "--hosts", str(len(HOSTS)), "--yes"])
+def bring_up(system: str = "slurm") -> None:
+    """Make the hosts that do not run, and start what does not run of the batch system on all."""
+    up = ROOT / "schedulers" / system / "up"
+    done = completed([up, "--hosts", str(len(HOSTS)), "--yes"])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-UP = ROOT / "schedulers" / "slurm" / "up"
-
-
-def hosts(*words: str) -> None:
+def hosts(*words: str, system: str = "slurm") -> None:
     """Run `schedulers/hosts`, which must succeed."""
-    done = completed([MAKE, "slurm", *words])
+    done = completed([MAKE, system, *words])
     assert done.returncode == 0, done.stderr
 
 
@@ -147,3 +162,19 @@ def closed_to_others(host: str, verdict: str = "drop") -> Iterator[None]:
         yield
     finally:
         as_root(host, "nft", "delete", "table", "ip", "closed")
+
+
+@contextlib.contextmanager
+def seen_late(host: str, seconds: int = 30) -> Iterator[None]:
+    """Have a host see what others change in /home as late as with a network's file system that
+    keeps names, attributes and the absence of files for this long, while the block runs.
+    """
+    kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
+    as_root(host, "mkdir", "-p", "/mnt/home")
+    as_root(host, "mount", "--bind", "/home", "/mnt/home")
+    as_root(host, "bindfs", "-o", f"nonempty,{kept}", "/mnt/home", "/home")
+    try:
+        yield
+    finally:
+        as_root(host, "umount", "--lazy", "/home")
+        as_root(host, "umount", "--lazy", "/mnt/home")

@@ -84,7 +84,6 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
             found = command.get_command(context, name)
             if found is not None and not found.hidden:
                 yield from _commands(found, f"{path} {name}")
-        return
     options = [one for one in command.params if not getattr(one, "hidden", False)]
     words = [" ".join([*one.opts, *one.secondary_opts]) for one in options]
     yield f"{path}: {', '.join(words)}"

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -44,6 +44,26 @@ class ScriptedChannel:
     def deliver(self, message: Message, buffers: Payload = ()) -> None:
         encode(message, buffers)
         self.sent.append((message, [bytes(buffer) for buffer in buffers]))
+
+
+class Itself:
+    """A function that a runner of this process loads as it is, with all that it shares."""
+
+    pickled: ClassVar[list[Itself]] = []
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __reduce__(self) -> Any:
+        Itself.pickled.append(self)
+        return of_this_process, (len(Itself.pickled) - 1,)
+
+
+def of_this_process(number: int) -> Itself:
+    return Itself.pickled[number]
 
 
 class RunnerDriver:

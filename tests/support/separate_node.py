@@ -1,5 +1,5 @@
-"""An HTCondor of two hosts of namespaces that share no files. `login` takes jobs. `node1` runs
-them, and has an empty `/home`, `/root` and project folder; `/tmp` is each host's own.
+"""An HTCondor of two hosts of namespaces that share no files. `login` takes jobs, and `node1` runs
+them: its `/home`, `/root` and project folder are empty. Each has a `/tmp` of its own.
 
 The programs and most of the configuration are those of `schedulers/htcondor/up`.
 """

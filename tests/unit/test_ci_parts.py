@@ -18,7 +18,7 @@ NO_FOLDERS = {parts.NEWEST_PYTHON}
 
 def test_each_row_names_tests_that_are_there() -> None:
     named = {part for row in parts.PARTS.values() for part in row} - NO_FOLDERS
-    assert {part for part in named if not (ROOT / parts.INTEGRATION / part).exists()} == set()
+    assert {part for part in named if not (ROOT / parts.folder_of(part)).exists()} == set()
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,7 @@ def test_each_row_names_tests_that_are_there() -> None:
             ["gridengine/journal/writer.py", "gridengine/page/web_server.py"],
             [f"tests/integration/{name}" for name in ("dispatcher", "runs", "watching")],
         ),
+        (["tests/hosts/test_power.py"], ["tests/hosts"]),
         (["docs/runs.md", "setup.cfg"], ["all"]),
         (["gridengine/dispatcher/io_loop.py"], ["all"]),
         (["tests/integration/conftest.py"], ["all"]),

@@ -148,7 +148,13 @@ class Explained(EventBase, frozen=True):
 
 
 class Tick(EventBase, frozen=True):
-    """Time has passed."""
+    """Time has passed.
+
+    late: by how many seconds the tick is late if that is longer than a beat: for so long this
+        process was stopped, and perhaps its workers with it. Their silence does not count.
+    """
+
+    late: float = 0.0
 
 
 class Rebalance(EventBase, frozen=True):

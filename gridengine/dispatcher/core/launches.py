@@ -5,6 +5,7 @@ started, and the hosts that requests leave out because of these.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from msgspec import Struct, field
 
@@ -67,6 +68,24 @@ def key_of(handle: Handle) -> str:
 def log_key(path: str) -> str:
     """Return the part of a log's path that is the same on every machine."""
     return "/".join(path.rsplit("/", 2)[-2:])
+
+
+class Pace(Struct, eq=False):
+    """How many workers have been requested in the last minute. `allowed` looks at their number
+    alone: `requested` has the time and the number of each request.
+    """
+
+    requested: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def allowed(self, count: int, per_minute: int, now: float) -> int:
+        """Return how many of so many workers may be requested now, without those requested since
+        a minute ago; 0 `per_minute` is no limit.
+        """
+        if not per_minute:
+            return count
+        while self.requested and now - self.requested[0][0] >= 60.0:
+            self.requested.popleft()
+        return max(0, min(count, per_minute - sum(one for _, one in self.requested)))
 
 
 def _how(one: LaunchedWorker) -> str:

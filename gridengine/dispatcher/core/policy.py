@@ -42,6 +42,7 @@ class Policy(Struct, frozen=True):
     version, python, run_id: what workers must have in common with the dispatcher. addresses: where
         workers connect to.
     epoch: see the glossary.
+    jobs_per_minute: the most workers that are requested within a minute; 0 is no limit.
     """
 
     max_workers: int = 1
@@ -70,6 +71,7 @@ class Policy(Struct, frozen=True):
     run_id: str = ""
     addresses: tuple[str, ...] = ()
     epoch: int = 0
+    jobs_per_minute: int = 0
 
     def stay(self, held: Resource) -> float:
         """Return how long a worker that holds this may work before it leaves in order; infinite

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Explain, Launch, Warn, Withdraw
-from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, key_of
+from gridengine.dispatcher.core.launches import FailedStarts, LaunchedWorker, Pace, key_of
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.requests import Effect
@@ -34,7 +34,7 @@ class Provisioner(Struct, eq=False):
         calls. A suspended worker does not count against `max_workers` if it takes no more calls, or
         where other demands need workers.
     by_hand: workers that people started; they never count against `max_workers`.
-    unmatched, withdrawn: shared by all provisioners, see `CoreState`.
+    unmatched, withdrawn, pace: shared by all provisioners, see `CoreState`.
     """
 
     policy: Policy
@@ -51,6 +51,7 @@ class Provisioner(Struct, eq=False):
     suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
     requested: int = 0
     starts: FailedStarts = field(default_factory=FailedStarts)
     """Those of its workers that could not be started, and where."""
@@ -205,6 +206,11 @@ class Provisioner(Struct, eq=False):
         gathering = 0.0 if at_once else self.policy.gather_seconds
         if not self.may_ask(now) or now - self.demand_since < gathering:
             return []
+        count = self.pace.allowed(count, self.policy.jobs_per_minute, now)
+        if not count:
+            return []
+        if self.policy.jobs_per_minute:
+            self.pace.requested.append((now, count))
         self.requested = count
         return [Launch(count, self.demand, self.label, self.starts.hosts_to_leave_out(now))]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
 from gridengine.dispatcher.core.events import Inform
-from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker
+from gridengine.dispatcher.core.launches import BadHost, FailedStarts, LaunchedWorker, Pace
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import ANNOUNCED, Provisioner
 from gridengine.dispatcher.core.workers_and_queues import (
@@ -137,6 +137,7 @@ class CoreState:
         """Workers that connected before their launch was known, by log or process id."""
         self.withdrawn: dict[str, None] = {}
         """Workers that may not connect any more."""
+        self.pace = Pace()
         self.left_out: dict[str, BadHost] = {}
         """The hosts on which workers could not be started."""
 
@@ -410,6 +411,7 @@ class CoreState:
             demand,
             unmatched=self.unmatched,
             withdrawn=self.withdrawn,
+            pace=self.pace,
             starts=FailedStarts(demand, self.left_out),
         )
         self.provisioners[demand] = one

@@ -247,6 +247,8 @@ def _received(state: CoreState, event: events.Received) -> None:
 
 
 def _tick(state: CoreState, event: events.Tick) -> None:
+    if event.late:
+        worker_lifecycle.forgive_silence(state, event.late)
     worker_lifecycle.check_workers(state)
     if state.retiring:
         scaling.keep_bounds(state)

@@ -57,6 +57,12 @@ def check_workers(state: CoreState) -> None:
         state.log.events.ticked_at = now
 
 
+def forgive_silence(state: CoreState, seconds: float) -> None:
+    """Count these seconds as no silence of the workers."""
+    for worker in state.workers.values():
+        worker.heard_at = min(state.now, worker.heard_at + seconds)
+
+
 def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
     launch, silence = worker.launch, state.now - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is WorkerPhase.READY

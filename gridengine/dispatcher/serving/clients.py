@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +25,6 @@ from gridengine.dispatcher.serving.client_process import (
     Send,
     ServedClient,
 )
-from gridengine.dispatcher.serving.task_decoder import TaskDecoder
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.requests import (
@@ -61,6 +61,7 @@ from gridengine.wire.messages import (
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.serving.shared_journal import Journal
+    from gridengine.dispatcher.serving.task_decoder import TaskDecoder
 
 log = logging.getLogger("gridengine")
 
@@ -97,7 +98,7 @@ class Clients:
         self._state = state
         self._post = post
         self._unsettled = unsettled
-        self._decoder = TaskDecoder(state, check, self._claim)
+        self._check = check
         self._slots = slots
         self._clients: dict[Key, ServedClient] = {}
         self._wanted: dict[int, ServedClient] = {}
@@ -108,6 +109,12 @@ class Clients:
         """Which calls belong to which named run or client."""
         self.first_failure = 1
         """The first number for failures that no earlier process has used."""
+
+    @cached_property
+    def _decoder(self) -> TaskDecoder:
+        from gridengine.dispatcher.serving.task_decoder import TaskDecoder  # a script has none
+
+        return TaskDecoder(self._state, self._check, self._claim)
 
     def record_in(self, journal: Journal) -> None:
         """Have the requests of programs recorded in a journal."""

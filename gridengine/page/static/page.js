@@ -66,11 +66,17 @@ function drawHead(told) {
     return piece;
   }));
   byId("bar").setAttribute("aria-label", numbered(calls, SHOWN));
-  byId("progress").textContent = progressOf(told);
-  if (told.ended && !answers) {
-    byId("progress").append(" ", element("a", { href: "/report", download: "" }, "The report, as a file"));
-  }
+  if (told.ended && !answers) drawEnd(progressOf(told));
+  else byId("progress").textContent = progressOf(told);
   document.title = `${told.ended ? "ended:" : `${percentage(told)} %`} ${told.name}`;
+}
+
+/** Say how the run has ended, once: a link that is drawn anew loses the focus, and presses. */
+function drawEnd(words) {
+  const place = byId("progress");
+  if (place.firstChild?.data === words && place.querySelector("a")) return;
+  const link = element("a", { href: "/report", download: "" }, "The report, as a file");
+  place.replaceChildren(words, " ", link);
 }
 
 function progressOf(told) {

@@ -96,9 +96,10 @@ export class Timeline {
     const running = bars.filter((one) => one.state === "running").length;
     const beyond = leftOut + every.length - bars.length;
     const more = beyond ? `; ${counted(beyond)} more have no row here` : "";
+    const run = running ? `, and ${counted(running)} that run, paler` : "";
     this.note.textContent = (
-      `An even sample of ${counted(bars.length - running)} calls that took over a millisecond, and `
-      + `${counted(running)} that run, paler${more}.`
+      `An even sample of ${counted(bars.length - running)} calls that took over a millisecond`
+      + `${run}${more}.`
     );
   }
 }

@@ -89,9 +89,9 @@ export class OverviewView {
     const points = samples.filter(({ memory }) => memory).map(({ at, memory }) => [at, memory]);
     this.remembered.hidden = points.length < 2;
     if (this.remembered.hidden) return;
-    const [now, most] = [points.at(-1)[1], Math.max(...points.map(([, value]) => value))];
-    const words = `${megabytes(now)} now, ${megabytes(most)} at most`;
-    this.memory.draw(words, points, points[0][0], points.at(-1)[0]);
+    const now = samples.at(-1).over ? "" : `${megabytes(points.at(-1)[1])} now, `;
+    const most = Math.max(...points.map(([, value]) => value));
+    this.memory.draw(`${now}${megabytes(most)} at most`, points, points[0][0], points.at(-1)[0]);
   }
 
   drawRate(seconds, rates) {

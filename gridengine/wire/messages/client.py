@@ -90,7 +90,8 @@ class FunctionItem(Item, frozen=True):
     """A function that the client names for the first time; see `Define`, and the core's `Function`.
     `needs` are the names of shared objects, including those that these need in turn. With a `codec`
     other than pickle the function is known by its `name`, and has no buffers. `parameters` are the
-    names of its positional parameters, as far as they are known.
+    names of its positional parameters, as far as they are known; an empty last one stands for the
+    number of the call.
     """
 
     name: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,3 +111,40 @@ def test_calls_wait_for_the_worker_that_holds_what_they_ask_for_and_explain_says
     for one in adding:
         one.communicate(timeout=60)
         assert one.returncode == 0
+
+
+APART = """
+import gridengine, os, module
+with gridengine.Client("mine") as client:
+    print(client.map(module.name, [0]), client.map(lambda _: os.getcwd(), [0]))
+"""
+
+
+def test_a_worker_that_shares_no_files_runs_calls_in_its_own_folder_with_its_modules(
+    bare_shell: Shell, tmp_path: Path
+) -> None:
+    shell, there = bare_shell, tmp_path / "there"
+    there.mkdir()
+    for folder, name in ((shell.folder, "here"), (there, "there")):
+        (folder / "module.py").write_text(f"def name(_): return {name!r}")
+    shell.done("dispatcher", "start", "mine", "--scheduler", "none")
+    words = shell.command("worker", "-n", "1", "--no-shared-files", "worker.json")
+    shutil.copy(shell.dispatchers / "mine" / "worker.json", there)
+    with subprocess.Popen(words, env=shell.environment, cwd=there) as adding:
+        assert shell.python(APART) == f"['there'] ['{there}']\n"
+        shell.done("dispatcher", "stop", "mine")
+        assert adding.wait(60) == 0
+
+
+def test_workers_by_hand_exchange_files_with_a_dispatcher_that_starts_none(
+    bare_shell: Shell,
+) -> None:
+    shell = bare_shell
+    shell.done("dispatcher", "start", "sweeps", "--scheduler", "none", "--transport", "files")
+    addresses = json.loads((shell.dispatchers / "sweeps" / "worker.json").read_text())["addresses"]
+    assert [one.partition(":")[0] for one in addresses] == ["file"]
+    adding = shell.begin("worker", "-n", "1", "sweeps")
+    assert shell.python(WHERE, "1") == "1\n"
+    shell.done("dispatcher", "stop", "sweeps")
+    adding.communicate(timeout=60)
+    assert adding.returncode == 0

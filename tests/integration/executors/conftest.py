@@ -1,4 +1,4 @@
-"""The processes that the tests of one file share."""
+"""An executor on the processes that the tests of one file share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import gridengine
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
+@pytest.fixture
+def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        yield executor

@@ -86,20 +86,6 @@ def test_a_call_is_ended_for_its_time(
         gridengine.map(stay, [tmp_path / "late"], scheduler=scheduler, timeout=0.5)
 
 
-def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:
-    async def until_cancelled(controller: Any) -> str:
-        controller.push("begun")
-        while not controller.cancelled:
-            await asyncio.sleep(0.01)
-        return "ended"
-
-    job = Job(target=until_cancelled, scheduler=scheduler)
-    job.start()
-    assert next(job.messages()) == "begun"
-    job.terminate()
-    assert job.result() == "ended"
-
-
 # ------------------------------------------------------------------ calls from tasks
 
 

@@ -18,12 +18,6 @@ from tests.support.waiting import wait_until
 SECONDS = 120
 
 
-@pytest.fixture
-def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        yield executor
-
-
 def square(x: int) -> int:
     return x * x
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,12 @@ LINKS, LINK_BYTES = 2000, 1_100_000
 QUICK_LINKS = 400
 
 
-@pytest.fixture
-def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler=scheduler) as made:
-        yield made
-
-
 def first(x: Any, *more: Any) -> Any:
     return x
 
 
 def add(*numbers: int) -> int:
     return sum(numbers)
-
-
-def fail_once(path: Path, value: Any) -> Any:
-    if not path.exists():
-        path.touch()
-        raise OSError("not yet")
-    return value
 
 
 def crash_once(path: Path, value: Any) -> Any:
@@ -99,15 +85,6 @@ def test_every_call_has_an_array_of_its_own_that_it_may_change(
         changed = [executor.submit(change, array) for _ in range(4)]
         assert [one.result() for one in changed] == [1.0] * 4
         assert array.result()[0] == 0
-
-
-def test_a_call_is_retried_before_its_failure_travels(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    patient = executor.with_options(retries=1, retry_on=OSError)
-    assert executor.submit(add, patient.submit(fail_once, tmp_path / "a", 1), 1).result() == 2
-    crashed = executor.submit(crash_once, tmp_path / "b", 1)
-    assert executor.submit(add, crashed, 1).result() == 2
 
 
 def test_a_call_that_crashed_is_given_its_input_again(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -12,12 +11,6 @@ import gridengine
 from gridengine.errors import WorkerCrashed
 
 SECONDS = 120
-
-
-@pytest.fixture
-def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        yield executor
 
 
 def inc(x: int) -> int:

@@ -40,19 +40,6 @@ def leave_at_two(x: int) -> int:
     return x
 
 
-def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(
-    pool: gridengine.Pool,
-) -> None:
-    for result in (pool.apply_async(time.sleep, (600,)), pool.map_async(time.sleep, [600])):
-        assert not result.ready()
-        with pytest.raises(ValueError, match="not ready"):
-            result.successful()
-        with pytest.raises(multiprocessing.TimeoutError):
-            result.get(0)
-    with pytest.raises(multiprocessing.TimeoutError):
-        pool.imap(time.sleep, [600]).next(timeout=0)
-
-
 def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: gridengine.Pool) -> None:
     got: list[Any] = []
     result = pool.map_async(

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 
 import gridengine
-from tests.support.tcp_scheduler import TcpScheduler
-
-
-@pytest.fixture(
-    scope="module", params=[gridengine.ProcessScheduler, TcpScheduler], ids=["local", "tcp"]
-)
-def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
-    with request.param(1) as scheduler:
-        yield scheduler
+from tests.integration.conftest import LOCAL_AND_TCP
 
 
 async def by_module(number: int) -> int:
@@ -29,6 +20,7 @@ async def by_another(number: int) -> int:
     return await by_module(number)
 
 
+@LOCAL_AND_TCP
 def test_calls_of_a_trio_program_run_in_trio(scheduler: gridengine.Scheduler) -> None:
     asking = gridengine.delayed(by_another) @ gridengine.Cores(1)
 
@@ -38,6 +30,7 @@ def test_calls_of_a_trio_program_run_in_trio(scheduler: gridengine.Scheduler) ->
     assert gridengine.run(main, scheduler=scheduler, backend="trio") == [0, 1, 2]
 
 
+@LOCAL_AND_TCP
 def test_an_exception_of_a_trio_coroutine_arrives_as_itself(
     scheduler: gridengine.Scheduler,
 ) -> None:

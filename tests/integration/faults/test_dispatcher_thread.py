@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
 import threading
 import time
@@ -232,34 +231,3 @@ def test_an_error_of_a_launcher_fails_the_calls_and_its_thread_goes_on(
             assert isinstance(error, gridengine.ClusterError)
             assert "a fault of mine" in error.message
         assert executor.submit(abs, -1).result(120) == 1
-
-
-def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler = gridengine.ProcessScheduler(2)
-    executor, pool = gridengine.Executor(scheduler=scheduler), gridengine.Pool(scheduler=scheduler)
-    job = gridengine.Job(target=time.sleep, args=(600,), scheduler=scheduler)
-    job.start()
-    futures = [executor.submit(slowly, number) for number in range(5000)]
-    results = pool.map_async(slowly, range(500), chunksize=1)
-    lazily = gridengine.imap(slowly, range(500), scheduler=scheduler)
-    assert next(lazily) == 0
-    one: Any = dispatcher_of(scheduler)
-    fail = fail_in(monkeypatch, state_machine._HANDLERS, Received)
-    fail(one._thread, 1, KeyboardInterrupt("a fault of ours"))
-    with pytest.raises(gridengine.GridEngineError):
-        results.get(120)
-    with pytest.raises(gridengine.GridEngineError):
-        list(lazily)
-    job.join(120)
-    assert not job.is_alive()
-    done, waiting = concurrent.futures.wait(futures, 120)
-    assert not waiting
-    assert {type(one.exception()) for one in done} <= {
-        type(None),
-        gridengine.Cancelled,
-        gridengine.ConfigurationError,
-    }
-    executor.shutdown()
-    pool.terminate()

@@ -206,3 +206,11 @@ def test_when_its_client_is_killed_it_ends(script: MakeScript) -> None:
     """)
     assert made.run().returncode == -signal.SIGKILL
     wait_until(lambda: not made.processes())
+
+
+def test_a_future_is_an_argument_when_the_object_is_made(place: Any) -> None:
+    with (
+        gridengine.Executor(scheduler=place) as executor,
+        place.actor(Counter, executor.submit(pow, 2, 3)) as counter,
+    ):
+        assert counter.increment().result() == 9

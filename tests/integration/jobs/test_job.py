@@ -175,24 +175,6 @@ def test_messages_are_read_while_the_job_runs(
     assert attempt == 1
 
 
-def wait_until_cancelled(controller: Any) -> str:
-    controller.push("ready")
-    while not controller.cancelled:
-        time.sleep(0.01)
-    return "tidied up"
-
-
-def test_a_controlled_job_may_tidy_up_when_it_is_terminated(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    job = Job(target=wait_until_cancelled, scheduler=scheduler)
-    job.start()
-    assert next(job.messages()) == "ready"
-    job.terminate()
-    job.join()
-    assert (job.exitcode, job.result()) == (0, "tidied up")
-
-
 class Counter(Job):
     def __init__(self, count: int, **options: Any) -> None:
         super().__init__(**options)

@@ -260,22 +260,6 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert process.returncode == 0
 
 
-def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScript) -> None:
-    script = with_head(
-        "gridengine.starmap(say, [('call', 2000)] * 4, scheduler=ProcessScheduler(4))"
-    )
-    process = script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    said = process.stderr.read()
-    left = process.stdout.read()
-    assert (
-        said
-        == f"{4 * 2000 * 26 - len(left)} bytes that runners printed were not written to standard "
-        "output: its reader took nothing for 5 s\n"
-    )
-
-
 def test_a_closed_output_is_no_error(with_head: MakeScript) -> None:
     script = with_head("""
 file = open("data", "w+")

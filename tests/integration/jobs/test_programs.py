@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ import gridengine
 from gridengine import LineProgram, Program, ProgramFailed, run_program
 from gridengine.api.program import started
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(2) as made:
-        yield made
 
 
 def shell(text: str, **options: Any) -> Program:

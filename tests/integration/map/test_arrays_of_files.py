@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 import gridengine
-from tests.support.tcp_scheduler import TcpScheduler
+from tests.integration.conftest import LOCAL_AND_TCP
 
-
-@pytest.fixture(
-    scope="module", params=[gridengine.ProcessScheduler, TcpScheduler], ids=["local", "tcp"]
-)
-def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
-    with request.param(1) as scheduler:
-        yield scheduler
+pytestmark = LOCAL_AND_TCP
 
 
 def set_all(array: Any) -> None:

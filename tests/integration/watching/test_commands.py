@@ -72,7 +72,7 @@ def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(
     process: subprocess.Popen[str],
 ) -> None:
     [row] = csv.DictReader(gridengine("calls", "sweep", "--failed", "--csv").splitlines())
-    assert (row["call"], row["arguments"], row["state"]) == ("call 0 of slow", "0", "failed")
+    assert (row["call"], row["arguments"], row["state"]) == ("call 0 of slow", "number=0", "failed")
     assert row["why"] == "ValueError: zero is bad"
     running = json.loads(gridengine("calls", "--running", "--json"))
     assert [one["call"] for one in running] == ["call 1 of slow", "call 2 of slow"]

@@ -312,8 +312,14 @@ def test_after_the_end_of_a_run_its_outcome_failures_and_timeline_are_there(
     expect(tab.locator("#progress")).to_have_text(ended)
     expect(tab.locator("#link")).to_be_empty()
     expect(tab.get_by_role("table", name="Calls that have failed")).to_contain_text("number=17")
+    link = tab.locator("#progress a")
+    link.focus()
+    for _ in range(2):
+        with tab.expect_response(lambda answer: "/rows/failures" in answer.url):
+            pass  # the page is drawn anew
+    expect(link).to_be_focused()
     with tab.expect_download() as saved:
-        tab.click("#progress a")
+        link.click()
     assert saved.value.suggested_filename == "sweep.html"
     for page in (server, serve("sweep")):  # one that is opened after the end, too
         again = show(page, "timeline")

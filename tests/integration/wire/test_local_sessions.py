@@ -88,18 +88,6 @@ def test_a_session_goes_by_the_next_servers_unix_socket_when_that_knows_nobody(e
         ends.server.close(0)
 
 
-def test_a_client_that_does_not_read_keeps_no_other_waiting(server: Server, ends: Ends) -> None:
-    stopped = Ends(server)
-    peer = stopped.greet()
-    for number in range(MANY):
-        server.send(peer, Pushed(number), [bytes(30_000)])
-    talk(ends, ends.greet())
-    check(ends)
-    stopped.until(lambda: len(stopped.of_server) >= MANY)
-    assert [message for message, _ in stopped.of_server] == [Pushed(n) for n in range(MANY)]
-    stopped.client.close(0)
-
-
 def test_a_client_that_closes_with_a_full_socket_waits_until_all_has_arrived(
     server: Server,
 ) -> None:

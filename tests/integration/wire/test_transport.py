@@ -503,13 +503,3 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
     assert "ConfigurationError: 1,000 workers need" in text
     assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text
     assert "GRIDENGINE_MAX_WORKERS" in text
-
-
-def test_a_new_port_is_one_of_those_that_are_allowed_and_free() -> None:
-    with contextlib.closing(Server(host="127.0.0.1")) as taken:
-        first = taken.keys.port
-        ports = range(first, first + 20)
-        with contextlib.closing(Server(host="127.0.0.1", ports=ports)) as server:
-            assert server.keys.port in ports[1:]
-        with pytest.raises(ConfigurationError, match=f"no port of {first} to {first} can be"):
-            Server(host="127.0.0.1", ports=[first])

@@ -36,19 +36,6 @@ def seen_by(job: Job) -> object:
 # ---------------------------------------------------------------- as of the submission
 
 
-def test_each_job_has_the_environment_in_which_it_was_started(
-    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
-) -> None:
-    seen = []
-    for where in (None, scheduler):
-        for gpu in "012":
-            monkeypatch.setenv(GPUS, gpu)
-            seen.append(seen_by(Job(target=look, args=(None, GPUS), scheduler=where)))
-        monkeypatch.delenv(GPUS)
-        seen.append(seen_by(Job(target=look, args=(None, GPUS), scheduler=where)))
-    assert seen == [*"012", None] * 2
-
-
 def test_a_scheduler_s_environment_wins_over_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("1", "2"):
         monkeypatch.setenv(NAME, value)

@@ -13,15 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import gridengine
-from tests.support.tcp_scheduler import TcpScheduler
+from tests.integration.conftest import LOCAL_AND_TCP
 
-
-@pytest.fixture(
-    scope="module", params=[gridengine.ProcessScheduler, TcpScheduler], ids=["local", "tcp"]
-)
-def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
-    with request.param(1) as scheduler:
-        yield scheduler
+pytestmark = LOCAL_AND_TCP
 
 
 def third(_: int) -> str:

@@ -184,14 +184,6 @@ def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception
         ProcessScheduler(value)  # type: ignore[arg-type]
 
 
-def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:
-    """Return the launcher of a scheduler that was told that calls are about to be submitted."""
-    scheduler._prepare()
-    return scheduler.launcher(
-        LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
-    )
-
-
 def fork_servers() -> set[int]:
     found = set()
     for child in psutil.Process().children():
@@ -204,22 +196,12 @@ def fork_servers() -> set[int]:
 def test_a_fork_server_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
     before = fork_servers()
     with ProcessScheduler(1) as scheduler:
-        launcher = launcher_after(scheduler, adopted)
+        scheduler._prepare()
+        launcher = scheduler.launcher(
+            LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+        )
         (handle,) = launcher.launch(1)
         assert fork_servers() - before == {int(handle.id)}
-        launcher.close()
-
-
-def test_a_fork_server_that_was_started_ahead_with_another_environment_is_not_used(
-    adopted: Adopted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = fork_servers()
-    with ProcessScheduler(1) as scheduler:
-        launcher = launcher_after(scheduler, adopted)
-        monkeypatch.setenv("OMP_NUM_THREADS", "7")
-        (handle,) = launcher.launch(1)
-        assert fork_servers() - before == {int(handle.id)}
-        assert psutil.Process(int(handle.id)).environ()["OMP_NUM_THREADS"] == "7"
         launcher.close()
 
 

@@ -10,7 +10,9 @@ import pytest
 from gridengine.call_context.environment import (
     EXPORTED,
     KEPT,
+    LOG,
     NONE_GIVEN,
+    SCRATCH,
     SITE,
     CallEnvironment,
     SiteEnvironment,
@@ -95,16 +97,30 @@ def test_a_call_has_its_caller_s_variables(
     assert merged(where, **caller_s) == (own if found is None else found)
 
 
+def test_where_no_files_are_shared_the_caller_s_paths_stay_behind() -> None:
+    own = {b"HOME": b"/scratch", b"PATH": b"/usr/bin"}
+    apart = SiteEnvironment(own, frozenset(), frozenset({b"PATH"}), scratch="/scratch")
+    said = {"HOME": "/home/me", "DATA": "~/data", "LIBRARIES": "a:/opt/b", "PATH": "/home/me/bin"}
+    assert merged(apart, **said) == {"HOME": "/scratch", "PATH": "/usr/bin"}
+    others = {"OMP_NUM_THREADS": "2", "PROXY": "http://proxy:3128/", "RATIO": "1/2"}
+    assert merged(apart, **others) == {"HOME": "/scratch", "PATH": "/usr/bin", **others}
+
+
 def test_a_worker_knows_from_its_script_whose_its_variables_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(KEPT, "A=B")
     monkeypatch.setenv(EXPORTED, "PATH=A")
+    monkeypatch.setenv(SCRATCH, "/scratch")
+    monkeypatch.setenv(LOG, "logs/worker.1.0.log")
     here = SiteEnvironment.here()
+    assert here.scratch == "/scratch"
     assert here.set_here == {b"A", b"B"}
     assert here.exported == {b"PATH", b"A"}
-    assert not {KEPT, EXPORTED} & os.environ.keys()
-    assert here.own == own_variables()
+    assert not {KEPT, EXPORTED, SCRATCH} & os.environ.keys()
+    assert here.own == {
+        name: value for name, value in own_variables().items() if name != LOG.encode()
+    }
 
 
 # ---------------------------------------------------------------- one call after the other

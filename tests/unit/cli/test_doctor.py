@@ -50,23 +50,33 @@ def test_a_missing_system_is_wrong_only_when_it_was_asked_for(
     assert is_broken(findings) is broken
 
 
-@pytest.mark.parametrize(
-    ("asked", "looked_at"), [(None, ["processes"]), ("inline", ["inline"]), ("slurm", ["slurm"])]
-)
-def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_asked_for(
-    asked: str | None, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
-    tried: list[str] = []
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The schedulers on which a job was tried, with its options. Nothing else is looked at."""
+    found: dict[str, object] = {}
 
-    def try_job(name: str, environment: object, wait: float) -> Finding:
-        tried.append(name)
+    def try_job(name: str, environment: object, wait: float, **options: object) -> Finding:
+        found[name] = options
         return FINE
 
     monkeypatch.setattr(doctor, "try_job", try_job)
     monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
+    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "looked_at"), [(None, ["processes"]), ("inline", ["inline"]), ("slurm", ["slurm"])]
+)
+def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_asked_for(
+    asked: str | None,
+    looked_at: list[str],
+    tried: dict[str, object],
+    configure: Callable[..., None],
+) -> None:
+    configure(scheduler="processes")
     found = list(doctor.examine(asked, os.environ, wait=1))
-    assert tried == looked_at
+    assert list(tried) == looked_at
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
 
 
@@ -78,12 +88,13 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
     ],
 )
 def test_the_default_scheduler_is_told_last_unless_one_is_set(
-    name: str, system: str, words: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    system: str,
+    words: str,
+    tried: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GRIDENGINE_SCHEDULER", raising=False)
-    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
-    monkeypatch.setattr(doctor, "try_job", lambda *_, **__: FINE)
-    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     monkeypatch.setattr(default, "_best", lambda: (BY_NAME[name], system))
     *_, last = doctor.examine(None, os.environ, wait=1)
     assert last.text.endswith(words)
@@ -93,26 +104,18 @@ def test_the_default_scheduler_is_told_last_unless_one_is_set(
 
 @pytest.mark.parametrize("state", [CheckState.OK, CheckState.BROKEN])
 def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
-    state: CheckState, monkeypatch: pytest.MonkeyPatch
+    state: CheckState, tried: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: dict[str, object] = {}
-
-    def try_job(name: str, environment: object, wait: float, **options: object) -> Finding:
-        tried[name] = options
-        return FINE
-
     found = Finding("here", "python of workers", state, "")
     monkeypatch.setattr(interpreter_check, "check_interpreter", lambda *_, **nodes: found)
-    monkeypatch.setattr(doctor, "try_job", try_job)
-    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     told = list(doctor.examine("slurm", os.environ, wait=1, python=["uv", "run"]))
     assert found in told
     assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is CheckState.OK else {})
 
 
+@pytest.mark.usefixtures("tried")
 def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "this_allocation", lambda: "the 4 cores of Slurm job 12")
-    monkeypatch.setattr(doctor, "try_job", lambda *_: FINE)
     told = [one.text for one in doctor.examine("processes", os.environ, wait=1)]
     assert any(text.startswith("this process has the 4 cores of Slurm job 12") for text in told)
 
@@ -147,22 +150,30 @@ def test_scripts_read_the_same_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "has_lock", "words"),
+    ("version", "words"),
     [
-        ((3, 11, 2), True, ""),
-        ((3, 15, 0), True, ""),
-        ((3, 16, 1), True, "; tested are 3.11 to 3.15"),
-        ((3, 14, 1), False, "; a build without the interpreter's lock, with which"),
+        ((3, 11, 2), ""),
+        ((3, 15, 0), ""),
+        ((3, 16, 1), "; tested are 3.11 to 3.15"),
     ],
 )
-def test_a_python_that_is_not_tested_is_told(
-    version: tuple[int, ...], has_lock: bool, words: str
-) -> None:
-    found = doctor.check_python(version, has_lock=has_lock)
+def test_a_python_that_is_not_tested_is_told(version: tuple[int, ...], words: str) -> None:
+    found = doctor.check_python(version, is_free=False, has_lock=True)
     assert found.state is CheckState.OK
     assert found.text.startswith(".".join(map(str, version)))
     assert words in found.text
     assert bool(words) == ("tested" in found.text)
+
+
+def test_a_free_threaded_python_is_told_and_whether_something_has_turned_its_lock_on() -> None:
+    free, locked = (
+        doctor.check_python((3, 14, 1), is_free=True, has_lock=has_lock)
+        for has_lock in (False, True)
+    )
+    assert free.text.endswith("; free-threaded")
+    assert locked.text.endswith(
+        "; free-threaded, and yet with a lock: a package or PYTHON_GIL wants it"
+    )
 
 
 def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:

@@ -24,7 +24,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import worker_command
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.schedulers.registry import STARTERS, entry_of
+from gridengine.schedulers.registry import HAND_STARTED, STARTERS, entry_of
 
 
 def given(*words: str) -> dict[str, Any]:
@@ -44,13 +44,16 @@ def test_each_option_is_one_that_its_schedulers_take() -> None:
     assert set(given()) == set(_TAKEN_BY)
     for name, takers in _TAKEN_BY.items():
         for taker in takers:
-            kind = entry_of(taker).scheduler_class()
+            entry = HAND_STARTED if taker == HAND_STARTED.name else entry_of(taker)
+            kind = entry.scheduler_class()
             named = {*inspect.signature(kind).parameters, *re.findall(r"\w+", kind.__doc__ or "")}
             assert _NAMES.get(name, name) in named, (name, taker)
 
 
 def test_only_what_was_said_is_an_argument() -> None:
     assert arguments_of("slurm", given()) == {}
+    assert arguments_of("htcondor", given("--no-shared-files")) == {"shared_files": False}
+    assert arguments_of("none", given("--transport", "files")) == {"transport": "files"}
     said = given("--job-name", "sweep", "--min-workers", "0", "--prologue", "a", "--prologue", "b")
     assert arguments_of("slurm", said) == {
         "name": "sweep",

@@ -22,6 +22,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token
 from gridengine.schedulers import ProcessScheduler, SlurmScheduler
+from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.launcher import (
     Handle,
     Launcher,
@@ -294,7 +295,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     found: list[tuple[int, Resource]] = []
 
     @contextmanager
-    def extra_workers(scheduler: Any, file: Path, resources: Resource, say: Any) -> Iterator[Any]:
+    def extra_workers(
+        scheduler: Any, file: Path, resources: Resource, say: Any, scratch: str = ""
+    ) -> Iterator[Any]:
         yield SimpleNamespace(failed=0, resources=resources)
 
     def run_all(groups: Any) -> None:
@@ -375,3 +378,39 @@ def test_without_shared_workers_none_is_started_that_says_what_it_holds(
     result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
     assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
     assert ("leave out --cores" in result.output) is bool(exit_code)
+
+
+# ------------------------------------------------------------------ dry runs, before a script runs
+
+
+@pytest.fixture
+def no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> None:
+    """A run directory without the runs of who runs the tests, and batch systems that need not be on
+    this machine.
+    """
+    configure(run_directory=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SGE_ROOT", raising=False)
+    monkeypatch.setattr(CommandRunner, "answers", lambda runner, asked: [""] * len(asked))
+
+
+@pytest.mark.usefixtures("no_runs")
+@pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])
+def test_a_dry_run_needs_no_run_under_way(scheduler: str) -> None:
+    told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
+    assert told.exit_code == 0, told.output
+    assert "RUN/connection.json" in told.output
+
+
+@pytest.mark.usefixtures("no_runs")
+def test_a_dry_run_for_a_run_on_slurm_shows_a_slurm_job(tmp_path: Path) -> None:
+    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
+    keys = {"worker_public": "x", "worker_secret": "x", "addresses": ("tcp://10.0.0.7:4711",)}
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
+    connection = Connection(**words, **keys, **numbers, slots=1, output_bytes=0, scheduler="slurm")
+    connection.save(tmp_path / "connection.json")
+    told = CliRunner().invoke(main, ["up", str(tmp_path / "connection.json"), "--dry"])
+    assert told.exit_code == 0, told.output
+    assert "sbatch" in told.output

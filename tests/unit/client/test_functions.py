@@ -361,7 +361,7 @@ async def awaited(x: int) -> None: ...
         (Prepared(awaited, Initializer(print, (), None)), ("x",)),
         (abs, ()),
         (Model, ()),
-        (Seeded(awaited, Seed(1)), ()),  # its calls have one more argument
+        (Prepared(Seeded(awaited, Seed(1)), Initializer(print, (), None)), ("x", "")),
     ],
 )
 def test_a_function_travels_with_the_names_of_its_positional_parameters(

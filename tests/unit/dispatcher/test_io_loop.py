@@ -179,6 +179,12 @@ def test_while_there_is_something_to_look_after_it_does_so_four_times_a_second(
     assert world.kinds()[:4] == ["Submitted", "Tick", "Tick", "Tick"]
 
 
+def test_the_core_is_told_for_how_long_this_process_was_stopped(world: World) -> None:
+    world.run(lambda: world.submit(1), lambda: world.later(1.0), lambda: world.later(600.25))
+    ticks = [event.late for event in world.handled if isinstance(event, Tick)]
+    assert ticks[:3] == [0.0, 0.0, pytest.approx(600.0)]
+
+
 def test_the_links_deadline_is_kept(world: World) -> None:
     world.deadline = 100.125
     world.run(lambda: None)

@@ -68,6 +68,7 @@ def test_an_ended_run_tells_its_end_and_offers_no_cancellation() -> None:
     assert (told.ended, told.left, told.gone) == ("03:01 on 2026-11-29", "", "")
     assert (told.calls["done"], told.calls["failed"]) == (299, 1)
     assert not told.actions
+    assert "workers" not in told.facts
     assert overview(report, actions=True).ended == ""
 
 

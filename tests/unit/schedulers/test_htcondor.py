@@ -85,6 +85,31 @@ def test_jobs_of_one_cluster_are_submitted_without_a_file() -> None:
     assert HTCONDOR.ids("ERROR: Executable file /nosuch does not exist", 3) == []
 
 
+def test_files_are_brought_and_the_log_comes_back_line_by_line() -> None:
+    log = "/tmp/r/logs/worker.1.{}.log".format
+    own = ["transfer_input_files=/data/a.csv", "a=b"]
+    files = [Path("/tmp/r/connection.json"), Path("/home/me/x.pyz")]
+    words = HTCONDOR.submit(WorkerArray("me-1", 2, Path("/tmp/r/worker.sh"), own, log, files))
+    assert [word for word in words if word.startswith("transfer_input_files")] == [
+        "transfer_input_files=/tmp/r/connection.json,/home/me/x.pyz,/data/a.csv"
+    ]
+    assert {"should_transfer_files=YES", "stream_output=true", "encrypt_input_files=*"} < {*words}
+    assert {"a=b", "output=/tmp/r/logs/worker.1.$(Process).log"} < {*words}
+    assert not [word for word in words if word.startswith(("getenv", "initialdir", "error"))]
+    [told] = [word for word in words if word.startswith("environment=")]
+    assert "GRIDENGINE_JOB_LOG=logs/worker.1.$(Process).log" in told
+    assert "/tmp/r" not in told
+
+
+def test_a_job_whose_files_are_on_their_way_waits() -> None:
+    comes = seen(JobStatus=2, TransferringInput=True, RemoteHost="slot1@n7")
+    assert (comes.state, comes.reason) == (
+        WorkerStatus.QUEUED,
+        "its files are being brought to n7",
+    )
+    assert seen(JobStatus=2, TransferringInput=False).state is WorkerStatus.RUNNING
+
+
 @pytest.mark.parametrize("folder", ["/tmp/r", "/var/tmp/r", "/home/$(x)"])
 def test_a_run_directory_that_jobs_do_not_see_is_refused(folder: str) -> None:
     with pytest.raises(ConfigurationError, match="GRIDENGINE_RUN_DIRECTORY"):
@@ -198,6 +223,17 @@ def test_an_impossible_request_is_an_error_and_a_busy_one_is_not() -> None:
     assert HTCONDOR.because(ANALYSIS.format(matched=2, gpus="undefined")) == (
         "what it asks for is in use"
     )
+
+
+def test_conditions_that_no_slot_meets_together_are_written_out() -> None:
+    """As 23.9.6 says it of a job that leaves out the only host."""
+    lines = """[1]           2  regexp("^(n7)([.]|$)",Machine,"i")
+[3]           2  TARGET.Arch == "X86_64"
+[4]           0  [1] && [3]
+"""
+    told = HTCONDOR.because(lines)
+    assert 'no slot has regexp("^(n7)([.]|$)",Machine,"i") && TARGET.Arch == "X86_64" now' in told
+    assert HTCONDOR.never.search(told)
 
 
 def test_nodes_that_do_not_share_files_are_named() -> None:

@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 
-from gridengine.call_context.environment import EXPORTED, KEPT
+from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
 from gridengine.call_context.process_resources import THREADS
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
@@ -201,6 +201,11 @@ def test_the_number_of_threads_of_a_batch_job_is_kept(
     found = names_of_variables(environment)
     assert sorted(found[KEPT].split("=")) == kept.split("=")
     assert found[EXPORTED] == "OMP_NUM_THREADS=MKL_NUM_THREADS=EDITOR"
+
+
+def test_a_worker_that_shares_no_files_is_told_its_folder() -> None:
+    assert names_of_variables({}, "/there")[SCRATCH] == "/there"
+    assert names_of_variables({})[SCRATCH] == ""
 
 
 @pytest.mark.parametrize("held", [ZERO, Cores(2) & Token("a b")])

@@ -91,6 +91,7 @@ def test_the_users_own_select_is_completed() -> None:
         *("-l", "select=1:arch=linux:ncpus=4"),
     ]
     assert options(ZERO, *own) == list(own)
+    assert options(ZERO, "-lplace=excl") == ["-l", "place=excl", "-l", "select=1"]
     assert options(ZERO, queue="long", account="lab") == ["-q", "long", "-A", "lab"]
     assert options(ZERO, "-q", "short", queue="long") == ["-q", "short"]
 
@@ -244,8 +245,7 @@ def test_each_subjob_of_an_array_is_told() -> None:
     assert told["35[3].node1"] == Seen(WorkerStatus.FAILED, "killed by SIGKILL", host=host)
     running = told["35[4].node1"]
     assert (running.state, running.start, running.host) == (WorkerStatus.RUNNING, "1", host)
-    # The array's own comment and status say nothing of one that waits.
-    assert told["35[8].node1"] == Seen(WorkerStatus.QUEUED)
+    assert told["35[8].node1"] == Seen(WorkerStatus.QUEUED, BEGUN)
 
 
 def test_a_subjob_whose_status_is_its_arrays_is_left_out() -> None:
@@ -319,6 +319,25 @@ def test_an_array_that_waits_gives_its_reason_to_its_subjobs() -> None:
     fields = {"job_state": "Q", "comment": "Not Running: Not enough free nodes available"}
     assert seen_in(fields) == Seen(WorkerStatus.QUEUED, fields["comment"])
     assert seen("wait-array-busy-qstat-f") == {}
+
+
+BEGUN = "others of its array have begun, and PBS does not say why this one waits"
+
+
+def test_subjobs_say_that_their_array_is_held_or_has_begun() -> None:
+    held = set(seen("wait-hold-array-qstat-tf").values())
+    assert held == {Seen(WorkerStatus.QUEUED, "it is held (u)")}
+    waiting = [one for one in seen("wait-array-begun-qstat-tf").values() if one.reason]
+    assert set(waiting) == {Seen(WorkerStatus.QUEUED, BEGUN)}
+
+
+def test_a_dependency_that_can_never_come_true_is_no_deletion() -> None:
+    told = seen("depend-never-qstat-xtf")
+    [words] = {one.reason for one in told.values()}
+    assert len(told) == 3
+    assert not any(one.deleted for one in told.values())
+    assert words.startswith("jobs that it waited for have not ended as it asked: afterok:")
+    assert "native='-W depend=...'" in explanation(PBS, words)
 
 
 def test_a_job_that_was_started_before_says_so() -> None:

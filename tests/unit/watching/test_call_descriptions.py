@@ -68,6 +68,8 @@ def test_arguments_have_the_names_of_the_parameters() -> None:
     many = replace(one, arguments=pickle.dumps([((1, 2, 3), {"c": 4})]), form=FULL)
     assert arguments_of(many) == "x=1, rate=2, 3, c=4"
     assert arguments_of(replace(many, parameters=())) == "1, 2, 3, c=4"
+    # The last argument of a call with a seed is its number.
+    assert arguments_of(replace(many, parameters=("x", ""))) == "x=1, 2, c=4"
     # Where the pickled calls are too long to be kept, the exception tells.
     assert arguments_of(replace(one, exception=raised())) == "x=3"
     assert arguments_of(replace(one, exception=raised("arguments 1, 2"), form=STAR)) == "1, 2"

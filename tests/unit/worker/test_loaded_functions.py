@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from gridengine.call_context.checkpoints import ResumedFunction
+from gridengine.call_context.environment import SiteEnvironment
 from gridengine.call_context.random_streams import Seed, Seeded
 from gridengine.call_context.shown_arguments import arguments_text
 from gridengine.client.initializer import Initializer, Prepared, seeded
+from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.users_modules import CallersMain
@@ -95,6 +97,20 @@ def forget_large(*, result: bool) -> None:
     place = {"/proc/self/fd/0": [(0, 0, 1 << 20)]}
     functions.define(Define(b"name", [], b"", 0, result=result, blocks=place), [])
     functions.forget([b"name"])
+
+
+def test_where_no_files_are_shared_a_function_is_loaded_in_the_worker_s_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    apart = SiteEnvironment({}, frozenset(), frozenset(), scratch=str(tmp_path))
+    functions = LoadedFunctions(CallersMain(), apart)
+    _, payload = pickling.dump_function(abs)
+    functions.define(Define(b"name", [b"/caller/lib"], b"/caller", 0), payload)
+    assert functions.load(b"name")[0] is abs
+    assert sys.path[0] == str(Path.cwd()) == str(tmp_path)
+    assert "/caller/lib" not in sys.path
 
 
 def test_the_memory_of_a_large_function_goes_with_it(collections: list[int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.call_context.environment import BEGAN
+from gridengine.call_context.environment import BEGAN, LOG
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.exchange_folder import ALIVE, is_listening
@@ -27,7 +27,7 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
-from gridengine.worker.main import REFUSED, WorkerProcess, end_job, holding, main
+from gridengine.worker.main import REFUSED, WorkerProcess, _hello, end_job, holding, main
 from tests.support.manual_clock import ManualClock
 
 LEASE = 60.0
@@ -220,6 +220,13 @@ def test_only_the_log_that_a_launch_script_gave_it_is_cut(
     os.write(1, b"a line\n" * 1000)
     worker.check_connection(1000)
     assert (len(capfd.readouterr().out) < 1000) == by_script
+
+
+def test_a_job_whose_log_is_elsewhere_names_the_log_that_it_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(LOG, "logs/worker.1.0.log")
+    assert _hello(connection()).log == "logs/worker.1.0.log"
 
 
 @pytest.mark.parametrize(

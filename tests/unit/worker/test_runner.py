@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
     Started,
     input_name,
 )
-from tests.support.runner_driver import RunnerDriver
+from tests.support.runner_driver import Itself, RunnerDriver
 
 SENT: list[Any] = []
 """What a runner has sent so far: its calls are made in this process."""
@@ -151,8 +151,7 @@ def take_back(driver: RunnerDriver, after: int, *, looks: bool, **options: Any) 
                 driver.runner._strides.look()
             end.append(RunnerStatus(driver.words).cut(1, after + 1))
 
-    driver.runner.functions._loaded[driver.define(len)] = call, ()
-    driver.assign(len, list(range(100)), **options)
+    driver.assign(Itself(call), list(range(100)), **options)
     driver.play()
     assert made == list(range(len(made)))
     assert spans(driver)[-1][2] == len(made)
@@ -182,8 +181,7 @@ def test_looks_of_the_backstop_lose_no_call(driver: RunnerDriver) -> None:
         driver.runner._strides.look()
         return index
 
-    driver.runner.functions._loaded[driver.define(len)] = look, ()
-    driver.assign(len, list(range(100)), [0], [1, 2])
+    driver.assign(Itself(look), list(range(100)), [0], [1, 2])
     driver.play()
     assert driver.values() == [*range(100), 0, 1, 2]
 
@@ -198,9 +196,8 @@ def test_no_call_with_a_time_limit_or_that_runs_once_begins_when_it_was_taken_ba
 
 def test_the_words_name_the_call_in_progress_and_none_after_it(driver: RunnerDriver) -> None:
     seen: list[tuple[int, int]] = []
-    watch = lambda call: seen.append((driver.words[RUN], driver.words[INDEX]))  # noqa: E731
-    driver.runner.functions._loaded[driver.define(len)] = watch, ()
-    driver.assign(len, [[], []], [[]])
+    watch = Itself(lambda call: seen.append((driver.words[RUN], driver.words[INDEX])))
+    driver.assign(watch, [[], []], [[]])
     driver.play()
     assert seen == [(1, 0), (1, 1), (2, 0)]
     assert driver.words[RUN] == 0
@@ -216,9 +213,9 @@ def test_the_words_name_a_run_while_its_results_are_pickled(driver: RunnerDriver
             return int, ()
 
     driver.runner._result_buffer.due = float("inf")  # so that nothing is sent before the end
-    driver.runner.functions._loaded[driver.define(len)] = lambda call: Noting(), ()
-    driver.assign(len, [[]])
-    driver.assign(len, [[]], [[], []])
+    make = Itself(lambda call: Noting())
+    driver.assign(make, [[]])
+    driver.assign(make, [[]], [[], []])
     driver.play()
     assert seen == [1, 1, 2, 2]
 
@@ -227,12 +224,9 @@ def test_the_beginning_of_a_call_is_noted_only_when_its_time_is_limited(
     driver: RunnerDriver,
 ) -> None:
     seen: list[bool] = []
-    driver.runner.functions._loaded[driver.define(len)] = (
-        (lambda call: seen.append(driver.words[START] > 0)),
-        (),
-    )
-    driver.assign(len, [[]])
-    driver.assign(len, [[]], timeout=5.0)
+    watch = Itself(lambda call: seen.append(driver.words[START] > 0))
+    driver.assign(watch, [[]])
+    driver.assign(watch, [[]], timeout=5.0)
     driver.play()
     assert seen == [False, True]
     assert driver.words[START] == 0
@@ -363,8 +357,7 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
         return x
 
     monkeypatch.setattr("gridengine.worker.runner.exit_process", end)
-    driver.runner.functions._loaded[driver.define(len)] = condemn, ()
-    driver.assign(len, [0, 1, 0], timeout=5.0)
+    driver.assign(Itself(condemn), [0, 1, 0], timeout=5.0)
     driver.play()
     assert driver.values() == [0]
 

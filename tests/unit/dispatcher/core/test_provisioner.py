@@ -74,6 +74,16 @@ def test_fewer_workers_than_asked_for_are_asked_for_again() -> None:
     assert scale(provisioner, waiting=3) == [Launch(2)]
 
 
+def test_no_more_workers_than_the_limit_are_asked_for_within_a_minute() -> None:
+    one, other = make(jobs_per_minute=3), make(jobs_per_minute=3)
+    other.pace = one.pace
+    assert scale(one, 0.0, waiting=2) == [Launch(2)]
+    assert scale(other, 10.0, waiting=8) == [Launch(1)]
+    other.add_launched(handles(3), 11.0)
+    assert scale(other, 59.0, waiting=8) == []
+    assert scale(other, 60.0, waiting=8) == [Launch(2)]
+
+
 def test_demand_that_goes_away_is_gathered_anew() -> None:
     provisioner = make(gather_seconds=1.0)
     scale(provisioner, 0.0, waiting=1)

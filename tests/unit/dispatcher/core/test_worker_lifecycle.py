@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core import worker_lifecycle
-from gridengine.dispatcher.core.events import Closing, DrainHosts, Launch, Launched, Lost, Withdraw
+from gridengine.dispatcher.core.events import (
+    Closing,
+    DrainHosts,
+    Launch,
+    Launched,
+    Lost,
+    Tick,
+    Withdraw,
+)
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.errors import JobDeleted, TimeoutError, WorkerLost
 from gridengine.requests import CallsFinished
@@ -41,6 +49,18 @@ def test_a_lost_worker_gives_its_tasks_back() -> None:
     assert play.core.state.calls_waiting == 1
     play.hello(b"v", pid=8)
     assert [one.attempt for one in play.assigned()] == [2]
+
+
+def test_the_time_in_which_the_dispatcher_was_stopped_is_no_silence_of_its_workers() -> None:
+    play = Play()
+    play.running()
+    play.later(5)
+    play.now += 600
+    play.play(Tick(late=600))
+    assert play.seen(Lost) == []
+    assert play.core.state.workers[b"w"].heard_at == play.now - 5
+    play.later(70)
+    assert play.seen(Lost) == [Lost(b"w")]
 
 
 def test_calls_of_a_lost_worker_wait_in_order_and_earlier_results_are_kept() -> None:

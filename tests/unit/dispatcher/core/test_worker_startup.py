@@ -295,6 +295,20 @@ def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:
     assert play.seen(CallsFinished) == []
 
 
+@pytest.mark.parametrize("launch_is_known", [True, False])
+def test_the_log_of_a_worker_elsewhere_is_known_by_its_path_here(launch_is_known: bool) -> None:
+    play = Play()
+    play.submit(1)
+    launched = Launched([Handle("7.0", "/runs/x/logs/worker.1.0.log")])
+    if launch_is_known:
+        play.play(launched)
+    play.hello(log="logs/worker.1.0.log")
+    if not launch_is_known:
+        play.play(launched)
+    [worker] = play.core.state.workers.values()
+    assert worker.hello.log == "/runs/x/logs/worker.1.0.log"
+
+
 def test_refused_workers_leave_nothing_behind() -> None:
     play = Play()
     for number in range(100):

@@ -1,0 +1,85 @@
+"""`gridengine watch`: wait for the end of a dispatcher's calls, and send messages."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gridengine.cli.completion import watched_names
+from gridengine.cli.console import command, echo, folded
+from gridengine.dispatcher.watch_messages import WatchAnswer
+from gridengine.errors import ClusterError
+from gridengine.watching.call_descriptions import cause_of
+from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
+from gridengine.watching.notices import ENDED, FAILED, Notice, Notifier
+from gridengine.watching.runs_on_disk import report_of
+
+CALLS_FAILED = 3
+
+
+@command("watch", short_help="Wait for the end of a run, and send a message.")
+@click.argument("name", default="", shell_complete=watched_names)
+@click.option(
+    "--notify", metavar="COMMAND", help="A command line that sends each message, as by mail."
+)
+def watch_command(name: str, notify: str | None) -> None:
+    """Wait until a dispatcher has ended. Print a line at the first call that fails and at the end;
+    with --notify run a command at each. It finds the message in $GRIDENGINE_NOTICE_TEXT, its parts
+    in other variables, and all as JSON in its input.
+
+    NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name.
+
+    The exit status is 0 when no call has failed, 3 when one has, 1 when there is no such
+    dispatcher, 130 after Ctrl-C.
+
+    Examples:
+      gridengine watch sweep
+      gridengine watch sweep --notify 'mail -s "$GRIDENGINE_NOTICE_TEXT" me@example.org'
+      gridengine watch --notify 'curl -s -d "$GRIDENGINE_NOTICE_TEXT" ntfy.sh/my-sweeps'
+    """
+    notifier = None if notify is None else Notifier(notify)
+    with connect(name) as watched:
+        answer = _until_the_end(watched, notifier)
+    _tell(notice_of(answer, ENDED), notifier)
+    sys.exit(CALLS_FAILED if answer.status.failed else 0)
+
+
+def _until_the_end(watched: Watched, notifier: Notifier | None) -> WatchAnswer:
+    """Return the last answer of a dispatcher, or its report if it has left one."""
+    answer, told = watched.ask(), False
+    watched.follow()
+    while True:
+        if answer.status.failed and not told:
+            told = True
+            _tell(notice_of(answer, FAILED), notifier)
+        try:
+            answer = watched.next_answer()
+        except ClusterError:
+            return report_of(answer.identity.run_id) or answer
+
+
+def _tell(notice: Notice, notifier: Notifier | None) -> None:
+    echo(folded(str(notice), sys.stdout))
+    if notifier is not None:
+        notifier.send(notice)
+
+
+def notice_of(answer: WatchAnswer, event: str) -> Notice:
+    """Return the message that tells this answer."""
+    who, status = answer.identity, answer.status
+    failed = [one for one in status.failures if not one.cancelled]
+    return Notice(
+        event=event,
+        name=who.name,
+        done=status.done,
+        failed=status.failed,
+        cancelled=status.cancelled,
+        left=status.waiting + status.running,
+        seconds=round(status.elapsed_seconds, 1),
+        error=cause_of(failed[0]) if failed else "",
+        host=who.host,
+        pid=who.pid,
+        more=f"gridengine report {who.run_id}",
+    )
