@@ -88,8 +88,8 @@ else:
     class Wakeup:
         def __init__(self) -> None:
             self.fd, self._other = os.pipe()
-            for end in (self.fd, self._other):
-                os.set_blocking(end, False)
+            os.set_blocking(self.fd, False)
+            os.set_blocking(self._other, False)
             self.clear: Callable[[], object] = partial(os.read, self.fd, 4096)
             self.close: Callable[[], object] = partial(_close_all, (self.fd, self._other))
 
@@ -244,9 +244,6 @@ else:
         return mode == os.O_RDONLY and os.fstat(fd).st_nlink == 0
 
 
-# Unix sockets
-
-
 if sys.platform == "linux":
     CLOSED_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
     """The flag of a receive by which no program that is started meanwhile inherits descriptors."""
@@ -323,9 +320,6 @@ def open_descriptors() -> list[int]:
         FileNotFoundError: there is no /proc, by which Linux tells them.
     """
     return [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - names alone
-
-
-# Processors and memory of processes
 
 
 if sys.platform == "linux":
