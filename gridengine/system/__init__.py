@@ -88,8 +88,8 @@ else:
     class Wakeup:
         def __init__(self) -> None:
             self.fd, self._other = os.pipe()
-            for end in (self.fd, self._other):
-                os.set_blocking(end, False)
+            os.set_blocking(self.fd, False)
+            os.set_blocking(self._other, False)
             self.clear: Callable[[], object] = partial(os.read, self.fd, 4096)
             self.close: Callable[[], object] = partial(_close_all, (self.fd, self._other))
 
@@ -162,11 +162,11 @@ if sys.platform == "linux":
     MEMORY_IS_FILES = False
     """Whether such memory takes room of the disk, not of the machine's memory."""
 
-    def nameless_memory() -> int:
+    def nameless_memory(shown_as: str = "gridengine-block") -> int:
         """Return a descriptor of memory that can be sealed, and is freed with its descriptors and
-        mappings.
+        mappings. Tools that list open files may show it by this word.
         """
-        return os.memfd_create("gridengine-block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        return os.memfd_create(shown_as, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
     def openable_memory() -> tuple[int, str]:
         """Return memory that other processes can open by its `path_of`, and its name if it has one.
@@ -211,7 +211,7 @@ if sys.platform == "linux":
 else:
     MEMORY_IS_FILES = True
 
-    def nameless_memory() -> int:
+    def nameless_memory(shown_as: str = "") -> int:
         fd, name = openable_memory()
         os.unlink(name)
         return fd
@@ -242,9 +242,6 @@ else:
 
         mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
         return mode == os.O_RDONLY and os.fstat(fd).st_nlink == 0
-
-
-# Unix sockets
 
 
 if sys.platform == "linux":
@@ -323,9 +320,6 @@ def open_descriptors() -> list[int]:
         FileNotFoundError: there is no /proc, by which Linux tells them.
     """
     return [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - names alone
-
-
-# Processors and memory of processes
 
 
 if sys.platform == "linux":

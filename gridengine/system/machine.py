@@ -16,14 +16,12 @@ from pathlib import Path
 
 from gridengine.system import PAUSE_SECONDS
 
-if sys.platform == "linux":
-    import socket
-
-
 # Locks of open files
 
 
 if sys.platform == "linux":
+    import socket
+
     _FLOCK = "hhqqi0q"
     """The format of `struct flock` of fcntl(2)."""
 
@@ -56,10 +54,9 @@ if sys.platform == "linux":
         return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 else:
-    _TRIES = 4
 
     def lock(descriptor: int, *, wait: bool) -> bool:
-        for _ in range(_TRIES):  # who asks whether it is locked has it for a moment
+        for _ in range(4):  # who asks whether it is locked has it for a moment
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -111,6 +108,8 @@ else:
 
 
 if sys.platform == "linux":
+    MOST_SOCKET_PATH = 107
+    """The longest path of a Unix socket, in bytes (unix(7))."""
     OPEN_ONLY = os.O_PATH
     """Opens a file, folder or link itself, neither to read nor to write."""
     MOUNTS = Path("/proc/self/mounts")
@@ -130,6 +129,7 @@ if sys.platform == "linux":
         return {Path(at.replace("\\040", " ")): kind for _, at, kind, *_ in found}
 
 else:
+    MOST_SOCKET_PATH = 103
     OPEN_ONLY = os.O_SYMLINK | os.O_NONBLOCK
 
     def target_of(link: int, name: str, folder: int) -> str:

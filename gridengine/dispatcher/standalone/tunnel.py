@@ -40,10 +40,9 @@ from gridengine.dispatcher.standalone.ssh_link import (
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.journal.lock_file import LockFile
 from gridengine.settings.values import settings
+from gridengine.system.machine import MOST_SOCKET_PATH
 from gridengine.wire.connection_file import IPC, make_runtime_folder, replace_private, to_json
 
-MOST_PATH = 107
-"""The longest path of a Unix socket, in bytes (unix(7))."""
 MOST_TRIES = 3
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
@@ -61,8 +60,10 @@ def socket_path(name: str) -> Path:
     except OSError as error:
         raise ConfigurationError(f"there is no place for a socket: {error}", hint=hint) from error
     path = folder / f"{name}-{os.urandom(3).hex()}.tunnel"
-    if len(os.fsencode(path)) > MOST_PATH or ":" in str(path):
-        words = f"{path} cannot be a socket: it must have no colon and at most {MOST_PATH} bytes"
+    if len(os.fsencode(path)) > MOST_SOCKET_PATH or ":" in str(path):
+        words = (
+            f"{path} cannot be a socket: it must have no colon and at most {MOST_SOCKET_PATH} bytes"
+        )
         raise ConfigurationError(words, hint=hint)
     return path
 

@@ -63,6 +63,7 @@ def is_mapped(number: int) -> bool:
 
 
 @pytest.mark.promise
+@pytest.mark.linux
 def test_a_large_array_bound_to_a_function_is_mapped_and_not_copied(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

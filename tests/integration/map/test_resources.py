@@ -36,6 +36,7 @@ def look(_: object = None) -> tuple[gridengine.Resource, list[int], str | None, 
     return gridengine.GVAR.res, sorted(os.sched_getaffinity(0)), threads, gpus
 
 
+@pytest.mark.linux
 @pytest.mark.promise
 def test_a_call_runs_on_the_cores_that_it_was_given(scheduler: ProcessScheduler) -> None:
     [(given, cpus, threads, _)] = gridengine.map(look, [0], scheduler=scheduler, resources=Cores(1))

@@ -31,6 +31,7 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.promise
+@pytest.mark.linux
 def test_leftover_processes_of_a_call_end_with_its_runner(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:

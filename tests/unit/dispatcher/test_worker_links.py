@@ -26,6 +26,7 @@ def test_the_log_is_a_private_file_that_the_next_process_goes_on_with(tmp_path: 
     )
 
 
+@pytest.mark.linux
 def test_the_log_is_kept_within_the_setting(tmp_path: Path) -> None:
     log = LocalLog(tmp_path, Settings(log_bytes=1000))
     os.write(log.fd, b"some words\n" * 1000)

@@ -112,6 +112,7 @@ def test_a_waiter_has_the_lock_of_a_file_made_anew(
     first.close()
 
 
+@pytest.mark.linux
 def test_a_file_system_without_locks_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

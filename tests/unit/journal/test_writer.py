@@ -185,6 +185,7 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return table
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("path", "shared"),
     [
@@ -198,11 +199,13 @@ def test_the_innermost_mount_counts(mounts: Path, path: str, shared: bool) -> No
     assert is_on_network(Path(path)) is shared
 
 
+@pytest.mark.linux
 def test_an_unknown_file_system_counts_as_shared(mounts: Path) -> None:
     mounts.unlink()
     assert is_on_network(Path("/var/a"))
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(("kind", "mode"), [("ext4", "wal"), ("nfs", "delete")])
 def test_a_networks_file_system_gets_no_log_in_shared_memory(
     mounts: Path, tmp_path: Path, kind: str, mode: str

@@ -163,6 +163,7 @@ def test_kept_output_of_both_streams_is_in_order(pipe: tuple[int, int]) -> None:
     assert streams.excerpt.content() == b"one\noh\ntwo\n"
 
 
+@pytest.mark.linux
 def test_a_log_that_grows_on_and_on_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
@@ -199,6 +200,7 @@ def test_a_stream_without_a_file_is_left_alone() -> None:
     os.close(read)
 
 
+@pytest.mark.linux
 def test_long_lines_keep_their_end_and_count_the_rest_once(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     with path.open("wb", buffering=0) as file:
