@@ -38,10 +38,9 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 BENCH_ARGS ?=
 
 .PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
-	test-debian-pythons \
-	test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests other-pythons \
-	steady coverage bench bench-quick check format docs dist onefile clean grid-engine slurm \
-	htcondor oar pbs \
+	test-debian-pythons test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests \
+	other-pythons steady coverage bench bench-quick check format docs dist onefile clean \
+	grid-engine slurm htcondor oar pbs \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
