@@ -281,7 +281,9 @@ def chosen_transport(given: object) -> Transport:
 def check_resources(name: str, value: object) -> None:
     """Raise a TypeError that names the argument, unless its value is resources."""
     if not isinstance(value, Resource):
-        raise TypeError(f"{name} must be resources, such as Cores(4) & Memory(8), not {value!r}")
+        alone = ", which map and its kin alone take" if value == "as measured" else ""
+        text = f"{name} must be resources, such as Cores(4) & Memory(8), not {value!r}{alone}"
+        raise TypeError(text)
 
 
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

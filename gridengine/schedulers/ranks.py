@@ -134,6 +134,6 @@ def _mpirun(hosts: Iterable[RankHost]) -> list[str]:
 @functools.cache
 def _file_of(text: str, pid: int) -> str:
     """Return the path of a file with this text, which is there as long as this process."""
-    file, name = openable_memory()
+    file, name = openable_memory("gridengine-hosts")
     os.write(file, text.encode())
     return path_of(file, name)

@@ -168,8 +168,9 @@ if sys.platform == "linux":
         """
         return os.memfd_create(shown_as, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
-    def openable_memory() -> tuple[int, str]:
+    def openable_memory(shown_as: str = "gridengine-block") -> tuple[int, str]:
         """Return memory that other processes can open by its `path_of`, and its name if it has one.
+        Tools that list open files may show it by this word.
 
         Raises:
             OSError: they may not. This is a program with privileges of its own, say (proc(5): the
@@ -177,7 +178,7 @@ if sys.platform == "linux":
         """
         if os.stat(f"/proc/{os.getpid()}/fd").st_uid != os.geteuid():  # noqa: PTH116
             raise PermissionError("other processes may not open this one's descriptors")
-        return os.memfd_create("gridengine-block"), ""
+        return os.memfd_create(shown_as), ""
 
     def path_of(fd: int, name: str) -> str:
         """Return the path by which processes of this machine and user can open memory; empty if
@@ -216,7 +217,7 @@ else:
         os.unlink(name)
         return fd
 
-    def openable_memory() -> tuple[int, str]:
+    def openable_memory(shown_as: str = "") -> tuple[int, str]:
         import tempfile
 
         return tempfile.mkstemp(prefix=f"gridengine-{os.getpid()}-")
