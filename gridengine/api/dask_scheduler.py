@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import Seconds
@@ -47,7 +47,7 @@ def dask_get(
     timeout: Seconds | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
-    resources: Resource | Literal["as measured"] | None = None,
+    resources: Resource | None = None,
     priority: int = 0,
     forward_logging: bool | None = None,
     progress: ProgressSpec = None,
