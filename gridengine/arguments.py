@@ -118,7 +118,7 @@ DAY = 86_400
 
 
 _PART = r"([0-9]+(?:\.[0-9]+)?) ?(weeks?|w|days?|d|hours?|h|minutes?|min|m|seconds?|sec|s)"
-_WITH_UNITS = re.compile(rf"{_PART}(?: ?{_PART})*", re.IGNORECASE)
+_WITH_UNITS = re.compile(rf"{_PART}(?: ?{_PART})*", re.IGNORECASE | re.ASCII)
 _UNITS = {"w": 7 * DAY, "d": DAY, "h": 3600, "m": 60, "s": 1}
 
 
@@ -126,7 +126,7 @@ def seconds_in(text: str) -> float | None:
     """Return the seconds in a text of numbers with units, such as `30 min`; None if it is none."""
     if not _WITH_UNITS.fullmatch(text):
         return None
-    parts = re.findall(_PART, text, re.IGNORECASE)
+    parts = re.findall(_PART, text, re.IGNORECASE | re.ASCII)
     return sum(float(count) * _UNITS[unit[0].lower()] for count, unit in parts)
 
 
@@ -178,7 +178,7 @@ def parse_gigabytes(name: str, value: float | str) -> float:
     """
     if not isinstance(value, str):
         return number(name, value)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", value.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", value.strip(), re.IGNORECASE | re.ASCII)
     if match is None:
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not an amount of memory",

@@ -313,6 +313,8 @@ def _request(
         from gridengine.api.progress import check_progress
 
         check_progress(progress)
+    if notify is not None and called not in ("map", "starmap"):
+        raise _unknown(called, "notify")
     first = None
     if initializer is not None:
         from gridengine.client.initializer import initializer_of
@@ -392,6 +394,7 @@ ELSEWHERE = {
     "gpus": "what each call needs is told by resources=gridengine.GPUs(...)",
     "with_index": "gridengine.imap_unordered takes it",
     "strict": "map, imap, imap_unordered and aimap take it",
+    "notify": "map and starmap take it; `gridengine watch --notify` tells of other calls",
 }
 """How to say what these keywords of other functions and libraries say."""
 

@@ -30,8 +30,8 @@ def watch_command(name: str, notify: str | None) -> None:
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name.
 
-    The exit status is 0 when no call has failed, 3 when one has, 1 when there is no such
-    dispatcher or it does not answer, 130 after Ctrl-C.
+    The exit status is 0 when all calls are done, 3 when some have failed or are left, 1 when there
+    is no such dispatcher or it does not answer, 130 after Ctrl-C.
 
     Examples:
       gridengine watch sweep
@@ -41,8 +41,9 @@ def watch_command(name: str, notify: str | None) -> None:
     notifier = None if notify is None else Notifier(notify)
     with connect(name) as watched:
         answer = _until_the_end(watched, notifier)
-    _tell(notice_of(answer, ENDED), notifier)
-    sys.exit(CALLS_FAILED if answer.status.failed else 0)
+    notice = notice_of(answer, ENDED)
+    _tell(notice, notifier)
+    sys.exit(CALLS_FAILED if notice.failed or notice.left else 0)
 
 
 def _until_the_end(watched: Watched, notifier: Notifier | None) -> WatchAnswer:

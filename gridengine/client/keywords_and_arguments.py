@@ -212,11 +212,7 @@ def zipped(
                     "each call; a list with one element makes one call"
                 ) from None
         raise
-    if (
-        strict is not False
-        and flag("strict", strict)
-        and all(isinstance(one, Sized) for one in iterables)
-    ):
+    if strict and flag("strict", strict) and all(isinstance(one, Sized) for one in iterables):
         first, *others = map(len, iterables)  # type: ignore[arg-type]
         for number, length in enumerate(others, 2):
             if length != first:

@@ -439,7 +439,8 @@ class IOLoop:
         """
         state = self._state
         late = now - self._tick_at if self._tick_at else 0.0
-        self._handle(Tick(late if late > state.policy.beat_seconds else 0.0), now)
+        # A busy machine is late by less: there, workers that have died must still be found.
+        self._handle(Tick(late if late > state.policy.lease_seconds / 2 else 0.0), now)
         self.snapshot = state.snapshot()
         if now >= self._watch_at:
             self._be_watched()

@@ -119,11 +119,20 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
     made = _MADE.get((os.getpid(), None))
     if made is None:
         entry, system = _widened(*default_entry())
-        made = _once(None, lambda: _once(entry.name, entry.make))
-        if system and made.cores is None:
-            made._first_workers = FIRST_WORKERS
+        made = _once(None, lambda: _default(entry, named=not system))
         _announce(made, system, calls)
     _warn_of_unused(made)
+    return made
+
+
+def _default(entry: SchedulerEntry, *, named: bool) -> Scheduler:
+    """Return the scheduler for calls that name none. It is also that of its name, except on a
+    cluster that nobody named, where it begins with few workers.
+    """
+    if named or entry.scheduler_class().local:
+        return _once(entry.name, entry.make)
+    made = entry.make()
+    made._first_workers = FIRST_WORKERS
     return made
 
 

@@ -12,12 +12,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gridengine.display import printable
 from gridengine.errors import ConfigurationError, safe_repr
 
 log = logging.getLogger("gridengine")
 COMMAND_SECONDS = 20.0
 """How long a command may take."""
+MOST_CHARACTERS = 1000
 LEAST_SECONDS = 10.0
 """The setting `notify` sends nothing of calls that all went well in less time."""
 FAILED, ENDED = "failed", "ended"
@@ -82,15 +85,21 @@ class Notifier:
 
     def send(self, notice: Notice) -> None:
         """Send a message, and wait until it is sent."""
+        notice = replace(notice, name=_one_line(notice.name), error=_one_line(notice.error))
         try:
             if isinstance(self._to, str):
                 run_command(self._to, notice)
             else:
                 self._to(notice)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not self._told:
                 log.warning("notify=%s has failed: %s", safe_repr(self._to), safe_repr(error))
             self._told = True
+
+
+def _one_line(words: str) -> str:
+    """Return words for a subject line or a variable: on one line, of bounded length."""
+    return " ".join(printable(words[:MOST_CHARACTERS]).split())
 
 
 def run_command(command: str, notice: Notice) -> None:

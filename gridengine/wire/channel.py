@@ -22,7 +22,7 @@ from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, adopt, disown, new_block
 from gridengine.system import CLOSED_ON_EXEC, NO_SIGNAL, own
 from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
-from gridengine.wire.messages import Message
+from gridengine.wire.messages import Assign, Define, Message
 
 _READ = 64 * 1024
 _VECTORS = 512
@@ -117,7 +117,9 @@ class Channel:
 
         A peer that is gone shows when reading, not here.
         """
-        is_large = self._takes_blocks and max(map(len, buffers), default=0) >= LARGE
+        # What a call in progress hears, it must get though it has used up its descriptors.
+        begins_calls = self._takes_blocks and isinstance(message, (Assign, Define))
+        is_large = begins_calls and max(map(len, buffers), default=0) >= LARGE
         if (
             self._unsent
             or not is_large

@@ -313,4 +313,4 @@ class FileSocket:
             self._wake.set()
             self._thread.join(linger_seconds + _CLOSE_SECONDS)
             if not self._thread.is_alive():  # else a file server keeps it waiting
-                os.close(self.fd)
+                self._notice.close()

@@ -166,7 +166,7 @@ def be_fork_server(
     prepare: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Run as the fork server until the agent is gone. `prepare` is called before the first fork."""
-    status, parent = 1, os.getppid()
+    status, parent, descendants = 1, os.getppid(), None
     try:
         if os.getsid(0) != os.getpid():
             os.setsid()
@@ -188,9 +188,12 @@ def be_fork_server(
     except BaseException:
         traceback.print_exc()
     finally:
-        signal.set_wakeup_fd(-1)
-        end_all(descendants)
-        os._exit(status)
+        try:
+            signal.set_wakeup_fd(-1)
+            if descendants is not None:
+                end_all(descendants)
+        finally:
+            os._exit(status)
 
 
 class _ForkServerProcess:

@@ -150,7 +150,7 @@ class Explained(EventBase, frozen=True):
 class Tick(EventBase, frozen=True):
     """Time has passed.
 
-    late: by how many seconds the tick is late if that is longer than a beat: for so long this
+    late: by how many seconds the tick is late if that is over half a lease: for so long this
         process was stopped, and perhaps its workers with it. Their silence does not count.
     """
 

@@ -63,6 +63,8 @@ class Provisioner(Struct, eq=False):
     surplus_since: float | None = None
     keep_again_at: float = 0.0
     unserved_since: float | None = None
+    waited_long: bool = False
+    """Whether its first few workers have waited too long for the rest to wait for them."""
     reason: str = ""
     label: str = ""
     """The name of the calls for which workers were last needed."""

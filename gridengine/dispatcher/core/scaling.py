@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -37,8 +36,6 @@ from gridengine.status.watch_events import REQUESTED, RUNNING, SCHEDULER
 
 WORTH_SECONDS = 10.0
 QUEUED_SECONDS = 60.0
-LOOKED_AT = 8
-"""So many of the oldest runs are looked at for how long the calls in progress have taken."""
 
 
 def scale(state: CoreState) -> None:
@@ -72,6 +69,8 @@ def _worth_slots(state: CoreState) -> Mapping[Provisioner, float]:
     for one in worth:
         since = one.unserved_since
         if since is not None and state.now - since > QUEUED_SECONDS:
+            one.waited_long = True
+        if one.waited_long:
             worth[one] = math.inf
         else:
             worth[one] = max(worth[one], (state.policy.first_workers - one.busy) * slots)
@@ -85,11 +84,10 @@ def _seconds_of(state: CoreState, queue: TaskQueue) -> float:
     first = queue.waiting.first().open_task
     if first.task.watched:
         return math.inf
-    seconds = first.pace.seconds or 0.0
-    for run in islice(state.runs.values(), LOOKED_AT):
-        if run.span.open_task.pace is first.pace:
-            seconds = max(seconds, state.now - run.touched)
-    return seconds
+    seconds = first.function.pace.seconds or 0.0
+    # Calls that have never had a worker wait behind others', for as long as those run.
+    latest = state.runs.get(first.submitter.last_run) or next(iter(state.runs.values()), None)
+    return seconds if latest is None else max(seconds, state.now - latest.touched)
 
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:

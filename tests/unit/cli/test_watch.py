@@ -50,6 +50,10 @@ def test_watch_waits_for_the_end_and_is_0_when_no_call_has_failed(
     assert (result.output, result.exit_code) == ("sweep.py has ended, 2 done, 0 failed\n", 0)
 
 
+def test_watch_is_3_when_calls_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, Status(running=2, waiting=50)).exit_code == 3
+
+
 def test_watch_tells_the_first_failure_and_the_end_and_is_3(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

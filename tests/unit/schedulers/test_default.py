@@ -77,7 +77,9 @@ def test_a_cluster_that_nobody_named_is_told_once_on_standard_error_too(
     )
     with caplog.at_level(logging.INFO, logger="gridengine"):
         first = default_scheduler(3000)
-        assert default_scheduler(7) is first is named_scheduler("slurm")
+        assert default_scheduler(7) is first
+        # Who names it has all workers at once.
+        assert named_scheduler("slurm")._first_workers == 0 < first._first_workers
     assert caplog.messages == [line]
     assert capsys.readouterr().err == f"gridengine: {line}\n"
 

@@ -36,6 +36,14 @@ def test_a_command_finds_the_message_in_variables_and_in_its_input(tmp_path: Pat
     assert (text, pid) == (str(notice()), "7\n")
 
 
+def test_an_error_of_any_length_and_kind_is_sent_as_one_short_line(tmp_path: Path) -> None:
+    error = "first\nsecond\x1b[31m \udcff\x00" + "x" * 200_000
+    sent = notice(error=error)
+    Notifier(f'printf %s "$GRIDENGINE_NOTICE_ERROR" > {tmp_path}/told').send(sent)
+    assert (tmp_path / "told").read_text().startswith("first second [31m xxx")
+    assert len((tmp_path / "told").read_text()) <= 1000
+
+
 def test_a_callable_gets_the_message() -> None:
     told: list[Notice] = []
     Notifier(told.append).send(notice())

@@ -18,7 +18,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_memory import LARGE, Block, disown
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.framing import MAGIC, encode_stream
-from gridengine.wire.messages import Define, Message, Started
+from gridengine.wire.messages import Define, Deliver, Message, Started
 from tests.support.open_files import open_files
 
 
@@ -241,6 +241,20 @@ def test_large_buffers_for_a_runner_go_beside_the_stream_and_hold_no_descriptor_
     assert (arrived, [bytes(one) for one in its]) == (message, buffers)
     assert type(its[1].obj) is Block
     assert open_files("gridengine-block") == []
+    ours.close()
+    theirs.close()
+
+
+def test_what_a_call_in_progress_hears_takes_no_descriptor_of_it() -> None:
+    ours, theirs = ends()
+    ours.send(Deliver(7, 1), [b"x" * LARGE])
+    messages = []
+    while not messages:
+        ours.flush()
+        messages = theirs.poll()
+    [(_, [buffer])] = messages
+    assert len(buffer) == LARGE
+    assert type(buffer.obj) is not Block
     ours.close()
     theirs.close()
 

@@ -18,7 +18,7 @@ from gridengine.errors import ClusterError
 from gridengine.resources import Cores
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import Assignment, Goodbye, Recall, Stop
-from tests.support.core_play import Play
+from tests.support.core_play import CUBE, Play
 
 
 def launched(play: Play, *numbers: int) -> list[Handle]:
@@ -242,3 +242,25 @@ def test_jobs_are_asked_for_at_once() -> None:
     play = Play(max_workers=100, first_workers=2, pooled=True)
     play.submit(*[1] * 50, watched=True)
     assert asked(play) == [50]
+
+
+def test_calls_that_wait_behind_those_of_others_are_worth_as_long_as_these_run() -> None:
+    play = few_at_first(2)
+    play.submit(*[1] * 30, function=CUBE)
+    play.later(60.0, beats=[b"1", b"2"])
+    assert asked(play) == [30]
+
+
+def test_workers_asked_for_after_a_minute_are_not_taken_back_when_the_first_comes() -> (
+    None
+):
+    play = Play(max_workers=100, first_workers=2, pooled=True, idle_seconds=5.0)
+    play.submit(*[1] * 50)
+    launched(play, 1, 2)
+    play.later(61.0)
+    assert asked(play) == [48]
+    launched(play, *range(3, 51))
+    play.hello(b"1", log="/r/1.log")
+    for _ in range(10):
+        play.later(2.0, beats=[b"1"])
+        assert play.seen(Withdraw) == []
