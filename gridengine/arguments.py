@@ -178,7 +178,8 @@ def parse_gigabytes(name: str, value: float | str) -> float:
     """
     if not isinstance(value, str):
         return number(name, value)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", value.strip(), re.IGNORECASE | re.ASCII)
+    amount = r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?"
+    match = re.fullmatch(amount, value.strip(), re.IGNORECASE | re.ASCII)
     if match is None:
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not an amount of memory",

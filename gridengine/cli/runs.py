@@ -139,10 +139,15 @@ def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
     return entry.make(**arguments_of(entry.name, given))
 
 
+HOUR = 3600.0
+
+
 def _seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
     seconds = None if given is None else seconds_in(given)
-    if given is not None and seconds is None:
-        raise click.BadParameter("a number with its unit, such as 12h, 30d or 4 weeks")
+    if given is not None and (seconds is None or 0 < seconds < HOUR):  # 1m: a month?
+        raise click.BadParameter(
+            "a number with its unit, such as 12h, 30d or 4 weeks; an hour at least"
+        )
     return seconds
 
 

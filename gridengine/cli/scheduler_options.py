@@ -89,6 +89,22 @@ class CommandWords(_ParamType):
         return words if len(words) > 1 else value
 
 
+class Time(_ParamType):
+    """Seconds, or a text such as `30 min`."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        with contextlib.suppress(ValueError):
+            return float(value)
+        try:
+            return parse_seconds(self.name, value)
+        except ConfigurationError as error:
+            self.fail(f"{value!r} is not a time: {error.hint}", param, ctx)
+
+
 class ContainerWords(CommandWords):
     """An image, or the words of a command that ends with one, as a list; its path is absolute."""
 
@@ -175,8 +191,8 @@ _how_it_starts = (
     ),
     click.option(
         "--start-timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
+        type=Time(),
+        metavar="TIME",
         help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
 )

@@ -28,6 +28,6 @@ def test_the_recipe_for_conda_has_this_version_and_its_requirements() -> None:
     needed = setup["options"]["install_requires"].split()
     run = [one.replace(" ", "") for one in recipe()["requirements"]["run"]]
     python = "python" + setup["options"]["python_requires"]
-    assert run == ["__linux", python, *needed]
+    assert run == ["__unix", python, *needed]
     text = (ROOT / "recipe" / "meta.yaml").read_text()
     assert re.search(r'set version = "(.*)"', text)[1] == __version__  # type: ignore[index]

@@ -251,9 +251,7 @@ def test_calls_that_wait_behind_those_of_others_are_worth_as_long_as_these_run()
     assert asked(play) == [30]
 
 
-def test_workers_asked_for_after_a_minute_are_not_taken_back_when_the_first_comes() -> (
-    None
-):
+def test_workers_asked_for_after_a_minute_are_not_taken_back_when_the_first_comes() -> None:
     play = Play(max_workers=100, first_workers=2, pooled=True, idle_seconds=5.0)
     play.submit(*[1] * 50)
     launched(play, 1, 2)
