@@ -15,11 +15,14 @@ from pathlib import Path
 
 from gridengine.schedulers.command import error_text
 from gridengine.schedulers.slurm.commands import option_values
+from gridengine.settings.values import settings
 
 ANSWER_SECONDS = 3.0
 """How long srun may take to say whether there is room: it takes some 10 ms."""
-START_SECONDS = 10.0
-"""How long the node of a job may take to tell srun that the worker was started."""
+PART_OF_START = 1 / 3
+"""For this part of the setting `start_seconds` the node of a job may take to tell srun that the
+worker was started: 10 s, or more where prologues are slow.
+"""
 END_SECONDS = 2.0
 MOST_LINES = 20
 """How many of srun's last lines are remembered."""
@@ -173,7 +176,7 @@ class Srun:
         A node opens a connection to srun's machine before it runs anything. Where a firewall drops
         that, srun waits for ever, and the job does nothing.
         """
-        late = time.monotonic() - self._begun_at > START_SECONDS
+        late = time.monotonic() - self._begun_at > PART_OF_START * settings().start_seconds
         return late and self.is_running and not self._has_started
 
     @property
