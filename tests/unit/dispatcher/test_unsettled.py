@@ -100,16 +100,18 @@ def test_tasks_may_be_added_while_all_listeners_are_told_of_a_new_process() -> N
     tasks, listener, adding = UnsettledTasks(), Listening(), True
 
     def add() -> None:
-        numbers = itertools.count(1)
-        while adding:
-            tasks.add([Task(next(numbers), [], 1)], listener)
+        for number in itertools.count(1):
+            tasks.add([Task(number, [], 1)], listener)
+            tasks.settle(CallsFinished(number - 50, 0, 1, [], last=True))
             begun.set()
+            if not adding:
+                return
 
     thread, begun = threading.Thread(target=add), threading.Event()
     thread.start()
     begun.wait()
     try:
-        for _ in range(200):
+        for _ in range(2_000):
             tasks.restarted()
     finally:
         adding = False
