@@ -128,6 +128,9 @@ class _Shown:
         self.__wrapped__.__annotations__ = f.__annotations__
         self._keywords, self._defaults = keywords.__annotations__, defaults
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # CPython 3.13.5 wants it of an __init__
+        return self.__wrapped__(*args, **kwargs)
+
     @property
     def __signature__(self) -> Signature:
         import inspect

@@ -249,6 +249,11 @@ def test_a_signature_shows_each_option_with_its_default(called: Any, unset: bool
     assert kinds == {name: parameters[name].annotation for name in kinds}
 
 
+def test_what_inspect_finds_below_a_function_has_its_signature() -> None:
+    below = vars(gridengine.Executor.__init__)["__wrapped__"]
+    assert "retries" in inspect.signature(below).parameters
+
+
 @pytest.mark.parametrize(
     "called",
     [
