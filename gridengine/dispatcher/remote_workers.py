@@ -11,7 +11,7 @@ import select
 from collections.abc import Callable, Iterable, Iterator
 
 from gridengine.call_context.process_resources import memory_here
-from gridengine.dispatcher.core_policy import check_lease
+from gridengine.dispatcher.core_policy import beat_seconds, check_lease
 from gridengine.dispatcher.run_directory import (
     EXCHANGE,
     LOGS,
@@ -35,6 +35,12 @@ from gridengine.wire.server import Server
 from gridengine.wire.session_server import SessionServer
 
 log = logging.getLogger("gridengine")
+
+ANSWERS_PER_LEASE, MOST_UNANSWERED = 6, 4
+"""A worker knows by the answers to its beats that its dispatcher lives. With ten thousand workers
+the answers take more time than all else, so a beat is answered if it is the fourth without an
+answer; with a short lease earlier, so that a worker hears six answers within a lease.
+"""
 
 
 class RemoteWorkers:
@@ -77,6 +83,9 @@ class RemoteWorkers:
         """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget
+        heard_each = settings.lease_seconds / ANSWERS_PER_LEASE
+        beats = int(heard_each // beat_seconds(scheduler, settings))
+        self._answered_beats = max(1, min(MOST_UNANSWERED, beats))
         self.fd = self._server.fd
         self.poller = select.poll()
         self.poller.register(self.fd, select.POLLIN)
@@ -107,7 +116,7 @@ class RemoteWorkers:
                 output.take(peer, message, bytes(buffers[0]))
                 continue
             if isinstance(message, Beat | Measured):
-                self._server.beat(peer)  # by which a worker knows that its dispatcher lives
+                self._server.answer_beat(peer, self._answered_beats)
             if isinstance(message, Fetched | Saved):
                 yield peer, message, self._blocks.take_in(buffers, in_own_block)
                 continue

@@ -127,6 +127,8 @@ class CoreState:
         self.workers: dict[bytes, Worker] = {}
         self.retiring: dict[bytes, Worker] = {}
         """Workers that leave when their calls have ended, in the order in which they were told."""
+        self.checked_workers = 0
+        """How many of the workers were looked at in the present round of checks."""
         self.yielding = b""
         """The latest worker that was told to leave for a client without workers."""
         self.phases = dict.fromkeys(WorkerPhase, 0)

@@ -114,14 +114,28 @@ def test_the_schedulers_own_numbers_go_before_the_settings(
 
 
 @pytest.mark.parametrize(
-    ("transport", "lease", "beat", "seconds"),
-    [("tcp", 60, 2, 2), ("files", 60, 2, 5), ("files", 24, 0.5, 2), ("files", 60, 20, 20)],
+    ("transport", "workers", "lease", "beat", "seconds"),
+    [
+        ("tcp", 1000, 60, 2, 2),
+        ("tcp", 2000, 60, 2, 4),
+        ("tcp", 10_000, 60, 2, 5),
+        ("files", 3, 60, 2, 5),
+        ("files", 3, 24, 0.5, 2),
+        ("files", 3, 60, 20, 20),
+    ],
 )
-def test_workers_that_exchange_files_give_signs_of_life_less_often(
-    tmp_path: Path, scheduler: SomeScheduler, transport: Any, lease: int, beat: float, seconds: int
+def test_many_workers_and_those_that_exchange_files_give_signs_of_life_less_often(
+    *,
+    tmp_path: Path,
+    scheduler: SomeScheduler,
+    transport: Any,
+    workers: int,
+    lease: int,
+    beat: float,
+    seconds: int,
 ) -> None:
     settings = Settings(run_directory=tmp_path / "runs", lease_seconds=lease, beat_seconds=beat)
-    scheduler.transport = transport
+    scheduler.transport, scheduler.max_workers = transport, workers
     run = write_connection(SERVER, scheduler, settings, "some-run")
     policy = policy_of(scheduler, settings, run)
     assert Connection.load(run.connection).beat_seconds == policy.beat_seconds == seconds

@@ -18,6 +18,7 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.worker_lifecycle import FEW_WORKERS
 from gridengine.errors import JobDeleted, TimeoutError, WorkerLost
 from gridengine.requests import CallsFinished
 from gridengine.resources import Memory
@@ -49,6 +50,16 @@ def test_a_lost_worker_gives_its_tasks_back() -> None:
     assert play.core.state.calls_waiting == 1
     play.hello(b"v", pid=8)
     assert [one.attempt for one in play.assigned()] == [2]
+
+
+def test_a_tick_looks_at_some_of_many_workers_and_a_few_ticks_at_all() -> None:
+    play = Play(checked=False, max_workers=1200)
+    for number in range(1200):
+        play.hello(b"%d" % number, pid=number + 1)
+    play.now += 70
+    lost = [sum(isinstance(one, Lost) for one in play.play(Tick())) for _ in range(5)]
+    assert lost[0] == FEW_WORKERS
+    assert sum(lost) == 1200
 
 
 def test_the_time_in_which_the_dispatcher_was_stopped_is_no_silence_of_its_workers() -> None:
