@@ -361,7 +361,7 @@ class JobResult(ResultHolder):
     def _started(self, message: str = "can only join a started process") -> JobHandle:
         handle = self._own_host("can only join a child process").handle
         if handle is None:
-            error = AssertionError(message)  # the text is that of `multiprocessing`
+            error = AssertionError(message)  # `multiprocessing.Process` raises this text too
             error.add_note("try: call start() first, as the job's own, or JobDispatcher.dispatch")
             raise error
         return handle
