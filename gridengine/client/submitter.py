@@ -32,7 +32,7 @@ from gridengine.client.keywords_and_arguments import check_function
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.requests import Function
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
@@ -424,8 +424,25 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
     def make() -> Scheduler:
         if place is None or isinstance(place, str):
             return make_scheduler(place, max_workers)
-        kind: Any = place
-        made: Scheduler = kind(max_workers=max_workers)
-        return made
+        return _made_with(place, max_workers, word)
 
     return make
+
+
+def _made_with(place: Any, max_workers: int, word: str) -> Scheduler:
+    """Call a scheduler class, or another callable that makes a scheduler, with the number.
+
+    Raises:
+        TypeError: it takes no such number; or see `connect.resolve`.
+    """
+    try:
+        made: Scheduler = place(max_workers=max_workers) if callable(place) else place
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # by its own code
+        raise TypeError(
+            f"{word}={max_workers} is given, and scheduler={short_repr(place)} takes no "
+            "max_workers: give the number where the scheduler is made, as in scheduler=lambda: "
+            f"gridengine.ProcessScheduler({max_workers})"
+        ) from None
+    return made
