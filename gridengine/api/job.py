@@ -14,7 +14,6 @@ from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.arguments import flag
 from gridengine.call_context.coroutines import synchronous
 from gridengine.client.connect import connect
-from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.keywords_and_arguments import CallChanges, is_iterable, takes
@@ -26,7 +25,6 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
-from gridengine.serialize.references import numbers
 from gridengine.threads import once
 
 if TYPE_CHECKING:
@@ -333,13 +331,11 @@ class Job(JobResult):
             handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
             host.handle = handle
             _running()[id(self)] = self
-            references = [
-                *introduce(function.payload, dispatcher),
-                *introduce(payload, dispatcher),
-            ]
-            task = TaskMaker(dispatcher, function, form, options).task(
+            maker = TaskMaker(dispatcher, function, form, options)
+            needed = maker.introduce(function.payload, payload)
+            task = maker.task(
                 payload,
-                after=numbers(references),
+                needed=needed,
                 watched=True,
                 controlled=self._is_controlled(),
                 name=self._name,

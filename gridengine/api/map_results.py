@@ -33,7 +33,9 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    request, calls = numbered(request, itertools.chain(head, calls))
+    calls = itertools.chain(head, calls)
+    if request.options.seed is not None:
+        request, calls = numbered(request, calls)
     submission = Submission.of(request)
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
@@ -138,7 +140,8 @@ class ResultIterator(Generic[T]):
         total: int | None = None,
         progress: ProgressSpec = False,
     ) -> None:
-        request, calls = numbered(request, calls)
+        if request.options.seed is not None:
+            request, calls = numbered(request, calls)
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from gridengine.calls.interface import Dispatcher, without_slot
-from gridengine.client.dependencies import CallSource, supply
-from gridengine.client.future import CallFuture
+from gridengine.client.dependencies import supply
+from gridengine.client.future import CallFuture, CallSource
 from gridengine.client.future_outcomes import (
     RUNNING,
     Done,

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from msgspec import field
 
 from gridengine.calls.interface import Dispatcher, Releasable, WithoutSlot
+from gridengine.client.dependencies import Found, pickled, unread
 from gridengine.client.future_outcomes import (
     CANCELLED,
     RUNNING,
@@ -31,13 +32,14 @@ from gridengine.client.future_outcomes import (
     is_failure,
 )
 from gridengine.client.hand_in import TaskMaker
-from gridengine.client.outcomes import cancelled_error
+from gridengine.client.outcomes import cancelled_error, path_from
 from gridengine.client.waiters import RegisteredWaiters, Waiters, release
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
+from gridengine.requests import ResultData
 from gridengine.serialize.payload import PayloadAtWorker
-from gridengine.serialize.references import Reference
+from gridengine.serialize.references import Reference, ResultHolder
 
 MOST_CALLS: Final = 1024
 """At most this many calls travel as one task."""
@@ -91,7 +93,7 @@ class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
     pace: Pace = field(default_factory=Pace)
 
 
-class CallFuture(Future[Any]):
+class CallFuture(Future[Any], ResultHolder):
     """A call's future. It keeps all promises of `concurrent.futures.Future`.
 
     `call` is the call's argument or arguments until it has ended; after a cancellation because of
@@ -396,6 +398,9 @@ class CallFuture(Future[Any]):
                 return
         call_safely(fn, self)
 
+    def _find_source(self) -> Found:
+        return self, CallSource(self)
+
     # The end of the call
 
     def settle(self, outcome: FutureOutcome) -> None:
@@ -445,6 +450,35 @@ class CallFuture(Future[Any]):
         )
         vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal
+
+
+class CallSource:
+    """The future of a call of ours."""
+
+    def __init__(self, future: CallFuture) -> None:
+        self._future = future
+
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """Tell the dispatcher which call it is, if the dispatcher runs it."""
+        batcher = self._future.template.batcher
+        return batcher.dispatcher is dispatcher and batcher.bind_reference(self._future, reference)
+
+    def when_done(self, act: Callable[[], object]) -> None:
+        """Call the function in a thread of the batcher's, or here if the call has ended."""
+        self._future.template.batcher.when_done(self._future, act)
+
+    def data(self) -> ResultData:
+        """Return the call's outcome, still pickled if it can be forwarded without re-pickling."""
+        future = self._future
+        outcome, name = future.outcome, future.template.function.name
+        if outcome is CANCELLED:
+            return ResultData(cancelled=True, path=path_from(future.call or (), name))
+        event = outcome.event if type(outcome) in (UndecodedResult, Failed) else None
+        data = None if event is None else unread(event, future.place % MOST_CALLS, name)
+        if data is None:
+            error = future.exception()
+            data = pickled(future.outcome, error, name)
+        return data
 
 
 def call_safely(

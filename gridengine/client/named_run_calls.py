@@ -307,12 +307,11 @@ class RunJobs(OpenRun):
                 found = CallsFinished(0, 0, 1, pickling.dump_values(found))
             end = found
             return lambda function, tasks, listener: listener.settled(end)
-        arguments = None if run_call.block else pickling.dump_calls([call])
         submitter = self._submitter = self._submitter or dispatcher.new_id()
 
         def submit(function: Function, tasks: Sequence[Task], listener: Listener) -> None:
             [task] = tasks
-            self.expect_calls([(task.id, 0, run_call)], arguments)
+            self.expect_calls([(task.id, 0, run_call)], task.payload)
             self.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
 
         return submit

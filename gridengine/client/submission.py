@@ -23,9 +23,8 @@ from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.errors import PicklingError
 from gridengine.requests import CallsFinished, Task
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize import pickling
-from gridengine.serialize.payload import STAR, Payload, size_of
-from gridengine.serialize.references import Reference, awaited_in, numbers
+from gridengine.serialize.payload import STAR
+from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
 
@@ -69,15 +68,12 @@ class MapRequest(Struct, frozen=True):
 
 
 def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Iterator[Any]]:
-    """Return a request and its calls; with a seed, each call has its number."""
-    seed = request.options.seed
-    if seed is None:
-        return request, calls
+    """Return a request with a seed, and its calls, each with its number."""
     from gridengine.call_context.random_streams import with_numbers
     from gridengine.client.initializer import seeded  # few need these
 
     numbers = itertools.count()
-    seeded_request = replace(request, f=seeded(request.f, seed), form=STAR)
+    seeded_request = replace(request, f=seeded(request.f, request.options.seed), form=STAR)
     return seeded_request, with_numbers(request.form, calls, numbers)
 
 
@@ -162,7 +158,7 @@ class Submission(HandedTasks[MapTask]):
             maker = TaskMaker(dispatcher, function, request.form, request.options, number)
             made = cls(maker)
             if function.after:
-                made._needed_by_all = made._introduce(function.payload)
+                made._needed_by_all = maker.introduce(function.payload)
             made._scheduler, made._ours, made._opened_run = scheduler, ours, run
             if run is not None:
                 made.record_in(run, named_run_calls.RunMap(run, request.f, maker, run.first))
@@ -224,36 +220,28 @@ class Submission(HandedTasks[MapTask]):
         """
         if self._run is not None and not asked:
             return self._add_unknown(calls, first, self.add)
-        repeated = self._repeated
+        maker, repeated = self._maker, self._repeated
         stored, named = repeated.stored, repeated.named
-        payload = pickling.dump_calls(
-            calls, describe=lambda place: f"call {first + place}", repeated=repeated
-        )
+        payload = maker.pickled(calls, lambda place: f"call {first + place}", repeated)
         if repeated.repeats_generator and self.dispatcher.slots > 1:
             from gridengine.client.copied_generators import warn_of_repeated  # few need it
 
             repeated.repeats_generator = None
             warn_of_repeated(self.name)
-        after: tuple[int, ...] = ()
-        if getattr(payload, "awaits", None) or self._needed_by_all:
+        needed = self._needed_by_all
+        if getattr(payload, "awaits", None) or needed:
             if len(calls) > 1:
                 return self._add_apart(calls, first)
-            references = *self._introduce(payload), *self._needed_by_all
-            self._needed_by_added += references
-            after = numbers(references)
-        task = self._maker.task(payload, len(calls), first, after=after)
+            needed = *maker.introduce(payload), *needed
+            self._needed_by_added += needed
+        task = maker.task(payload, len(calls), first, needed)
         self._added.append(task)
-        pickled = size_of(payload)
+        pickled = sum(map(len, payload))  # `size_of`, without a call
         size = pickled + repeated.stored - stored
         self._handed[task.id] = MapTask(len(calls), len(calls), first, size)
         self._unread_calls += len(calls)
         self._added_bytes += size
         return pickled + repeated.named - named
-
-    def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
-        from gridengine.client.dependencies import introduce  # few need it
-
-        return introduce(payload, self.dispatcher)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Callable[..., int]) -> int:
         """Put the outcomes of calls that the named run knows into the queue, and add the others.
@@ -277,7 +265,7 @@ class Submission(HandedTasks[MapTask]):
         """
         size, start = 0, 0
         for index, call in enumerate(calls):
-            alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
+            alone = self._needed_by_all or awaited_in(self._maker.pickled([call]))
             if alone and start < index:
                 size += self.add(calls[start:index], first + start, asked=True)
             if alone:

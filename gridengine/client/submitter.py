@@ -17,7 +17,6 @@ from gridengine.call_context.environment import Variables, own_variables, presen
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
-from gridengine.client.dependencies import introduce
 from gridengine.client.executor_submissions import (
     FunctionTemplates,
     GraphSubmission,
@@ -38,7 +37,6 @@ from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import make_scheduler
-from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
@@ -212,12 +210,8 @@ class Submitter:
             else:
                 template, call = templates[STAR], args
             given = call
-            if references:
-                call = pickled_call(call, template.form, template.function.name)
-            elif type(call) not in PLAIN:
-                call = snapshot(call, template.form, template.function.name)
-            if type(call) is CallSnapshot:
-                call.references = *introduce(call.payload, batcher.dispatcher), *references
+            if references or type(call) not in PLAIN:
+                call = template.snapshot(call, references)
         except Exception as error:
             batcher.check()
             return CallFuture(self._unsent(f), None, Failed(error))
@@ -376,9 +370,9 @@ def _make_templates(
 
         warn_of_copies(f)
     if before is None or known is None or known.digest != function.digest:
-        references = introduce(function.payload, batcher.dispatcher)
-        templates = (_template(batcher, function, form, options) for form in (SINGLE, STAR, FULL))
-        before = tuple(templates), references
+        forms = SINGLE, STAR, FULL
+        templates = tuple(_template(batcher, function, form, options) for form in forms)
+        before = templates, templates[SINGLE].introduce(function.payload)
     return before, size_of(function.payload)
 
 

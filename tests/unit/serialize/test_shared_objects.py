@@ -17,8 +17,7 @@ import pytest
 import gridengine
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
-from gridengine.serialize.argument_snapshot import CallSnapshot, snapshot
-from gridengine.serialize.payload import SINGLE, Payload, size_of
+from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.shared_memory import LARGE, StoredPayload
 from gridengine.serialize.shared_objects import (
     RepeatedArrays,
@@ -170,10 +169,9 @@ def test_a_payload_lists_what_it_needs() -> None:
 def test_a_name_can_be_handed_in_again() -> None:
     shared = gridengine.share([1])
     [call] = pickling.load(pickling.dump_calls([shared]))
-    again = snapshot(call, SINGLE)
-    assert isinstance(again, CallSnapshot)
-    assert needs_of(again.payload) == (shared_object_of(shared),)
-    assert arrived(again.payload) == [[1]]
+    again = pickling.dump_calls([call])
+    assert needs_of(again) == (shared_object_of(shared),)
+    assert arrived(again) == [[1]]
 
 
 def test_a_name_that_was_forgotten_is_an_error() -> None:
