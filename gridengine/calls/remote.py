@@ -35,7 +35,7 @@ from gridengine.calls.outstanding import (
     left_of,
 )
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
+from gridengine.calls.requesting import RequestingDispatcher
 from gridengine.calls.translation import Outgoing, take_joinable
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.thread_queues import EventQueue
@@ -118,7 +118,14 @@ class RemoteDispatcher(RequestingDispatcher):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(0)
-        self._handlers = REMOTE_HANDLERS
+        self._handlers |= {
+            Output: self._printed,
+            Refuse: self._refused,
+            Rejoin: self._rejoin,
+            Goodbye: self._left,
+            Controlled: self._controlled,
+            Durable: self._durable,
+        }
         self._clock = clock
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
@@ -558,19 +565,3 @@ def _hello(weight: float, origin: str, python: str) -> ClientHello:
         keeps=True,
         keep=origin,
     )
-
-
-REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
-    {
-        **HANDLERS,
-        Finished: RemoteDispatcher._finished,
-        Output: RemoteDispatcher._printed,
-        Refuse: RemoteDispatcher._refused,
-        Rejoin: RemoteDispatcher._rejoin,
-        Goodbye: RemoteDispatcher._left,
-        Controlled: RemoteDispatcher._controlled,
-        ClientWelcome: RemoteDispatcher._welcome,
-        WantAnswer: RemoteDispatcher._result,
-        Durable: RemoteDispatcher._durable,
-    }
-)
