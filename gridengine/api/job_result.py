@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.api.job_target import JobOutcome, attributes_of
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
@@ -104,7 +104,7 @@ class JobHandle(OutcomeListener):
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
-        with without_slot(slot) as wait, self._changed:
+        with WithoutSlot(slot) as wait, self._changed:
             come = self._changed.wait_for(
                 lambda: self.end is not None or len(self._messages) > messages, timeout
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gridengine.arguments import flag
-from gridengine.calls.interface import WithoutSlot, without_slot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission, numbered
@@ -234,7 +234,7 @@ class ResultIterator(Generic[T]):
             raise
 
     def _await_next(self) -> None:
-        with without_slot(None if self._has_next() else self._submission.dispatcher.call_slot):
+        with WithoutSlot(None if self._has_next() else self._submission.dispatcher.call_slot):
             for seconds in self._waits():
                 self._take(seconds)
 

@@ -32,11 +32,10 @@ from gridengine.calls.outstanding import (
     PendingRequests,
     TakenOutcomes,
     Took,
-    left_of,
 )
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import RequestingDispatcher
-from gridengine.calls.translation import Outgoing, take_joinable
+from gridengine.calls.translation import Outgoing, outcomes_of, take_joinable
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
@@ -428,7 +427,8 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _finished(self, message: Finished, buffers: Payload) -> None:
         if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
-            self._note_left(message, buffers)
+            outcomes = [event for _, event in outcomes_of(message, buffers)]
+            self.left.put(Left(message.number, self._connection.epoch, outcomes))
             return
         super()._finished(message, buffers)
         if message.number:
@@ -453,9 +453,6 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
-
-    def _note_left(self, message: Finished, buffers: Payload) -> None:
-        self.left.put(left_of(message, buffers, self._connection.epoch))
 
     def _fail(self, error: GridEngineError) -> None:
         super()._fail(error)

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.dependencies import supply
 from gridengine.client.future import CallFuture, CallSource
 from gridengine.client.future_outcomes import (
@@ -328,7 +328,7 @@ class Settlement(Lifetime):
         """
 
     def join(self, timeout: float | None = None) -> bool:
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
+        with WithoutSlot(self.dispatcher.call_slot if self._open else None) as wait:
             wait.expired = not super().join(timeout)
         return not wait.expired
 

@@ -112,7 +112,7 @@ class TrioWaiter(TaskWaiter):
 
 @contextlib.asynccontextmanager
 async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
-    """The same as `without_slot`, in a task. If the task is cancelled meanwhile, it goes on at
+    """The same as `WithoutSlot`, in a task. If the task is cancelled meanwhile, it goes on at
     once, without waiting for the slot.
     """
     if slot is None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gridengine.calls.interface import without_slot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
 from gridengine.errors import Cancelled, trim
@@ -235,7 +235,7 @@ class MapRun:
             while position < len(results.values):
                 stop = results.settled_from_start()
                 if stop == position:
-                    with without_slot(self.submission.dispatcher.call_slot):
+                    with WithoutSlot(self.submission.dispatcher.call_slot):
                         stop = self._await_next(position, seconds_left)
                 error = results.first_error
                 if error is not None and error < stop:
