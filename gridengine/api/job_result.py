@@ -20,7 +20,7 @@ from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
-from gridengine.requests import CallsFinished, Function, ResultData, Task, TaskBegan, TaskMessage
+from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -60,17 +60,9 @@ class JobHandle(OutcomeListener):
         self._scheduler = scheduler
         self.ours = ours
 
-    def submit(
-        self, function: Function, task: Task, submit: Callable[..., None] | None = None
-    ) -> None:
-        """Submit the job's one call. `submit` is called in the place of the dispatcher's own, if it
-        is given.
-
-        Raises:
-            ConfigurationError: as `Dispatcher.submit`.
-        """
+    def note(self, task: Task) -> None:
+        """Note the task that is about to be submitted."""
         self.task, self._named = task.id, JOB.format(name=task.name)
-        (submit or self.dispatcher.submit)(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
