@@ -202,7 +202,11 @@ class JobSource(Struct, frozen=True, eq=False):
         if self._handle.end is not None:
             act()
         else:
-            wait = functools.partial(_wait_and_do, self._handle, act)
+
+            def wait() -> None:
+                self._handle.wait(None)
+                act()
+
             threading.Thread(target=wait, name="gridengine-job-result", daemon=True).start()
 
     def data(self) -> ResultData:
@@ -213,11 +217,6 @@ class JobSource(Struct, frozen=True, eq=False):
             _, value, error = _read(event, self._name)
             data = pickled(value, error, self._name)
         return data
-
-
-def _wait_and_do(handle: JobHandle, act: Callable[[], object]) -> None:
-    handle.wait(None)
-    act()
 
 
 def _read(

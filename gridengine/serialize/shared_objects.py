@@ -309,10 +309,10 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
     """The large arrays among the arguments of calls, for one thread. It holds no array, and a copy
     no longer than its array lives.
 
-    stored: how many bytes were copied for calls to share.
-    named: for how many bytes calls have a name instead.
-    generators: of the first calls that have any: their generators of random numbers.
-    repeats_generator: whether later calls have one of these too; None once that has been told.
+    stored: how many bytes were copied, to be shared by calls.
+    named: the size in bytes of the arrays for which calls have a name.
+    generators: the generators of random numbers in the first calls that have any.
+    repeats_generator: whether later calls have one of these too; None once the user was warned.
     """
 
     stored: int = 0
