@@ -358,7 +358,8 @@ class Job(JobResult):
             call = Target(self._target), (self._args, self._kwargs), FULL
         called, arguments, form = call
         function = make_function(called, options.exceptions, logs=options.logs)
-        return function, pickling.dump_calls([arguments], describe=lambda _: self._name), form
+        payload = pickling.dump_calls([arguments], form=form, describe=lambda _: self._name)
+        return function, payload, form
 
     def _target_call(self) -> tuple[Callable[..., Any], Any] | None:
         """Return the target and its arguments, if the job is just a call of its target;

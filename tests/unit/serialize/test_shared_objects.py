@@ -96,7 +96,7 @@ def test_a_closed_handle_is_an_error_and_shows_it() -> None:
         pass
     with pytest.raises(ValueError, match="the shared list has been closed"):
         shared.get()
-    with pytest.raises(gridengine.PicklingError, match=r"argument 1 .* has been closed"):
+    with pytest.raises(gridengine.PicklingError, match=r"the argument .* has been closed"):
         pickling.dump_calls([(shared,)])
     assert repr(shared) == "<shared list, closed>"
 
