@@ -16,12 +16,12 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.unsettled import Listener
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, no_memory
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import CallSnapshot, is_constant
 from gridengine.serialize.encoding import with_needs
-from gridengine.serialize.payload import FULL, Payload
+from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.shared_objects import RepeatedArrays, needs_of
 
@@ -59,6 +59,11 @@ class TaskMaker(Struct, frozen=True, eq=False):
             PicklingError: a call cannot be pickled; the text names the call and the argument.
         """
         describe = describe or (lambda _: f"the call of {self.function.name}")
+        if len(calls) == 1 and type(calls[0]) in ATOMS:
+            try:  # without a pickler of our own, which takes time to set up
+                return [pickle.dumps([calls[0]], 5)]
+            except MemoryError as error:
+                raise no_memory(f"to pickle {describe(0)}") from error
         return pickling.dump_calls(calls, form=self.form, describe=describe, repeated=repeated)
 
     def snapshot(self, call: Any, needed: tuple[Reference, ...] = ()) -> Any:
@@ -79,10 +84,9 @@ class TaskMaker(Struct, frozen=True, eq=False):
         """Return the payload of single calls that `snapshot` has returned."""
         if len(calls) == 1:
             [call] = calls
-            # Constants need no pickler of our own, which takes time to set up.
             return call.payload if type(call) is CallSnapshot else [pickle.dumps(calls, 5)]
         needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
-        if not needs:
+        if not needs:  # they are constants
             return [pickle.dumps(calls, 5)]
         payload = pickling.dump_calls(calls, form=self.form)
         return with_needs(payload, *needs) if any(needs) else payload

@@ -167,11 +167,6 @@ def dump_calls(
         PicklingError: the text names the call, its argument (of several, the first is argument 1),
             and the part of the argument that cannot be pickled.
     """
-    if len(calls) == 1 and type(calls[0]) in ATOMS:
-        try:
-            return [pickle.dumps([calls[0]], 5)]
-        except MemoryError as error:
-            raise no_memory(f"to pickle {describe(0)}") from error
     how = functools.partial(encode, list(calls), takes_futures=True, repeated=repeated)
     dump = functools.partial(with_dill, how)
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))

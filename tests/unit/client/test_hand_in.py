@@ -73,6 +73,16 @@ def test_a_call_that_cannot_be_pickled_is_an_error_that_names_it() -> None:
         maker_of(STAR).snapshot((1, threading.Lock()))
 
 
+def test_a_call_for_which_there_is_no_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> bytes:
+        raise MemoryError("full")
+
+    maker = maker_of()
+    monkeypatch.setattr(pickle, "dumps", full)
+    with pytest.raises(gridengine.OutOfMemory, match="no memory to pickle the call of train"):
+        maker.pickled(["a" * 1000])
+
+
 def test_calls_that_wait_together_keep_what_each_needs() -> None:
     maker, shared = maker_of(), gridengine.share([1])
     payload = maker.joined([maker.snapshot([shared]), 2, maker.snapshot([3])])
