@@ -148,6 +148,7 @@ class ResultIterator(Generic[T]):
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
         submission = self._submission = Submission.of(request)
+        self._add = submission.adder(reraise=False)
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
@@ -284,7 +285,7 @@ class ResultIterator(Generic[T]):
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted
         self._submitted += len(block)
-        self._submission.add_what_can_travel(block, first)
+        self._add(block, first)
         self._submission.flush()
         self._show_progress()
 

@@ -132,16 +132,11 @@ class MapRun:
         reraise: bool = False,
     ) -> None:
         self.submission = submission
-        self.add: Callable[[list[Any], int], int] = (
-            submission.add if reraise else submission.add_what_can_travel
-        )
-        """Adds a block of calls to the submission, given the number of the first call; returns the
-        bytes of the block.
-        """
         self.results = MapResults()
         self.total = total
         self._chunksize = chunksize
         self._reraise = reraise
+        self.add = submission.adder(reraise=reraise)
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks. The first block is small, so that work begins soon; later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import sys
@@ -209,17 +210,23 @@ class Submission(HandedTasks[MapTask]):
         """
         return None if self.has_room() else LOOK_SECONDS
 
-    def add(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
-        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
-        size of the calls in bytes, with the data that they share with other calls.
+    def adder(self, *, reraise: bool) -> Callable[[Sequence[Any], int], int]:
+        """Return the function that adds a block of calls, to be sent by `flush`, given the number
+        of the first. It returns the size of the calls in bytes, with the data that they share with
+        other calls. A named run is asked for the calls first.
 
-        asked: the named run has been asked for these calls.
+        reraise: the function raises a `PicklingError` if one of the calls cannot be pickled; none
+            of them is added. Otherwise the error is the outcome of that call.
+        """
+        add = self._add if reraise else self._add_what_can_travel
+        return add if self._run is None else functools.partial(self._add_unknown, add)
+
+    def _add(self, calls: Sequence[Any], first: int) -> int:
+        """Add calls as one task.
 
         Raises:
-            PicklingError: one of the calls cannot be pickled; none of them is added.
+            PicklingError: one of the calls cannot be pickled.
         """
-        if self._run is not None and not asked:
-            return self._add_unknown(calls, first, self.add)
         maker, repeated = self._maker, self._repeated
         stored, named = repeated.stored, repeated.named
         payload = maker.pickled(calls, lambda place: f"call {first + place}", repeated)
@@ -243,7 +250,9 @@ class Submission(HandedTasks[MapTask]):
         self._added_bytes += size
         return pickled + repeated.named - named
 
-    def _add_unknown(self, calls: Sequence[Any], first: int, add: Callable[..., int]) -> int:
+    def _add_unknown(
+        self, add: Callable[[Sequence[Any], int], int], calls: Sequence[Any], first: int
+    ) -> int:
         """Put the outcomes of calls that the named run knows into the queue, and add the others.
         Return the size of the calls in bytes.
         """
@@ -252,7 +261,7 @@ class Submission(HandedTasks[MapTask]):
         for part in self._run.parts(calls, first):
             if part.outcomes is None:
                 before = len(self._added)
-                size += add(part.calls, part.first, asked=True)
+                size += add(part.calls, part.first)
                 self._run.expect(part, self._added[before:])
             else:
                 for outcome in part.outcomes:
@@ -260,34 +269,32 @@ class Submission(HandedTasks[MapTask]):
         return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls as `add` does if some of them refer to results of other calls. Each of those
-        becomes a task of its own; the others stay together.
+        """Add calls of which some refer to results of other calls. Each of these becomes a task of
+        its own; the others stay together.
         """
         size, start = 0, 0
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(self._maker.pickled([call]))
             if alone and start < index:
-                size += self.add(calls[start:index], first + start, asked=True)
+                size += self._add(calls[start:index], first + start)
             if alone:
-                size += self.add([call], first + index, asked=True)
+                size += self._add([call], first + index)
                 start = index + 1
         left = calls[start:]
-        return size + (self.add(left, first + start, asked=True) if left else 0)
+        return size + (self._add(left, first + start) if left else 0)
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
-        """Add calls as `add` does. Those that cannot be pickled are left out, and get the error as
-        their outcome.
+    def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
+        """Add calls. Those that cannot be pickled are left out, and get the error as their
+        outcome.
         """
-        if self._run is not None and not asked:
-            return self._add_unknown(calls, first, self.add_what_can_travel)
         try:
-            return self.add(calls, first, asked=True)
+            return self._add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        size = self.add_what_can_travel(calls[:half], first, asked=True)
-        return size + self.add_what_can_travel(calls[half:], first + half, asked=True)
+        size = self._add_what_can_travel(calls[:half], first)
+        return size + self._add_what_can_travel(calls[half:], first + half)
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """Add calls that fail with this error and are not sent."""
