@@ -333,7 +333,7 @@ class Job(JobResult):
                 controlled=self._is_controlled(),
                 name=self._name,
             )
-            handle.note(task)
+            handle.expect(task)
             if run is not None and (call := self._target_call()) is not None:
                 run.submit_job(dispatcher, function, task, handle, call)
             else:

@@ -60,7 +60,7 @@ class JobHandle(OutcomeListener):
         self._scheduler = scheduler
         self.ours = ours
 
-    def note(self, task: Task) -> None:
+    def expect(self, task: Task) -> None:
         """Note the task that is about to be submitted."""
         self.task, self._named = task.id, JOB.format(name=task.name)
 

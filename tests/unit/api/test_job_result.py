@@ -104,7 +104,7 @@ def test_unprinted_output_is_logged_with_the_jobs_name(
 ) -> None:
     handle = make()
     task = Task(1, pickling.dump_calls([]), count=0, name="one")
-    handle.note(task)
+    handle.expect(task)
     handle.settled(CallsFinished(1, 0, 1, None, error=error))
     assert caplog.messages == lines
 
