@@ -321,7 +321,8 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         """Submit a batch as one task. If that fails, the error is the outcome of its calls."""
         template, first, task = batch.template, batch.futures[0].call, None
         needs = not batch.load and type(first) is CallSnapshot
-        calls, bound = list[Any](), list[tuple[int, int]]()
+        calls: list[Any] = []
+        bound: list[tuple[int, int]] = []
         try:
             for index, future in enumerate(batch.futures):
                 calls.append(future.call)
