@@ -22,6 +22,7 @@ from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.encoding import OUT_OF_BAND
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.references import awaited_in
+from gridengine.serialize.shared_objects import shared_object_of
 from tests.support.fake_dispatcher import FakeDispatcher
 
 
@@ -83,11 +84,10 @@ def test_a_call_for_which_there_is_no_memory_is_named(monkeypatch: pytest.Monkey
         maker.pickled(["a" * 1000])
 
 
-def test_calls_that_wait_together_keep_what_each_needs() -> None:
+def test_an_object_that_several_calls_need_is_named_once_for_all() -> None:
     maker, shared = maker_of(), gridengine.share([1])
-    payload = maker.joined([maker.snapshot([shared]), 2, maker.snapshot([3])])
-    task = maker.task(payload, 3)
-    assert len(task.needs) == 1
+    payload = maker.joined([maker.snapshot([shared]), 2, maker.snapshot([shared])])
+    assert maker.task(payload, 3).needs == (shared_object_of(shared),)
 
 
 def test_the_dispatcher_is_told_once_of_the_results_that_a_call_and_its_function_need() -> None:
