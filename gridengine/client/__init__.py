@@ -18,9 +18,9 @@ There is one hand-in (`hand_in`), and three ways to it. Many calls of one functi
 each with the calls that it waits for. Each of the three is a `HandedTasks`: a table of its tasks
 that have not ended, and the listener for their outcomes, which it puts where they belong
 (`_take_outcome`): into the queue of a map or into futures. A job and an actor are one task, and
-listen for themselves. All have their tasks made by a `TaskMaker`, which alone pickles calls, tells
-the dispatcher of the results that they need, and numbers the tasks. (A job is pickled before there
-is a dispatcher.)
+listen for themselves. All have their tasks made by a `TaskMaker`, or by the `CallTemplate` of
+single calls that wait: these alone pickle calls, tell the dispatcher of the results that they need,
+and number the tasks. (A job is pickled before there is a dispatcher.)
 
 The `submitter` offers all three ways to executors and pools; their maps and graphs
 (`executor_submissions`) end with the executor. Read `hand_in` first, then `submission`, then

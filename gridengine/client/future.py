@@ -9,6 +9,7 @@ it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.w
 from __future__ import annotations
 
 import contextlib
+import pickle
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -38,8 +39,11 @@ from gridengine.dispatcher.core.calls import Pace
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.requests import ResultData
-from gridengine.serialize.payload import PayloadAtWorker
+from gridengine.serialize.argument_snapshot import CallSnapshot, is_constant
+from gridengine.serialize.encoding import with_needs
+from gridengine.serialize.payload import FULL, Payload, PayloadAtWorker
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.serialize.shared_objects import needs_of
 
 MOST_CALLS: Final = 1024
 """At most this many calls travel as one task."""
@@ -87,10 +91,35 @@ class FutureBatcher(Protocol):
 
 
 class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
-    """Makes tasks of calls that have futures; those of one template may travel together."""
+    """Makes tasks of single calls; those of one template may travel together."""
 
     batcher: FutureBatcher
     pace: Pace = field(default_factory=Pace)
+
+    def snapshot(self, call: Any, needed: tuple[Reference, ...] = ()) -> Any:
+        """Return a single call as it waits until it is handed over: itself if its arguments cannot
+        change, else a `CallSnapshot`. `needed` are the references in its function.
+
+        Raises:
+            PicklingError: see `pickled`.
+        """
+        form = self.form
+        if not needed and is_constant(call if form != FULL else (*call[0], *call[1].values())):
+            return call
+        taken = CallSnapshot(self.pickled([call]))
+        taken.references = *self.introduce(taken.payload), *needed
+        return taken
+
+    def joined(self, calls: list[Any]) -> Payload:
+        """Return the payload of single calls that `snapshot` has returned."""
+        if len(calls) == 1:
+            [call] = calls
+            return call.payload if type(call) is CallSnapshot else [pickle.dumps(calls, 5)]
+        needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
+        if not needs:  # they are constants
+            return [pickle.dumps(calls, 5)]
+        payload = self.pickled(calls)
+        return with_needs(payload, *needs) if any(needs) else payload
 
 
 class CallFuture(Future[Any], ResultHolder):

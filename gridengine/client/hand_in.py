@@ -19,11 +19,9 @@ from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import UNNUMBERED, no_memory
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot, is_constant
-from gridengine.serialize.encoding import with_needs
-from gridengine.serialize.payload import ATOMS, FULL, Payload
+from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
-from gridengine.serialize.shared_objects import RepeatedArrays, needs_of
+from gridengine.serialize.shared_objects import RepeatedArrays
 
 if TYPE_CHECKING:
     from gridengine.client.named_run import OpenRun
@@ -48,7 +46,7 @@ class TaskMaker(Struct, frozen=True, eq=False):
         calls: Sequence[Any],
         describe: Callable[[int], str] | None = None,
         repeated: RepeatedArrays | None = None,
-    ) -> Payload:
+    ) -> list[Buffer]:
         """Return the payload of a list of calls.
 
         describe: returns a call's name for errors, by its index; by default it is that of the
@@ -65,31 +63,6 @@ class TaskMaker(Struct, frozen=True, eq=False):
             except MemoryError as error:
                 raise no_memory(f"to pickle {describe(0)}") from error
         return pickling.dump_calls(calls, form=self.form, describe=describe, repeated=repeated)
-
-    def snapshot(self, call: Any, needed: tuple[Reference, ...] = ()) -> Any:
-        """Return a single call as it waits until it is handed over: itself if its arguments cannot
-        change, else a `CallSnapshot`. `needed` are the references in its function.
-
-        Raises:
-            PicklingError: see `pickled`.
-        """
-        form = self.form
-        if not needed and is_constant(call if form != FULL else (*call[0], *call[1].values())):
-            return call
-        taken = CallSnapshot(self.pickled([call]))
-        taken.references = *self.introduce(taken.payload), *needed
-        return taken
-
-    def joined(self, calls: list[Any]) -> Payload:
-        """Return the payload of single calls that `snapshot` has returned."""
-        if len(calls) == 1:
-            [call] = calls
-            return call.payload if type(call) is CallSnapshot else [pickle.dumps(calls, 5)]
-        needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
-        if not needs:  # they are constants
-            return [pickle.dumps(calls, 5)]
-        payload = pickling.dump_calls(calls, form=self.form)
-        return with_needs(payload, *needs) if any(needs) else payload
 
     def introduce(self, *payloads: Payload) -> tuple[Reference, ...]:
         """Tell the dispatcher for which results the references in these payloads stand, and return
