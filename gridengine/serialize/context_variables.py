@@ -12,10 +12,10 @@ import contextvars
 import functools
 import importlib
 import os
+import sys
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
-from gridengine.serialize.named_objects import offered
 from gridengine.threads import once
 
 Place: TypeAlias = tuple[str, str] | tuple[bytes, str, tuple[Any, ...]]
@@ -42,10 +42,9 @@ def _place_of(variable: ContextVar[Any]) -> Place:
     _, tokens = _tokens()
     places = _known_places()
     if variable not in tokens and variable not in places:
-        for module, name, value in offered():
-            if value is variable:
-                places[variable] = module, name
-                break
+        offered = _offered(variable)
+        if offered is not None:
+            places[variable] = offered
     return places.get(variable) or _with_token(variable)
 
 
@@ -57,6 +56,18 @@ def _with_token(variable: ContextVar[Any]) -> Place:
     with contextlib.suppress(LookupError):  # it has none
         default = (contextvars.Context().run(variable.get),)
     return token, variable.name, default
+
+
+def _offered(variable: ContextVar[Any]) -> tuple[str, str] | None:
+    """Return the importable module that has this variable, and its name there; None if no module
+    has it.
+    """
+    for module_name, module in list(sys.modules.items()):
+        if module_name not in ("__main__", "__mp_main__") and getattr(module, "__spec__", None):
+            for name, value in list(vars(module).items()):
+                if value is variable:
+                    return module_name, name
+    return None
 
 
 def find_offered(module: str, name: str) -> ContextVar[Any]:

@@ -36,7 +36,7 @@ def name_recipes(
     """
     places: dict[int, tuple[str, str]] = {}
     kinds = set[type]()
-    for module, name, value in offered():
+    for module, name, value in _offered():
         kind = type(value)
         if kind not in unchanged:
             if id(value) not in places or _is_home(module, kind):
@@ -53,7 +53,7 @@ def name_recipes(
     return dict.fromkeys(kinds, recipe)
 
 
-def offered() -> Iterator[tuple[str, str, Any]]:
+def _offered() -> Iterator[tuple[str, str, Any]]:
     """Yield the variables of importable modules: module, name and object."""
     for module_name, module in list(sys.modules.items()):
         own = module_name in ("__main__", "__mp_main__") or module_name.startswith("gridengine.")
