@@ -37,7 +37,7 @@ THREADS = (
 )
 """The variables that libraries read to know how many threads they may start."""
 NOT_OF_OPENMP = frozenset(THREADS[-3:])
-"""Those of libraries that do not look at OMP_NUM_THREADS."""
+"""The variables of libraries that ignore OMP_NUM_THREADS."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """The prefix of the socket names by which processors are claimed."""
@@ -61,7 +61,7 @@ def threads_of_call(slots: int) -> int:
 
 def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the variables that tell libraries to use this many threads, without those that are set
-    already. If the first is set, it holds for all libraries that look at it.
+    already. If OMP_NUM_THREADS is set, only the libraries that ignore it get theirs.
     """
     names: Iterable[str] = NOT_OF_OPENMP if os.fsencode(THREADS[0]) in variables else THREADS
     wanted = {os.fsencode(name): b"%d" % threads for name in names if threads}

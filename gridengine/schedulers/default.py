@@ -126,8 +126,11 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
 
 
 def _default(entry: SchedulerEntry, *, named: bool) -> Scheduler:
-    """Return the scheduler for calls that name none. It is also that of its name, except on a
-    cluster that nobody named, where it begins with few workers.
+    """Return the scheduler for calls that name none. `named` says whether the settings name it.
+
+    Calls with `scheduler="slurm"` share it with calls that name none, so that both use the same
+    workers. One exception: on a cluster that only this package has chosen, the scheduler is apart,
+    because it requests no more than `FIRST_WORKERS` workers at first.
     """
     if named or entry.scheduler_class().local:
         return _once(entry.name, entry.make)

@@ -95,7 +95,7 @@ class Remote(RemoteDispatcher):
         for message in messages:
             self._connection.incoming.append((message, [b""] * message.count_buffers()))
         for message, buffers in self._receive():
-            self._handlers[type(message)](self, message, buffers)
+            self._handlers[type(message)](message, buffers)
 
     def take_sent(self) -> list[Message]:
         """Return what the dispatcher was sent since."""

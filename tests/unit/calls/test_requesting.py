@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.calls.requesting import Question, RequestingDispatcher
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -43,8 +43,6 @@ FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 
 class Requesting(RequestingDispatcher):
     """One whose way to the dispatcher is the test."""
-
-    _handlers = HANDLERS
 
     def __init__(self, *, unserved: bool = False) -> None:
         super().__init__(3)
