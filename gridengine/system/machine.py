@@ -108,6 +108,18 @@ else:
 
 
 if sys.platform == "linux":
+
+    def pipe_bytes(descriptor: int) -> int:
+        """Return how many bytes a pipe can hold."""
+        return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+
+else:
+
+    def pipe_bytes(descriptor: int) -> int:
+        return 1 << 16
+
+
+if sys.platform == "linux":
     MOST_SOCKET_PATH = 107
     """The longest path of a Unix socket, in bytes (unix(7))."""
     OPEN_ONLY = os.O_PATH
@@ -234,6 +246,24 @@ else:
 
 
 # What does without /proc where there is none
+
+
+def present_umask() -> int:
+    """Return this process's umask. It is read from /proc, because the system call sets it for a
+    moment, in which other threads may make files.
+    """
+    said = b""
+    with contextlib.suppress(FileNotFoundError):  # there is no /proc
+        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
+        finally:
+            os.close(descriptor)
+    if said:
+        return int(said.split()[0], 8)
+    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
+    os.umask(umask)
+    return umask
 
 
 def own_path(descriptor: int) -> str:

@@ -24,7 +24,7 @@ from collections import deque
 from pathlib import Path
 
 from gridengine.errors import GridEngineError, safe_repr
-from gridengine.system import Wakeup
+from gridengine.system.polling import Wakeup
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.exchange_folder import (
     ALIVE,

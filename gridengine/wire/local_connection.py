@@ -42,15 +42,8 @@ from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.system import (
-    CLOSED_ON_EXEC,
-    PACKETS,
-    READABLE,
-    WRITABLE,
-    Polling,
-    packet_address,
-    peer_user,
-)
+from gridengine.system import CLOSED_ON_EXEC, PACKETS, packet_address, peer_user
+from gridengine.system.polling import READABLE, WRITABLE, Polling
 from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import PacketSocket

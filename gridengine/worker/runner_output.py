@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from gridengine.output.stream_writer import OutputExcerpt, StandardStreams
 from gridengine.serialize.payload import Payload
-from gridengine.system import Poller, pipe_bytes
+from gridengine.system.machine import pipe_bytes
+from gridengine.system.polling import Poller
 from gridengine.wire.messages import Message, Output
 
 _READ = 64 * 1024
