@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -48,19 +48,16 @@ from gridengine.call_context.status_block import (
     UNTIL,
     map_words,
 )
-from gridengine.errors import CallError, call_words, out_of_memory
+from gridengine.errors import call_words
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_remedy
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import SINGLE, Buffer, Payload
+from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.users_modules import CallersMain
 from gridengine.system import data_bytes, reset_peak_memory
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
-    INTERRUPTED,
     NO_INPUT,
-    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     Allocate,
@@ -94,12 +91,8 @@ from gridengine.worker.process_setup import (
 from gridengine.worker.result_buffer import ResultBuffer
 
 if TYPE_CHECKING:
+    from gridengine.worker.failed_calls import FailedCalls
     from gridengine.worker.log_forwarder import LogForwarder
-
-STRAY_SIGNAL = (
-    "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
-    "start fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u)"
-)
 
 
 def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) -> NoReturn:
@@ -425,9 +418,13 @@ class Runner:
             with contextlib.suppress(Exception):
                 traceback.print_exception(error)
         self.functions.forget_inputs(assignment)
-        payload = self._dump_raised(assignment.start, error, assignment)
-        for index in range(assignment.start, assignment.stop):
-            self._result_buffer.add_raised(index, payload)
+        self._failed_calls.add_run(error, assignment)
+
+    @cached_property
+    def _failed_calls(self) -> FailedCalls:
+        from gridengine.worker.failed_calls import FailedCalls  # most calls do not fail
+
+        return FailedCalls(self._result_buffer, self.functions)
 
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
@@ -542,45 +539,11 @@ class Runner:
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
         if isinstance(error, Interrupted):
-            self._add_interrupted(index, assignment)
+            told = self.states.told == (assignment.run, index)
+            self._failed_calls.add_interrupted(index, assignment, told=told)
             return
-        note_remedy(error, call if assignment.form == SINGLE else None)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        told = self._arguments_text(call, assignment)
-        payload = self._dump_raised(index, error, assignment, told)
-        self._result_buffer.add_raised(index, payload, status)
-
-    def _arguments_text(self, call: Any, assignment: Assignment) -> str:
-        from gridengine.call_context.shown_arguments import arguments_text  # for errors alone
-
-        return arguments_text(call, assignment, self.functions.loaded(assignment.function))
-
-    def _add_interrupted(self, index: int, assignment: Assignment) -> None:
-        """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
-        carries an exception, which is the outcome of the call if it was not told to stop, or if it
-        saved nothing although it had nearly all of a worker's life.
-        """
-        from gridengine.call_context.checkpoints import interrupted  # here: few need it
-
-        _, what = self._present_call()
-        told = self.states.told == (assignment.run, index)
-        payload = self._result_buffer.form.dump_exception(interrupted(what, told=told))
-        self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)
-
-    def _dump_raised(
-        self, index: int, error: BaseException, assignment: Assignment, told: str = ""
-    ) -> list[Buffer]:
-        """Return the payload of an exception that a call raised. A `KeyboardInterrupt` in this
-        process becomes another error: in the caller it would end the caller.
-        """
-        if not isinstance(error, KeyboardInterrupt):
-            return self._result_buffer.form.dump_exception(error, told)
-        name = self.functions.name_of(assignment.function)
-        what = call_words(name, assignment.first, index, assignment.name)
-        instead = CallError(
-            f"{what} raised KeyboardInterrupt in its own process", hint=STRAY_SIGNAL
-        )
-        return self._result_buffer.form.dump_exception(instead, told, origin=error)
+        self._failed_calls.add_raised(index, error, assignment, call, status)
 
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException, call: Any
@@ -595,12 +558,9 @@ class Runner:
         self._memory.set(0)  # lift the limit before anything below allocates memory
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory or assignment.once:
-            name = self.functions.name_of(assignment.function)
-            what = call_words(name, assignment.first, index, assignment.name)
-            late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            told = self._arguments_text(call, assignment)
-            payload = self._result_buffer.form.dump_exception(late, told, origin=error)
-            self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
+            self._failed_calls.add_out_of_memory(
+                index, error, assignment, call, limit=limit, peak=peak
+            )
         self._words[RUN] = 0
         self._flush()
         exit_process(0)
