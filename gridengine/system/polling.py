@@ -51,7 +51,7 @@ else:
             os.close(fd)
 
     class Polling(DefaultSelector):
-        """Has what is used here of the interface of `select.epoll`."""
+        """Has the part of the interface of `select.epoll` that this package uses."""
 
         def poll(self, timeout: float = 0, maxevents: int = -1) -> list[tuple[int, int]]:
             ready = [(key.fd, events) for key, events in self.select(timeout)]

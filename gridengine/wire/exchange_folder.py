@@ -147,7 +147,7 @@ class Outbox:
         self._queue.append(frames)
 
     def clear(self) -> None:
-        """Drop what has not been written. The numbers of files go on."""
+        """Drop all envelopes that are not written. The numbers of files go on."""
         self._queue.clear()
         self._next.clear()
 
@@ -172,7 +172,9 @@ class Outbox:
         return True
 
     def _has_room(self) -> bool:
-        """Look what has been read only when the bounds are reached: it costs a list."""
+        """Return whether one more file may be written. To see which files were read, the folder is
+        listed, but only when the bounds are reached.
+        """
         if self._is_within_bounds():
             return True
         with _noticing_end(), opened_folder(self._folder) as fd:
@@ -228,7 +230,7 @@ class Inbox:
         self._last = ""
 
     def forget(self, sender: str) -> None:
-        """Drop what is stored for a sender that is gone."""
+        """Forget a sender that is gone."""
         self._expected.pop(sender, None)
         self._awaited.discard(sender)
 
@@ -316,7 +318,7 @@ def decode_file(place: str, data: Buffer, key: bytes) -> list[Frames]:
 
 
 def _head(place: str, body: Buffer, key: bytes) -> bytes:
-    """Return what a file begins with: the magic, and a keyed hash of its place and content."""
+    """Return the first bytes of a file: the magic, and a keyed hash of its place and content."""
     made = hashlib.blake2b(f"{place}\n".encode(), key=key[:64], digest_size=_HASH_BYTES)
     made.update(body)
     return _MAGIC + made.digest()

@@ -106,8 +106,8 @@ class LocalConnection(ABC):
             self._watch(jammed=True)
 
     def receive(self, most: int = _READ_PACKETS) -> list[Frames]:
-        """Return envelopes that have arrived, read from at most this many packets. Send what is
-        queued, as far as there is room.
+        """Return envelopes that have arrived, read from at most this many packets. Send queued
+        envelopes, as far as there is room.
 
         Raises:
             ProtocolError: the other end sent something else; the connection has ended.
