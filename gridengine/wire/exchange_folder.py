@@ -59,7 +59,8 @@ import msgspec
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.connection_file import folder_at, is_private, why_unreachable, write_private
+from gridengine.system.machine import file_age
+from gridengine.wire.connection_file import folder_at, is_private, why_unreachable
 from gridengine.wire.session import Frames
 
 log = logging.getLogger("gridengine")
@@ -90,20 +91,9 @@ def is_attended(exchange: Path) -> bool:
     file system. Where that cannot be found out, because nothing can be written, return True.
     """
     try:
-        # Opened, not looked up: that asks a file server for the present time of the file.
-        fd = os.open(exchange / ALIVE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        touched = os.fstat(fd).st_mtime
-        os.close(fd)
-    except OSError:
-        return False
-    probe = exchange / f".now-{secrets.token_hex(8)}"
-    try:
-        write_private(probe, b"")
-        now = probe.stat().st_mtime
-        probe.unlink()
+        return file_age(exchange / ALIVE) < ALIVE_SECONDS
     except OSError:
         return True
-    return now - touched < ALIVE_SECONDS
 
 
 def make_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -361,8 +362,8 @@ def test_a_dispatcher_is_there_while_it_touches_its_mark(
     assert not is_attended(tmp_path)
     assert names(tmp_path) == [ALIVE]
 
-    def refuse(path: Path, content: bytes) -> NoReturn:
+    def refuse(dir: Path) -> NoReturn:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(exchange_folder, "write_private", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     assert is_attended(tmp_path), "what cannot be found out is not denied"
