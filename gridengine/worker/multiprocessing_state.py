@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import functools
 import importlib.machinery
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,20 +29,15 @@ def left() -> Iterator[str]:
     """Yield the names of the threads and processes that this process must wait for, for people. No
     process is reaped here: another thread may be waiting for it.
     """
+    from gridengine.system.machine import exists  # few jobs leave any
+
     multiprocessing = sys.modules.get("multiprocessing.process")
     for child in list(getattr(multiprocessing, "_children", ())):
-        if not child.daemon and child.pid is not None and _is_alive(child.pid):
+        if not child.daemon and child.pid is not None and exists(child.pid):
             yield f"the process {child.name} ({child.pid})"
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             yield f"the thread {thread.name}"
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 def is_running(own_threads: int = 0) -> bool:
