@@ -27,7 +27,6 @@ from gridengine.call_context.current_call import (
     CurrentJob,
     Interrupted,
     ProcessSpent,
-    process_name,
 )
 from gridengine.call_context.environment import KEPT, SiteEnvironment
 from gridengine.call_context.process_resources import (
@@ -53,7 +52,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.users_modules import CallersMain
-from gridengine.system import data_bytes, reset_peak_memory
+from gridengine.system import data_bytes
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
@@ -69,10 +68,8 @@ from gridengine.wire.messages import (
     Define,
     Deliver,
     Forget,
-    Pushed,
     Returned,
     Shortened,
-    Started,
     portions,
 )
 from gridengine.worker import multiprocessing_state
@@ -86,9 +83,9 @@ from gridengine.worker.process_setup import (
     flush_output,
     redirect_streams,
     seed_by_chance,
-    with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
+from gridengine.worker.watched_runs import WatchedRuns
 
 if TYPE_CHECKING:
     from gridengine.worker.failed_calls import FailedCalls
@@ -106,10 +103,11 @@ def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) ->
     os.close(descriptors.words)
     redirect_streams(descriptors)
     seed_by_chance()
-    multiprocessing_state.prepare(descriptors.requests, descriptors.number)
+    requests = socket.socket(fileno=descriptors.requests)
+    multiprocessing_state.prepare(requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel), takes_blocks=True)
     runner = Runner(channel, words, site, descriptors.threads)
-    GVAR.process = runner.as_calling_process(descriptors.number)
+    GVAR.process = runner.as_calling_process(descriptors.number, requests)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -158,26 +156,26 @@ class Runner:
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
         self.states = CallStates(self._result_buffer.tell)
-        self._heard: deque[Payload] = deque()
-        """What the client has told the call in progress, unread."""
+        self._watched = WatchedRuns(self._result_buffer, words, self._read)
         self._held = 0
         """How many `Cancel` messages this runner has read."""
-        self._finished = False
-        """Whether this process has waited for its threads and can do nothing but end."""
         # If user code forks and the child returns from the call, the child gets no further than
         # the next access to the words.
         os.register_at_fork(after_in_child=words.release)
 
-    def as_calling_process(self, number: int) -> CallingProcess:
-        """Return this process as its calls see it; `number` is the agent's number for it."""
+    def as_calling_process(self, number: int, requests: socket.socket) -> CallingProcess:
+        """Return this process as its calls see it, by the agent's number for it and the socket for
+        its requests.
+        """
         return CallingProcess(
             number=number,
             pid=os.getpid(),
             words=self._words,
+            requests=requests,
             allocate=self.reallocate,
             states=self.states,
-            hear=self.hear,
-            push=self.push,
+            hear=self._watched.hear,
+            push=self._watched.push,
         )
 
     def _note_step(self, step: int) -> None:
@@ -332,9 +330,7 @@ class Runner:
             apart=bool(assignment.kept),
         )
         if assignment.watched:
-            reset_peak_memory()
-            self._heard.clear()
-            self._result_buffer.deliver(Started(assignment.run, os.getpid()))
+            self._watched.begin(assignment.run)
         codec = self.functions.codecs.get(assignment.function)
         if codec is not None:
             self._result_buffer.form = codec
@@ -354,10 +350,8 @@ class Runner:
             )
             if self.functions.environment.caller is not self._logs_for:
                 self._forward_logs()
-            if assignment.controlled:
-                function = with_controller(function, assignment, self._push)
-            if assignment.watched:
-                function = self._with_background(function, assignment.name)
+            if assignment.watched or assignment.controlled:
+                function = self._watched.extended(function, assignment)
             GVAR.process_job = self._job_of(assignment)
             if codec is None:
                 items, complete = pickling.load_items(payload)
@@ -395,7 +389,7 @@ class Runner:
             self._result_buffer.end()
         if assignment.watched or assignment.once:
             self._flush()
-        if self._finished:
+        if self._watched.has_finished:
             self._words[RUN] = 0
             exit_process(0)
 
@@ -583,49 +577,6 @@ class Runner:
         if self._result_buffer.is_forked():
             exit_forked(error)
 
-    def _push(self, run: int, value: Any) -> None:
-        payload = pickling.dump(value)
-        self._result_buffer.deliver(Pushed(run, len(payload)), payload)
-
-    def push(self, payload: Payload) -> None:
-        """Send the client of the call in progress something, after all that the call has
-        printed.
-        """
-        self._exit_if_forked()
-        flush_output()
-        self._result_buffer.deliver(Pushed(self._words[RUN], len(payload)), payload)
-
-    def hear(self) -> Payload:
-        """Wait for the next thing that the client tells the call in progress, and return it. The
-        agent's other messages are handled meanwhile.
-
-        Raises:
-            EOFError: the agent has closed the channel.
-        """
-        while not self._heard:
-            self._read()
-        return self._heard.popleft()
-
-    def _deliver(self, message: Deliver, buffers: Payload) -> None:
-        if message.run == self._words[RUN]:
-            self._heard.append(buffers)
-
-    def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return the function of a job of this name, extended to wait for the threads and processes
-        that the function leaves behind.
-        """
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with process_name(name):
-                    return function(*args, **kwargs)
-            finally:
-                if not self._result_buffer.is_forked() and multiprocessing_state.is_running():
-                    self._finished = True
-                    multiprocessing_state.finish(f"job {name}")
-
-        return call
-
 
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Define: lambda runner, message, buffers: runner.functions.define(message, buffers),
@@ -633,5 +584,5 @@ HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Allocate: lambda runner, message, buffers: runner._resources.allocate(message, buffers),
     Assign: Runner._assign,
     Cancel: Runner._cancel,
-    Deliver: Runner._deliver,
+    Deliver: lambda runner, message, buffers: runner._watched.deliver(message, buffers),
 }

@@ -95,7 +95,7 @@ class _PublicKey(msgspec.Struct, frozen=True):
     public: str = ""
 
 
-class _Shown(msgspec.Struct):
+class _PublicParts(msgspec.Struct):
     """The parts of `client.json` and `server.json` that may be shown."""
 
     addresses: tuple[str, ...] = ()
@@ -216,11 +216,11 @@ class DispatcherFolder(NamedTuple):
         """
         return self._shown(SERVER).clients.public
 
-    def _shown(self, file: str) -> _Shown:
+    def _shown(self, file: str) -> _PublicParts:
         try:
-            return msgspec.json.decode((self.path / file).read_bytes(), type=_Shown)
+            return msgspec.json.decode((self.path / file).read_bytes(), type=_PublicParts)
         except (OSError, msgspec.DecodeError):
-            return _Shown()
+            return _PublicParts()
 
     def answers(self) -> bool:
         """Return whether somebody accepts connections at the dispatcher's latest addresses."""
