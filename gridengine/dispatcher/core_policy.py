@@ -7,8 +7,8 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
-from gridengine.wire.processes import python_version
 
 GATHER_SECONDS = 0.05
 MOST_BEATS_PER_SECOND = 500
@@ -42,7 +42,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         else scheduler.start_timeout,
         max_nesting=settings.max_nesting,
         version=__version__,
-        python=python_version(),
+        python=PYTHON,
         run_id=run.id,
         addresses=run.addresses,
         epoch=run.epoch,

@@ -10,7 +10,6 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.call_context.process_resources import memory_here
 from gridengine.dispatcher.core_policy import beat_seconds, check_lease
 from gridengine.dispatcher.run_directory import (
     EXCHANGE,
@@ -28,6 +27,7 @@ from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_own_block
 from gridengine.settings.values import Settings
+from gridengine.system import usable_memory
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, Saved
@@ -76,7 +76,7 @@ class RemoteWorkers:
             self._server.close()
             raise
         self._blocks = ResultBlocks(
-            settings.kept_bytes or memory_here() // 4, self.context.directory
+            settings.kept_bytes or usable_memory() // 4, self.context.directory
         )
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams) if home is None else None

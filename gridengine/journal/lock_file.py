@@ -23,7 +23,6 @@ import errno
 import logging
 import os
 import socket
-import tempfile
 import time
 from pathlib import Path
 
@@ -154,16 +153,7 @@ def is_shown(path: Path) -> bool:
     Raises:
         OSError: the file cannot be looked at.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:  # fstat of an open file: NFS answers with the present time, not a cached one
-        touched = os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-    with tempfile.TemporaryFile(dir=path.parent) as probe:
-        return os.fstat(probe.fileno()).st_mtime - touched < SILENT_SECONDS
+    return machine.file_age(path) < SILENT_SECONDS
 
 
 def read_holder(path: Path) -> Holder | None:

@@ -42,6 +42,7 @@ from gridengine.journal.lock_file import take_lock
 from gridengine.journal.writer import JournalWriter, check_private, is_of_the_file, open_connection
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import check_unmarked
+from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_objects import needs_of
@@ -147,6 +148,25 @@ def read_result(connection: sqlite3.Connection, row: int) -> list[Buffer]:
     payload = payload_of(blob)
     check_unmarked(payload[0], python)
     return payload
+
+
+def read_outcome(connection: sqlite3.Connection, row: int, state: int) -> Any:
+    """Return the content of a row of results in this state: its values, the payload of an
+    exception, or an error of the package.
+
+    Raises:
+        VersionMismatch: see `read_result`.
+        Exception: it cannot be rebuilt here.
+    """
+    payload = read_result(connection, row)
+    if state == FAILED:
+        return pickle.loads(payload[0])
+    if state == RAISED:
+        return payload
+    values, complete = pickling.load_values(payload)
+    if not complete:
+        raise next(one.error for one in values if type(one) is Unloadable)
+    return values
 
 
 class Closes(Protocol):

@@ -6,12 +6,11 @@ import collections
 import contextlib
 import itertools
 import logging
-import pickle
 import platform
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -27,12 +26,11 @@ from gridengine.journal.run_file import (
     open_to_read,
     path_of,
     payload_of,
-    read_result,
+    read_outcome,
 )
 from gridengine.journal.writer import SIDE_FILES
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import PYTHON, check_unmarked, minor_version
-from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer
 
 log = logging.getLogger("gridengine")
@@ -193,20 +191,16 @@ def outcome(connection: sqlite3.Connection, call: StoredCalls) -> list[Any] | Ba
     Raises:
         Exception: they cannot be rebuilt here.
     """
-    payload = read_result(connection, call.row)
+    content = read_outcome(connection, call.row, call.state)
     if call.state == FAILED:
-        error: BaseException = pickle.loads(payload[0])
-        return error
+        return cast(BaseException, content)
     if call.state != RETURNED:
-        return pickling.load_exception(payload)
+        return pickling.load_exception(content)
     [[start, item]] = connection.execute(
         "SELECT start, item FROM results WHERE id = ?", (call.row,)
     )
     first = item + call.start - start
-    values, complete = pickling.load_values(payload)
-    if not complete:
-        raise next(one.error for one in values if type(one) is Unloadable)
-    return values[first : first + call.stop - call.start]
+    return list(content[first : first + call.stop - call.start])
 
 
 def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:

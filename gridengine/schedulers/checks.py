@@ -16,8 +16,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.command import CommandOutput, CommandRunner
 from gridengine.schedulers.requests import first_match
-from gridengine.settings.processors import usable_processors
 from gridengine.settings.values import Setting, sources
+from gridengine.system import usable_processors
 
 
 class CheckState(enum.Enum):

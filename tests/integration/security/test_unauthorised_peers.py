@@ -30,6 +30,7 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import settings
 from gridengine.wire import local_connection
 from gridengine.wire.connection_file import Connection, make_private_folder
@@ -56,7 +57,6 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
-from gridengine.wire.processes import python_version
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
 from tests.support.tcp_scheduler import TcpScheduler
@@ -161,7 +161,7 @@ def hello(run_id: str, **other: Any) -> Hello:
     facts = {
         "protocol": VERSION,
         "version": __version__,
-        "python": python_version(),
+        "python": PYTHON,
         "host": "attacker",
         "pid": 1,
         "slots": 1,

@@ -36,9 +36,9 @@ from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 from gridengine.schedulers.workerless import HandStartedScheduler
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import Connection, ServerKeys
-from gridengine.wire.processes import python_version
 
 KEYS = ServerKeys("server's", "secret", "workers'", "workers' secret", 4711)
 SERVER: Any = SimpleNamespace(addresses=("tcp://10.0.0.7:4711",), keys=KEYS)
@@ -109,7 +109,7 @@ def test_the_schedulers_own_numbers_go_before_the_settings(
     policy = policy_of(scheduler, settings, run)
     assert policy.max_workers == 3
     assert policy.start_timeout == timeout
-    assert policy.python == python_version()
+    assert policy.python == PYTHON
     assert policy.addresses == SERVER.addresses
 
 

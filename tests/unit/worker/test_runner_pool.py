@@ -16,7 +16,7 @@ import pytest
 from gridengine.call_context.status_block import BACKGROUND, INDEX, RUN, START
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
-from gridengine.system import Poller
+from gridengine.system.polling import Poller
 from gridengine.wire.messages import Allocate, Assignment, Define
 from gridengine.worker import runner_pool
 from gridengine.worker.definition_store import DefinitionStore
