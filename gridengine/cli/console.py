@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -18,12 +19,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
+from gridengine.arguments import parse_seconds
 from gridengine.display import printable
+from gridengine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # of click 8.1 no generic one
 NOTHING = ("", "-")
 
 
@@ -49,6 +55,35 @@ def command(name: str, *, short_help: str) -> Callable[[Callable[..., Any]], Com
 def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Return the option `--json`; `holds` describes its output."""
     return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
+
+
+class Time(ParamType):
+    """Seconds, or a text such as `30 min`; `least` seconds at least."""
+
+    name = "time"
+
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = parse_seconds(self.name, value)
+            except ConfigurationError as error:
+                self.fail(f"{value!r} is not a time: {error.hint}", param, ctx)
+        if not seconds >= self._least:
+            self.fail(f"{value!r} is too little: say {self._least:g} s, or more", param, ctx)
+        return seconds
+
+
+def exit_on_signals(status: Callable[[int], int] = lambda number: 128 + number) -> None:
+    """Have SIGTERM and SIGHUP end the command in order, with this exit status by the signal."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda number, frame: sys.exit(status(number)))
 
 
 def console() -> Console:
@@ -144,5 +179,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON."""
-    click.echo(json.dumps(msgspec.to_builtins(value), indent=1))
+    """Print a value as JSON; anything that JSON has no form for, such as a path, as text."""
+    click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=1))

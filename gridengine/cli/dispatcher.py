@@ -32,6 +32,7 @@ from gridengine.cli.scheduler_options import (
     resources_of,
 )
 from gridengine.cli.tunnel import StartCommand, connect_command, tunnel_options
+from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
@@ -69,8 +70,6 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
         GridEngineError: it does not start, or runs already; the text says why, or which process
         runs it.
     """
-    from gridengine.dispatcher.standalone import background
-
     background.make_scheduler(options).close()  # raises for wrong options, before anything starts
     folder.make()
     lock = folder.take_lock()
@@ -91,7 +90,7 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
     """
     if folder.state() is not DispatcherState.RUNNING:
         raise folder.not_running()
-    from gridengine.calls.remote import RemoteDispatcher
+    from gridengine.calls.remote import RemoteDispatcher  # imports ZeroMQ
 
     remote = RemoteDispatcher(folder.client_file, python="")
     try:
@@ -142,8 +141,6 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise folder.not_running()
     if state is not DispatcherState.RUNNING:
         return f"dispatcher {folder.name} does not run"
-    from gridengine.dispatcher.standalone import background
-
     try:
         ask(folder, "stop", now=now, again=again)
     except GridEngineError:
@@ -157,7 +154,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    from gridengine.client.outliving_calls import runs_at
+    from gridengine.client.outliving_calls import runs_at  # imports SQLite
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import shlex
@@ -23,12 +22,15 @@ from gridengine.cli.console import (
     echo,
     folded,
     json_option,
+    print_json,
     shown,
     text,
 )
 from gridengine.display import printable
 from gridengine.errors import GridEngineError
-from gridengine.settings.files import nearest
+from gridengine.settings.files import describe, nearest
+from gridengine.settings.locations import projects_file, users_file
+from gridengine.settings.values import sources
 
 MODULES: Mapping[str, str] = {
     "calls": "calls",
@@ -146,23 +148,11 @@ def settings(as_json: bool) -> None:
       gridengine settings
       gridengine settings --json | jq .max_workers.value
     """
-    from gridengine.settings.files import describe
-    from gridengine.settings.locations import projects_file, users_file
-    from gridengine.settings.values import sources
-
     said = sources()
     if as_json:
-        click.echo(
-            json.dumps(
-                # JSON has no infinity.
-                {
-                    name: {"value": None if one.value == math.inf else one.value, "by": one.by}
-                    for name, one in said.items()
-                },
-                indent=1,
-                default=str,
-            )
-        )
+        # JSON has no infinity.
+        told = {name: None if one.value == math.inf else one.value for name, one in said.items()}
+        print_json({name: {"value": told[name], "by": one.by} for name, one in said.items()})
         return
     from rich.table import Table
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gridengine.arguments import parse_gigabytes, parse_seconds
+from gridengine.arguments import parse_gigabytes
+from gridengine.cli.console import ParamType, Time
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.base import TRANSPORTS
+from gridengine.schedulers.default import default_entry
 from gridengine.schedulers.registry import (
     HAND_STARTED,
     OF_DISPATCHERS,
@@ -24,13 +26,13 @@ from gridengine.schedulers.registry import (
     SchedulerEntry,
     entry_of,
 )
+from gridengine.schedulers.worker_command import container_words
 from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
-    _ParamType = click.ParamType[Any]
 else:
-    _Choice, _ParamType = click.Choice, click.ParamType  # of click 8.1 no generic ones
+    _Choice = click.Choice  # of click 8.1 no generic one
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -72,7 +74,7 @@ class SchedulerChoice(_Choice):
         return value if of_site else super().convert(value, param, ctx)
 
 
-class CommandWords(_ParamType):
+class CommandWords(ParamType):
     """A path, or the words of a command as a shell reads them: a list if there are several."""
 
     name = "command"
@@ -89,30 +91,12 @@ class CommandWords(_ParamType):
         return words if len(words) > 1 else value
 
 
-class Time(_ParamType):
-    """Seconds, or a text such as `30 min`."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        with contextlib.suppress(ValueError):
-            return float(value)
-        try:
-            return parse_seconds(self.name, value)
-        except ConfigurationError as error:
-            self.fail(f"{value!r} is not a time: {error.hint}", param, ctx)
-
-
 class ContainerWords(CommandWords):
     """An image, or the words of a command that ends with one, as a list; its path is absolute."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[str]:
-        from gridengine.schedulers.worker_command import container_words
-
         return list(container_words("--container", super().convert(value, param, ctx)))
 
 
@@ -221,16 +205,6 @@ def _gigabytes(text: str) -> float:
         raise click.BadParameter(words) from None
 
 
-def _walltime(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    try:
-        return parse_seconds("time", text)
-    except ConfigurationError as error:
-        words = f"{text!r} is not a time; {error.hint}"
-        raise click.BadParameter(words) from None
-
-
 _held = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
     click.option(
@@ -249,7 +223,7 @@ resource_options = _options(
     click.option(
         "--time",
         "walltime",
-        type=_walltime,
+        type=Time(),
         metavar="TIME",
         help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),
@@ -282,6 +256,4 @@ def resources_of(given: dict[str, Any]) -> Resource:
 
 def entry_for(name: str | None) -> SchedulerEntry:
     """Return the scheduler of this name, by default that of the settings, else the best here."""
-    from gridengine.schedulers.default import default_entry
-
     return default_entry()[0] if name is None else entry_of(name)

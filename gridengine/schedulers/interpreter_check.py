@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from gridengine._version import __version__
-from gridengine.schedulers.checks import CheckState, Finding
+from gridengine.schedulers.checks import CheckState, Finding, line_of
 from gridengine.schedulers.worker_command import (
     command_words,
     container_words,
@@ -120,7 +120,7 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
         lacks = re.search(r"No module named '([\w.]+)'", output)
         what = f"{line} (Python {version})"
         if lacks is None:
-            return broken(f"{what}: {_last_line(output)}", by_hand)
+            return broken(f"{what}: {line_of(output, -1)}", by_hand)
         return broken(f"{what} has no {lacks[1].partition('.')[0]}", f"install it: {install}")
     if package[1] != __version__:
         words = f"{line} has gridengine {package[1]}, and this is {__version__}"
@@ -142,11 +142,7 @@ def _not_run(command: Sequence[str], output: str, by_hand: str) -> Finding:
             f"there is no command {command[0]} here",
             "give its whole path, or load its module by a line of prologue=",
         )
-    line = _last_line(output.partition("gridengine: the worker could not be started")[0])
+    line = line_of(output.partition("gridengine: the worker could not be started")[0], -1)
     return _broken(
         f"{shlex.join(command)} does not run Python: {line or 'it says nothing'}", by_hand
     )
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

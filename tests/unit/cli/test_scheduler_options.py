@@ -156,8 +156,9 @@ def test_a_dispatcher_may_start_no_workers_and_then_has_no_say_in_how() -> None:
     [
         (("--time", "soon"), click.BadParameter),
         (("--time", "25:61:00"), click.BadParameter),
-        (("--time", "nan"), ConfigurationError),
-        (("--time", "-5"), ConfigurationError),
+        (("--time", "nan"), click.BadParameter),
+        (("--time", "-5"), click.BadParameter),
+        (("--time", "0"), ConfigurationError),
         (("--memory", "lots"), click.BadParameter),
         (("--memory", "0"), ConfigurationError),
         (("--memory", "inf"), ConfigurationError),
