@@ -22,7 +22,13 @@ from gridengine.status.rows import (
     Status,
 )
 from gridengine.watching.call_descriptions import Cause, causes
-from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
+from gridengine.watching.next_steps import (
+    failure_step,
+    reason_and_step,
+    resume_step,
+    silence_step,
+    words_of,
+)
 from gridengine.watching.phrases import (
     Explanation,
     ago,
@@ -331,8 +337,7 @@ def silence(status: Status, who: Identity) -> Explanation | None:
         "silent",
         f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
         "cut",
-        "look at the jobs' states with the batch system's own command, and at that machine; "
-        "their calls run again elsewhere if they stay silent",
+        silence_step(who.scheduler, first.job if first is not None else ""),
         first.host if first is not None else "",
     )
 
