@@ -29,7 +29,7 @@ from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
 from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
 from gridengine.status.run_log import Figures, RunLog
-from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
+from gridengine.status.snapshot import ClientCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
 
@@ -369,10 +369,7 @@ class CoreState:
                 "silent": phases[WorkerPhase.SILENT],
                 "stopping": phases[WorkerPhase.STOPPING],
             },
-            demands={
-                queue.demand: DemandCounts(queue.calls, queue.running, queue.slots)
-                for queue in queues
-            },
+            slots=sum(queue.slots for queue in queues),
         )
 
     def queue_for(self, demand: Demand) -> TaskQueue:

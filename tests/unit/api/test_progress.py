@@ -35,8 +35,7 @@ from gridengine.api.progress import (
     display_here,
 )
 from gridengine.client.executor_lifetime import CallTally
-from gridengine.resources.demand import ANY
-from gridengine.status.snapshot import DemandCounts, Snapshot
+from gridengine.status.snapshot import Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 
@@ -47,7 +46,7 @@ class Terminal(io.StringIO):
 
 
 def snapshot(running: int = 3, slots: int = 4) -> Snapshot:
-    return Snapshot(running=running, demands={ANY: DemandCounts(0, running, slots)})
+    return Snapshot(running=running, slots=slots)
 
 
 @dataclass
