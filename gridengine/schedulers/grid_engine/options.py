@@ -223,14 +223,6 @@ class GridEngineWords(BatchWords):
             )
         return {"n": count, "per_slot": count // self._slots}
 
-    def token(self, name: str) -> list[str]:
-        known = ", ".join(self._site.tokens)
-        raise ConfigurationError(
-            f"Token({name!r}): the settings do not say what this is on this Grid Engine"
-            + (f"; there are: {known}" if known else ""),
-            hint=f'write it into a settings file: [grid_engine.tokens] {name} = "-q name.q", say',
-        )
-
     def scaled(self, option: str, factor: float) -> str:
         if option.startswith("-pe ") and option.endswith(f" {OPEN}"):
             return option.replace(OPEN, str(self._slots))
@@ -298,7 +290,7 @@ class OtherWords(BatchWords):
     def gpu_places(self, count: int) -> dict[str, int]:
         self._refuse(f"GPUs({count})")
 
-    def token(self, name: str) -> list[str]:
+    def token(self, name: str, known: Iterable[str]) -> list[str]:
         self._refuse(f"Token({name!r})")
 
 
