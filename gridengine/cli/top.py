@@ -196,11 +196,6 @@ def _end(fault: ClusterError, last: WatchAnswer | None) -> str:
     return f"{fault.message}; when it was last seen, of its calls {last.status.ended_words}"
 
 
-def merged_answers(before: WatchAnswer, after: WatchAnswer) -> WatchAnswer:
-    """Return the later answer, with the last events of both."""
-    return replace(after, status=merged(before.status, after.status))
-
-
 def cpu_between(before: WatchAnswer, after: WatchAnswer) -> float | None:
     """Return the part of a processor that the dispatcher used between these answers; None when they
     are too close together.
@@ -299,7 +294,7 @@ class _Screen:
         elif isinstance(event, WatchAnswer):
             if self._told is not None:
                 self._cpu = cpu_between(self._told, event) or self._cpu
-                event = merged_answers(self._told, event)
+                event = replace(event, status=merged(self._told.status, event.status))
             self._told = event
         elif event:
             for key in event:
