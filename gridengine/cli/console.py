@@ -1,5 +1,8 @@
 """The common part of commands: their help and options; and output as words, tables, and JSON for
 scripts.
+
+What draws tables imports rich, which takes as long as all else that a command imports; so those who
+draw none do not wait for it.
 """
 
 from __future__ import annotations
@@ -26,10 +29,6 @@ from gridengine.errors import ConfigurationError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType  # of click 8.1 no generic one
 NOTHING = ("", "-")
 
 
@@ -57,27 +56,24 @@ def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
     return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
 
 
-class Time(ParamType):
-    """Seconds, or a text such as `30 min`; `least` seconds at least."""
+def time_of(least: float = 0.0) -> Callable[[str], float]:
+    """Return the type of an option with a time: seconds, or a text such as `30 min`; at least
+    `least` seconds.
+    """
 
-    name = "time"
-
-    def __init__(self, least: float = 0.0) -> None:
-        self._least = least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(value: str) -> float:
         try:
             seconds = float(value)
         except ValueError:
             try:
-                seconds = parse_seconds(self.name, value)
+                seconds = parse_seconds("time", value)
             except ConfigurationError as error:
-                self.fail(f"{value!r} is not a time: {error.hint}", param, ctx)
-        if not seconds >= self._least:
-            self.fail(f"{value!r} is too little: say {self._least:g} s, or more", param, ctx)
+                raise click.BadParameter(f"{value!r} is not a time: {error.hint}") from None
+        if not seconds >= least:
+            raise click.BadParameter(f"{value!r} is too little: say {least:g} s, or more")
         return seconds
+
+    return convert
 
 
 def exit_on_signals(status: Callable[[int], int] = lambda number: 128 + number) -> None:

@@ -28,13 +28,13 @@ import click
 from gridengine._version import __version__
 from gridengine.api.map import starmap
 from gridengine.cli.console import (
-    Time,
     begin_logging,
     command,
     console,
     json_option,
     print_json,
     text,
+    time_of,
 )
 from gridengine.cli.scheduler_options import SchedulerChoice, node_options
 from gridengine.dispatcher.standalone import dispatcher_folder
@@ -204,7 +204,7 @@ def check_encryption() -> Finding:
 )
 @click.option(
     "--wait",
-    type=Time(least=0.001),
+    type=time_of(least=0.001),
     default=60.0,
     show_default=True,
     help="The time for each trivial job: seconds, or 10 min.",

@@ -16,7 +16,7 @@ import click
 
 from gridengine.api.named_runs import CallOfRun, NamedRun, run_named
 from gridengine.cli.completion import run_names
-from gridengine.cli.console import Time, command, echo, write_file
+from gridengine.cli.console import command, echo, time_of, write_file
 from gridengine.client.outliving_calls import how_left_go_on, who_has
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
@@ -37,7 +37,7 @@ from gridengine.serialize.by_value import Pickler
 @click.option("--journal", help="Where the run is, if not in the run directory.")
 @click.option(
     "--timeout",
-    type=Time(),
+    type=time_of(),
     metavar="TIME",
     help="How long to wait for calls that somebody runs, such as 30s or 2h (default: until they "
     "have ended).",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gridengine.arguments import parse_gigabytes
-from gridengine.cli.console import ParamType, Time
+from gridengine.cli.console import time_of
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
@@ -74,30 +74,23 @@ class SchedulerChoice(_Choice):
         return value if of_site else super().convert(value, param, ctx)
 
 
-class CommandWords(ParamType):
-    """A path, or the words of a command as a shell reads them: a list if there are several."""
-
-    name = "command"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | list[str]:
-        if not isinstance(value, str) or Path(value).exists():
-            return value  # type: ignore[no-any-return]
-        try:
-            words = shlex.split(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is not a command: {error}", param, ctx)
-        return words if len(words) > 1 else value
+def _command(text: str) -> str | list[str]:
+    """Return a path, or the words of a command as a shell reads them: a list if several."""
+    if Path(text).exists():
+        return text
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a command: {error}") from None
+    return words if len(words) > 1 else text
 
 
-class ContainerWords(CommandWords):
-    """An image, or the words of a command that ends with one, as a list; its path is absolute."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[str]:
-        return list(container_words("--container", super().convert(value, param, ctx)))
+def _container(text: str) -> list[str]:
+    """Return the words of a command that ends with an image, whose path is absolute."""
+    try:
+        return list(container_words("--container", _command(text)))
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
@@ -116,14 +109,14 @@ _NODES = (
     ),
     click.option(
         "--python",
-        type=CommandWords(),
+        type=_command,
         metavar="COMMAND",
         help="The Python on the nodes, or a command that acts as one, such as 'uv run python' "
         "(default: this one).",
     ),
     click.option(
         "--container",
-        type=ContainerWords(),
+        type=_container,
         metavar="IMAGE",
         help="An image of apptainer that workers run in, or the words of its command, such as "
         "'apptainer exec --nv image.sif'.",
@@ -175,7 +168,7 @@ _how_it_starts = (
     ),
     click.option(
         "--start-timeout",
-        type=Time(),
+        type=time_of(),
         metavar="TIME",
         help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
@@ -223,7 +216,7 @@ resource_options = _options(
     click.option(
         "--time",
         "walltime",
-        type=Time(),
+        type=time_of(),
         metavar="TIME",
         help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),

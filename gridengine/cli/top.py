@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
 from gridengine.cli.console import (
-    Time,
     command,
     echo,
     exit_on_signals,
     folded,
     json_option,
     print_json,
+    time_of,
 )
 from gridengine.cli.explain import status_with_reasons
 from gridengine.dispatcher.watch_messages import WatchAnswer
@@ -105,7 +105,7 @@ Any key goes back."""
 @click.option("--once", is_flag=True, help="Print one frame, and exit.")
 @click.option(
     "--interval",
-    type=Time(least=0.2),
+    type=time_of(least=0.2),
     default=1.0,
     show_default=True,
     help="The time between two frames: seconds, or 5 min.",

@@ -3,7 +3,8 @@
 A DRMAA library allows one session in a process, is not thread-safe, must be loaded when the process
 starts, and can crash or block its host. So it has a process of its own. This one outlives the
 user's process only to clean up: when the socket closes or the parent is gone, it deletes its
-remaining cluster tasks, except those to keep, and the files to remove.
+remaining cluster tasks, except those to keep, and the files to remove. The package `drmaa` loads
+the library when it is imported, which only functions of this process do.
 
 A message is four bytes of length (big endian) and JSON. A request is `[number, operation,
 arguments]`, with a method of `DrmaaServer` as the operation. An answer is `[number, result,

@@ -78,7 +78,7 @@ def test_an_image_keeps_its_place_though_the_dispatcher_is_started_again_elsewhe
     assert given("--container", "image.sif")["container"] == ["apptainer", "exec", image]
     words = given("--container", "apptainer exec --nv image.sif")["container"]
     assert words == ["apptainer", "exec", "--nv", image]
-    with pytest.raises(ConfigurationError, match="--container must be an image"):
+    with pytest.raises(click.BadParameter, match="--container must be an image"):
         given("--container", "podman exec image")
 
 
