@@ -115,8 +115,7 @@ def there() -> tuple[list[Known[DispatcherPlace]], Silent]:
     """Return the dispatchers that run on this machine, and all stand-alone dispatchers."""
     answers, silent = ask_all()
     alone = list(map(of_folder, standalone_folders()))
-    homes = {one.id: str(one.thing.folder) for one in alone}  # older versions do not report theirs
-    known = [_of_answer(path, answer, homes) for path, answer in answers]
+    known = [_of_answer(path, answer) for path, answer in answers]
     seen = {one.id for one in known}
     known += [one for one in alone if not one.id or one.id not in seen]
     return known, {process_of(path): error for path, error in silent}
@@ -133,14 +132,11 @@ def of_folder(folder: DispatcherFolder) -> Known[DispatcherPlace]:
     return Known(folder.name, place, about, words, id=run_id, paths=(path,))
 
 
-def _of_answer(
-    socket: Path, answer: WatchAnswer, homes: Mapping[str, str]
-) -> Known[DispatcherPlace]:
+def _of_answer(socket: Path, answer: WatchAnswer) -> Known[DispatcherPlace]:
     who = answer.identity
-    path = who.home or homes.get(who.run_id)
-    if not path:
+    if not who.home:
         return of_answer(answer, DispatcherPlace(socket, Path(who.folder) if who.folder else None))
-    home = DispatcherFolder(Path(path))
+    home = DispatcherFolder(Path(who.home))
     told = of_answer(answer, DispatcherPlace(socket, home.path, home))
     own = tuple(dict.fromkeys([*told.own, *of_folder(home).own]))
     return told._replace(own=own)
