@@ -155,19 +155,20 @@ def shown(value: object) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a table. Columns whose names begin with `>` are flush right and never folded. At a
-    terminal, columns without content are left out.
+    terminal, columns without content are left out; those that begin with `?` also elsewhere.
     """
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     cells = [[str(cell) for cell in row] for row in rows]
     told = [
-        not (cells and sys.stdout.isatty()) or any(row[place] not in NOTHING for row in cells)
-        for place in range(len(columns))
+        not (cells and (column.startswith("?") or sys.stdout.isatty()))
+        or any(row[place] not in NOTHING for row in cells)
+        for place, column in enumerate(columns)
     ]
     for column in compress(columns, told):
-        right = column.startswith(">")
-        title = column.removeprefix(">")
+        title = column.lstrip("?>")
+        right = ">" in column
         made.add_column(title, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in cells:
         made.add_row(*map(text, compress(row, told)))
