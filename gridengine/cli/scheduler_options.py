@@ -49,19 +49,11 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
         option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
         for option in _OF_SITES
     },
-    "native": _BATCH,
-    "prologue": _BATCH,
-    "python": _BATCH,
-    "container": _BATCH,
     "transport": (*_BATCH, HAND_STARTED.name),
-    "shared_files": _BATCH,
-    "job_name": _BATCH,
-    "jobs_per_worker": _BATCH,
-    "min_workers": _BATCH,
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take which options."""
+"""Which schedulers take an option that not just all batch systems take."""
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 
@@ -232,10 +224,10 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
-        if scheduler not in _TAKEN_BY[name] and scheduler in OF_DISPATCHERS:
-            takers = ", ".join(_TAKEN_BY[name])
+        takers = _TAKEN_BY.get(name, _BATCH)
+        if scheduler not in takers and scheduler in OF_DISPATCHERS:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
+                f"--{name.replace('_', '-')} is for {', '.join(takers)}, not for {scheduler}"
             )
     return {_NAMES.get(name, name): value for name, value in found.items()}
 

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from gridengine.cli.scheduler_options import (
+    _BATCH,
     _NAMES,
     _TAKEN_BY,
     arguments_of,
@@ -41,9 +42,9 @@ def given(*words: str) -> dict[str, Any]:
 
 
 def test_each_option_is_one_that_its_schedulers_take() -> None:
-    assert set(given()) == set(_TAKEN_BY)
-    for name, takers in _TAKEN_BY.items():
-        for taker in takers:
+    assert set(_TAKEN_BY) < set(given())
+    for name in given():
+        for taker in _TAKEN_BY.get(name, _BATCH):
             entry = HAND_STARTED if taker == HAND_STARTED.name else entry_of(taker)
             kind = entry.scheduler_class()
             named = {*inspect.signature(kind).parameters, *re.findall(r"\w+", kind.__doc__ or "")}
