@@ -33,25 +33,13 @@ from gridengine.settings.locations import projects_file, users_file
 from gridengine.settings.values import sources
 
 MODULES: Mapping[str, str] = {
-    "calls": "calls",
+    **{name: name for name in ("calls", "dispatcher", "doctor", "explain", "logs", "ls")},
+    **{name: name for name in ("results", "runs", "top", "watch")},
+    **dict.fromkeys(("drain", "up", "worker"), "up_worker_drain"),
+    **dict.fromkeys(("forget", "retry"), "runs"),
+    **dict.fromkeys(("page", "report"), "pages"),
     "cancel": "calls",
-    "dispatcher": "dispatcher",
-    "doctor": "doctor",
-    "drain": "up_worker_drain",
-    "explain": "explain",
-    "forget": "runs",
-    "logs": "logs",
-    "ls": "ls",
-    "page": "pages",
-    "report": "pages",
-    "results": "results",
-    "retry": "runs",
-    "runs": "runs",
     "scale": "dispatcher",
-    "top": "top",
-    "up": "up_worker_drain",
-    "watch": "watch",
-    "worker": "up_worker_drain",
 }
 """The module of each command but `settings`, imported on demand."""
 GUESSED: Mapping[str, str] = {
