@@ -1,8 +1,5 @@
 """The common part of commands: their help and options; and output as words, tables, and JSON for
 scripts.
-
-What draws tables imports rich, which takes as long as all else that a command imports; so those who
-draw none do not wait for it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from gridengine.cli.scheduler_options import (
     resources_of,
 )
 from gridengine.cli.tunnel import StartCommand, connect_command, tunnel_options
-from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
@@ -70,6 +69,8 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
         GridEngineError: it does not start, or runs already; the text says why, or which process
         runs it.
     """
+    from gridengine.dispatcher.standalone import background
+
     background.make_scheduler(options).close()  # raises for wrong options, before anything starts
     folder.make()
     lock = folder.take_lock()
@@ -141,6 +142,8 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise folder.not_running()
     if state is not DispatcherState.RUNNING:
         return f"dispatcher {folder.name} does not run"
+    from gridengine.dispatcher.standalone import background
+
     try:
         ask(folder, "stop", now=now, again=again)
     except GridEngineError:

@@ -14,14 +14,12 @@ from gridengine.arguments import seconds_in
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
-from gridengine.client.outliving_calls import dispatchers_with
 from gridengine.display import plural, printable
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import run_reader
 from gridengine.journal.run_reader import RunSummary
 from gridengine.schedulers.base import Scheduler
 from gridengine.watching.phrases import size
-from gridengine.watching.run_lookup import own_run_file
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
@@ -56,6 +54,8 @@ def _notes(one: RunSummary) -> Iterator[str]:
     if one.error:
         yield one.error
     elif one.left:
+        from gridengine.client.outliving_calls import dispatchers_with
+
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (
                 f"{one.name}: the dispatcher {folder.name} has calls of it; `gridengine results "
@@ -105,6 +105,7 @@ def retry_command(
       gridengine retry sweep --dispatcher sweeps      calls without a result, too
     """
     from gridengine.api.named_runs import run_named  # imports whatever runs calls
+    from gridengine.client.outliving_calls import dispatchers_with
 
     run = run_named(name, journal=journal)
     name = run.name
@@ -176,6 +177,8 @@ def forget_command(
         raise click.UsageError("give the names of runs, or --older")
     if journal is not None and not names:
         raise click.UsageError("give the names of the runs that are there")
+    from gridengine.watching.run_lookup import own_run_file
+
     named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
     paths = named or run_reader.paths()
     if older is not None:

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from gridengine.api import named_runs
 from gridengine.cli import calls as module
-from gridengine.cli import runs as runs_module
 from gridengine.cli.main import main
+from gridengine.client import outliving_calls
 from gridengine.dispatcher.watch_messages import CANCEL, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import FunctionStatus, RunStatus, Status
@@ -204,7 +204,7 @@ def test_a_dispatcher_that_makes_calls_of_the_run_is_told_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
-    monkeypatch.setattr(runs_module, "dispatchers_with", lambda name, path: folders)
+    monkeypatch.setattr(outliving_calls, "dispatchers_with", lambda name, path: folders)
     refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
     assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
     assert "the dispatcher night" not in refused.stderr

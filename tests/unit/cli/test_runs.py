@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import runs as module
 from gridengine.cli.main import main
+from gridengine.client import outliving_calls
 from gridengine.journal import run_reader
 from gridengine.journal.run_reader import RunSummary
 
@@ -49,7 +50,7 @@ def test_a_dispatcher_that_has_calls_of_a_run_is_told(monkeypatch: pytest.Monkey
     def dispatchers_with(name: str, path: Path) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="sweeps")] if name == "old" else []
 
-    monkeypatch.setattr(module, "dispatchers_with", dispatchers_with)
+    monkeypatch.setattr(outliving_calls, "dispatchers_with", dispatchers_with)
     [told, _] = listed().stderr.splitlines()
     assert told.startswith("old: the dispatcher sweeps has calls of it; `gridengine results old`")
 
