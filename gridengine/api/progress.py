@@ -375,7 +375,7 @@ class Estimate:
             self._first = now, done
         if self._first is None:
             return None
-        slots = max(snapshot.slots or 0, 1)
+        slots = snapshot.slots or 1
         # With many more workers than before, earlier measurements do not count.
         if slots >= 2 * self._slots and done - self._first[1] >= slots:
             self._steady, self._slots = (now, done), slots

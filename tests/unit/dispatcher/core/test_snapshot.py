@@ -46,11 +46,12 @@ def test_workers_are_counted_by_what_they_do() -> None:
     assert seen(play).workers == 2
 
 
-def test_the_slots_of_all_demands_are_counted() -> None:
+def test_the_slots_of_all_queues_are_counted() -> None:
     play = Play(resources=Cores(2) & Memory(4), slots=2)
     play.hello(slots=2)
-    play.submit(3)
-    play.submit(2, demand=Demand(Memory(3)))
+    play.submit(1)
+    play.submit(1, demand=Demand(Memory(3)))
+    assert [queue.slots for queue in play.core.state.queues.values()] == [1, 1]
     assert seen(play).slots == 2
 
 
