@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
 import msgspec
 
@@ -155,10 +154,5 @@ def attend(folder: DispatcherFolder, facts: Facts) -> int:
     return 0
 
 
-def run() -> NoReturn:
-    """Run this module as a program."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    run()
+    sys.exit(main(sys.argv[1:]))
