@@ -26,6 +26,7 @@ from gridengine.errors import ConfigurationError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
 NOTHING = ("", "-")
 
 
@@ -173,5 +174,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON; anything that JSON has no form for, such as a path, as text."""
-    click.echo(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=1))
+    """Print a value as JSON."""
+    click.echo(json.dumps(msgspec.to_builtins(value), indent=1))

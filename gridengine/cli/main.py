@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -138,9 +139,7 @@ def settings(as_json: bool) -> None:
     """
     said = sources()
     if as_json:
-        # JSON has no infinity.
-        told = {name: None if one.value == math.inf else one.value for name, one in said.items()}
-        print_json({name: {"value": told[name], "by": one.by} for name, one in said.items()})
+        print_json({name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()})
         return
     from rich.table import Table
 
@@ -155,3 +154,8 @@ def settings(as_json: bool) -> None:
         ("the project's", projects_file(os.environ)),
     ):
         terminal.print(text(f"settings file, {whose}: {describe(path)}", "dim"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting for JSON, which has neither infinity nor paths."""
+    return None if value == math.inf else str(value) if isinstance(value, Path) else value

@@ -43,7 +43,9 @@ from gridengine.settings.values import GridEngineSite
 _MEMORY_LIMITS = "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"
 LIMITS = "h_rt", "s_rt", "h_cpu", "s_cpu", *_MEMORY_LIMITS
 """Resources of Grid Engine whose excess ends a job (queue_conf(5))."""
-MEMORY = {*_MEMORY_LIMITS, "mem_free", "virtual_free", "mem_total", "virtual_total"}
+MEMORY = frozenset(
+    (*_MEMORY_LIMITS, "mem_free", "virtual_free", "mem_total", "virtual_total"),
+)
 """Resources of Grid Engine that are amounts of memory (complex(5)); a site may have more."""
 MEMORY_REACHED = 0.95
 """A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
