@@ -267,23 +267,32 @@ def connect(text: str = "") -> Watched:
     return watched
 
 
-def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
-    """Return the answer of the dispatcher of this name, and True. If none runs, return the report
-    of the last run of this name, and False. An empty name means the only dispatcher that runs, else
-    the last report.
+def running_or_ended(name: str) -> Watched | WatchAnswer:
+    """Return a connection to the dispatcher of this name; if none runs, the report of the last run
+    of this name. An empty name means the only dispatcher that runs, else the last report.
 
     Raises:
         ConfigurationError: there is neither, or there are several.
         ClusterError: the dispatcher does not answer.
     """
     try:
-        with connect(name) as watched:
-            return watched.ask(ask, most=MOST_SAMPLED), True
+        return connect(name)
     except NotKnown:
         found = ended_answer(name)
         if found is None:
             raise
+        return found
+
+
+def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
+    """Return the answer of the dispatcher of this name, and True; or a report, as
+    `running_or_ended` finds it, and False.
+    """
+    found = running_or_ended(name)
+    if isinstance(found, WatchAnswer):
         return found, False
+    with found:
+        return found.ask(ask, most=MOST_SAMPLED), True
 
 
 def or_as_call(look: Callable[[str, str], T], name: str, which: str) -> T:
