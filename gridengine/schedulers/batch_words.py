@@ -244,17 +244,18 @@ class BatchWords(ABC):
         """Return the values for the places of the setting `gpus`."""
         return {"n": count}
 
-    def token(self, name: str) -> list[str]:
-        """Return the words for a `Token` that the settings do not have.
+    def token(self, name: str, known: Iterable[str]) -> list[str]:
+        """Return the words for a `Token` that the settings do not have; they have those `known`.
 
         Raises:
             ConfigurationError: there are none.
         """
         if self.token_option:
             return [self.token_option.format(name)]
+        there = f"; there are: {', '.join(known)}" if known else ""
         raise ConfigurationError(
-            f"Token({name!r}): the settings do not say what this is on this {self.title}",
-            hint=f"write it into a settings file: [{self.key}.tokens] {name} = the options",
+            f"Token({name!r}): the settings do not say what this is on this {self.title}{there}",
+            hint=f'write it into a settings file: [{self.key}.tokens] {name} = "the options"',
         )
 
     @classmethod

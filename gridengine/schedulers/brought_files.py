@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gridengine.call_context.environment import SCRATCH
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.worker_command import command_words
 from gridengine.serialize.users_modules import is_own_module, parts_of
@@ -44,9 +45,6 @@ class BroughtFiles(NamedTuple):
         """The shell lines that begin the script, in the scratch folder. There is one log, and the
         job has no home.
         """
-        # Imported here, as `launch_script` does: local workers need none of it.
-        from gridengine.call_context.environment import SCRATCH
-
         return ["exec 2>&1", f'export {SCRATCH}="$PWD" HOME="$PWD"', *self.unpacking]
 
     def all_files(self, connection: Path) -> list[Path]:

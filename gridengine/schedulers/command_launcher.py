@@ -369,7 +369,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         lingering = []
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
-            if end.state is None or end.state in LIVE:
+            if not _is_over(end):
                 continue
             end = self.amended(handle, end)
             if listed.linger or end.linger:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from gridengine.call_context.current_call import GVAR
+from gridengine.call_context.current_call import GVAR, calling_process
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import ENTERED, Scheduler
@@ -148,11 +148,7 @@ def current_scheduler() -> Scheduler:
 
 def makes_calls() -> bool:
     """Return whether this code runs in a call whose nested calls go to the same scheduler."""
-    if not GVAR.in_runner:
-        return False
-    from gridengine.call_context.current_call import calling_process
-
-    return calling_process() is not None
+    return GVAR.in_runner and calling_process() is not None
 
 
 def named_scheduler(name: str) -> Scheduler:

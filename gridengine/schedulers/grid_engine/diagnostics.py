@@ -55,12 +55,6 @@ class JobFailure:
     host: str = ""
 
 
-def parse_id(job: str) -> tuple[str, str]:
-    """Return the numbers of the job and of its task in DRMAA's id ("29.1"); else empty texts."""
-    match = re.fullmatch(r"(\d+)(?:\.(\d+))?", job)
-    return (match[1], match[2] or "1") if match else ("", "")
-
-
 def parse_accounting(text: str, task: str) -> JobFailure | None:
     """Return why a task failed, from `qacct -j` (accounting(5)); None if it did not."""
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
@@ -164,9 +158,8 @@ class Diagnostics:
         """Return why a job failed, if that is known: the log knows at once, the accounts 15 s
         later.
         """
-        number, task = parse_id(job)
-        if not number:
-            return None
+        number, _, task = job.partition(".")
+        task = task or "1"
         return self.logged_failure(job) or parse_accounting(
             self._output("qacct", "-j", number, "-t", task), task
         )
@@ -187,12 +180,10 @@ class Diagnostics:
 
     def lacks(self, job: str) -> bool:
         """Return whether Grid Engine's master says that it has no such job."""
-        number, _ = parse_id(job)
-        return bool(number) and "do not exist" in self.ask("qstat", "-j", number).failure
+        return "do not exist" in self.ask("qstat", "-j", job.partition(".")[0]).failure
 
     def _qstat(self, job: str) -> str:
-        number, _ = parse_id(job)
-        return self._output("qstat", "-j", number) if number else ""
+        return self._output("qstat", "-j", job.partition(".")[0])
 
     def parallel_environments(self) -> dict[str, str]:
         """Return the allocation_rule of each parallel environment; empty if there is none, or no

@@ -162,7 +162,7 @@ def test_an_error_of_a_file_is_told_with_its_name_and_another_is_left_to_click(
     def fail() -> NoReturn:
         raise error
 
-    monkeypatch.setattr("gridengine.settings.values.sources", fail)
+    monkeypatch.setattr("gridengine.cli.main.sources", fail)
     result = call("settings")
     assert (result.exit_code, result.output) == (1, words)
 
@@ -171,5 +171,5 @@ def test_a_ctrl_c_is_the_status_that_shells_give_it(monkeypatch: pytest.MonkeyPa
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gridengine.settings.values.sources", interrupt)
+    monkeypatch.setattr("gridengine.cli.main.sources", interrupt)
     assert call("settings").exit_code == 130

@@ -20,7 +20,6 @@ from gridengine.schedulers.grid_engine.diagnostics import (
     findings,
     parse_accounting,
     parse_error_reasons,
-    parse_id,
     parse_limit,
     parse_master_log,
     parse_scheduling,
@@ -70,14 +69,6 @@ scheduling info:            queue instance "closed.q@node7" dropped because it i
                             queue instance "all.q@node7" dropped because it is full
                             All queues dropped because of overload or full
 """
-
-
-@pytest.mark.parametrize(
-    ("id", "parts"),
-    [("29.1", ("29", "1")), ("29", ("29", "1")), ("node.29", ("", "")), ("29.1.2", ("", ""))],
-)
-def test_only_ids_of_grid_engine_s_form_are_taken_apart(id: str, parts: tuple[str, str]) -> None:
-    assert parse_id(id) == parts
 
 
 @pytest.mark.parametrize(
