@@ -37,7 +37,7 @@ def _slurm_of_hosts() -> Iterator[SlurmOfHosts]:
     yield from on_hosts(SlurmOfHosts)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _grid_engine_of_hosts() -> Iterator[GridEngineOfHosts]:
     yield from on_hosts(GridEngineOfHosts)
 
@@ -53,5 +53,13 @@ def slurm(_slurm_of_hosts: SlurmOfHosts) -> Iterator[SlurmOfHosts]:
 @pytest.fixture
 def grid_engine(_grid_engine_of_hosts: GridEngineOfHosts) -> Iterator[GridEngineOfHosts]:
     """The Grid Engine of the hosts, all of which run."""
+    hosts.bring_up("gridengine")
     yield _grid_engine_of_hosts
     _grid_engine_of_hosts.kill_children()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> OfHosts:
+    """The batch system of hosts that a test is parametrized with, by its name."""
+    place: OfHosts = request.getfixturevalue(request.param)
+    return place

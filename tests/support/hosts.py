@@ -8,8 +8,9 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from tests.support.clusters import Cluster, GridEngine, Slurm
 from tests.support.places import ROOT
@@ -32,7 +33,8 @@ table ip closed {{
     }}
 }}
 """
-SLURM_PORTS = "22, 6817-6818"
+PORTS = "22, 6444-6445, 6817-6818"
+"""Those of sshd, and of the daemons of Grid Engine and Slurm."""
 
 
 def why_none() -> str:
@@ -46,7 +48,12 @@ def why_none() -> str:
 
 
 class OfHosts(Cluster):
-    """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts."""
+    """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts.
+
+    Attributes: `whole_node`, arguments of a scheduler whose workers have a node each.
+    """
+
+    whole_node: ClassVar[Mapping[str, object]]
 
     def before(self, folder: Path) -> list[str]:
         """Return the words of a command that runs others in this folder on `login`."""
@@ -100,9 +107,13 @@ class OfHosts(Cluster):
 class SlurmOfHosts(OfHosts, Slurm):
     """The Slurm of such hosts."""
 
+    whole_node: ClassVar[Mapping[str, object]] = {"cpus_per_task": 4}
+
 
 class GridEngineOfHosts(OfHosts, GridEngine):
     """The Grid Engine of such hosts."""
+
+    whole_node: ClassVar[Mapping[str, object]] = {"parallel_environment": "smp 4"}
 
 
 def enter(host: str, system: str = "slurm") -> list[str]:
@@ -110,9 +121,9 @@ def enter(host: str, system: str = "slurm") -> list[str]:
     return ["nsenter", "--target", (STATE / system / host).read_text().strip(), "--all", "--"]
 
 
-def as_root(host: str, *words: str, **options: str) -> str:
+def as_root(host: str, *words: str, system: str = "slurm", **options: str) -> str:
     """Run a command on a host as root, which must succeed, and return what it prints."""
-    done = completed([*enter(host), *words], **options)
+    done = completed([*enter(host, system), *words], **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -131,48 +142,53 @@ def hosts(*words: str, system: str = "slurm") -> None:
 
 
 @contextlib.contextmanager
-def cable_out(host: str) -> Iterator[None]:
+def cable_out(host: str, system: str = "slurm") -> Iterator[None]:
     """Have no packet come to a host or leave it while the block runs."""
-    hosts("cable", host, "down")
+    hosts("cable", host, "down", system=system)
     try:
         yield
     finally:
-        hosts("cable", host, "up")
+        hosts("cable", host, "up", system=system)
 
 
 @contextlib.contextmanager
-def known_as(host: str, address: str) -> Iterator[None]:
+def known_as(host: str, address: str, system: str = "slurm") -> Iterator[None]:
     """Have `login` be found at this address by a host, while the block runs."""
-    before = as_root(host, "cat", "/etc/hosts")
+    before = as_root(host, "cat", "/etc/hosts", system=system)
     others = [line for line in before.splitlines() if not line.endswith(LOGIN)]
     write = ("cp", "/dev/stdin", "/etc/hosts")
-    as_root(host, *write, input="\n".join([*others, f"{address} {LOGIN}", ""]))
+    text = "\n".join([*others, f"{address} {LOGIN}", ""])
+    as_root(host, *write, system=system, input=text)
     try:
         yield
     finally:
-        as_root(host, *write, input=before)
+        as_root(host, *write, system=system, input=before)
 
 
 @contextlib.contextmanager
-def closed_to_others(host: str, verdict: str = "drop") -> Iterator[None]:
-    """Have nobody open a connection to a host while the block runs, but for Slurm's daemons."""
-    rules = FIREWALL.format(ports=SLURM_PORTS, verdict=verdict)
-    as_root(host, "nft", "-f", "-", input=rules)
+def closed_to_others(host: str, verdict: str = "drop", system: str = "slurm") -> Iterator[None]:
+    """Have nobody open a connection to a host while the block runs, but for the batch system's
+    daemons.
+    """
+    rules = FIREWALL.format(ports=PORTS, verdict=verdict)
+    as_root(host, "nft", "-f", "-", system=system, input=rules)
     try:
         yield
     finally:
-        as_root(host, "nft", "delete", "table", "ip", "closed")
+        as_root(host, "nft", "delete", "table", "ip", "closed", system=system)
 
 
 @contextlib.contextmanager
-def seen_late(host: str, seconds: int = 30) -> Iterator[None]:
+def seen_late(host: str, seconds: int = 30, *, locks: bool = False) -> Iterator[None]:
     """Have a host see what others change in /home as late as with a network's file system that
-    keeps names, attributes and the absence of files for this long, while the block runs.
+    keeps names, attributes and the absence of files for this long, while the block runs. Locks of
+    files there are the host's own, unless `locks` has all hosts see them.
     """
     kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
+    shared = ["--enable-lock-forwarding", "--multithreaded"] if locks else []
     as_root(host, "mkdir", "-p", "/mnt/home")
     as_root(host, "mount", "--bind", "/home", "/mnt/home")
-    as_root(host, "bindfs", "-o", f"nonempty,{kept}", "/mnt/home", "/home")
+    as_root(host, "bindfs", "-o", f"nonempty,{kept}", *shared, "/mnt/home", "/home")
     try:
         yield
     finally:
