@@ -14,7 +14,7 @@ was away for two seconds, would be replaced while it runs. A dispatcher that fin
 ends as if killed, and so does its supervisor, because two would write into one journal.
 
 A named run has such a lock, too (`take_lock`), and its script touches it likewise: sshfs, BeeGFS
-and an NFS that is mounted with `nolock` or `local_lock` lock for one machine alone, without an
+and an NFS without locks (nolock, local_lock of nfs(5)) lock for one machine alone, and raise no
 error. Where the lock is free and the file names a process of another machine that touched it
 lately, one of two things is true: the lock is invisible here, or that process was killed. The next
 touch tells. A lock that is seen is never taken over: the script may be suspended.
@@ -46,7 +46,7 @@ TOUCH_SECONDS = 10.0
 SILENT_SECONDS = 60.0
 """After this time without a touch, another machine may take the lock over."""
 LOOK_SECONDS = 1.0
-"""How often is looked for a touch."""
+"""How often a process that waits looks for a touch."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -189,9 +189,11 @@ def other_machine(path: Path) -> Holder | None:
     Raises:
         OSError: the file cannot be looked at.
     """
-    shown = is_shown(path)  # first, since it has the file's present size be known
+    _last_touch(path)  # has the file's present size be known
     holder = read_holder(path)
-    return holder if shown and holder is not None and not holder.is_here else None
+    if holder is None or holder.is_here or not is_shown(path):
+        return None
+    return holder
 
 
 def read_holder(path: Path) -> Holder | None:

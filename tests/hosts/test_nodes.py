@@ -58,7 +58,7 @@ def spin(index):
     while True:  # libfaketime breaks time.sleep
         pass
 
-with CLUSTER(max_workers=2, prologue=[PROLOGUE], **WHOLE_NODE) as scheduler:
+with CLUSTER(prologue=[PROLOGUE], **FILLING) as scheduler:
     begun = time.time()
     found = gridengine.map(where, range(6), scheduler=scheduler, chunksize=1, timeout=60)
     limited = facts_of(lambda: gridengine.map(spin, [0], scheduler=scheduler, timeout=1))
@@ -68,9 +68,13 @@ tell(nodes=[node for node, _ in found], ahead=ahead, kind=limited["kind"])
 FAILS = 'if [ "$(hostname)" = node1 ]; then echo no scratch >&2; exit 1; fi'
 
 
-@pytest.mark.parametrize("place", ["slurm", "grid_engine"], indirect=True)
+@pytest.mark.parametrize(
+    "place",
+    ["slurm", "grid_engine", pytest.param("htcondor", marks=pytest.mark.htcondor)],
+    indirect=True,
+)
 def test_a_node_that_starts_no_worker_takes_no_call(place: OfHosts) -> None:
-    scenario = play(place, f"PROLOGUE, WHOLE_NODE = {FAILS!r}, {place.whole_node}\n{WHERE}")
+    scenario = play(place, f"PROLOGUE, FILLING = {FAILS!r}, {place.filling}\n{WHERE}")
     assert scenario.result()["nodes"] == ["node2"] * 6
     assert "no worker could be started on node1" in scenario.errors
     assert "a line of its prologue failed); node1 is left out of the next" in scenario.errors
@@ -87,7 +91,7 @@ OFF = (
 @pytest.mark.parametrize("days", ["+1", "-1"])
 def test_a_clock_that_is_a_day_off_changes_no_time_limit(slurm: SlurmOfHosts, days: str) -> None:
     off = OFF.format(days=days)
-    scenario = play(slurm, f"PROLOGUE, WHOLE_NODE = {off!r}, {slurm.whole_node}\n{WHERE}")
+    scenario = play(slurm, f"PROLOGUE, FILLING = {off!r}, {slurm.filling}\n{WHERE}")
     told = scenario.result()
     assert {round(ahead / 86400) for ahead in told["ahead"]} == {int(days)}
     assert told["kind"] == "TimeoutError"

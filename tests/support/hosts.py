@@ -1,5 +1,5 @@
 """The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them, or the
-same of a Grid Engine; and faults of their names, cables, networks and folders.
+same of a Grid Engine or an HTCondor; and faults of their names, cables, networks and folders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from tests.support.clusters import Cluster, GridEngine, Slurm
+from tests.support.clusters import Cluster, GridEngine, HTCondor, Slurm
 from tests.support.places import ROOT
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -33,8 +33,8 @@ table ip closed {{
     }}
 }}
 """
-PORTS = "22, 6444-6445, 6817-6818"
-"""Those of sshd, and of the daemons of Grid Engine and Slurm."""
+PORTS = "22, 6444-6445, 6817-6818, 9618"
+"""Those of sshd, and of the daemons of Grid Engine, Slurm and HTCondor."""
 
 
 def why_none() -> str:
@@ -50,10 +50,10 @@ def why_none() -> str:
 class OfHosts(Cluster):
     """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts.
 
-    Attributes: `whole_node`, arguments of a scheduler whose workers have a node each.
+    Attributes: `filling`, arguments of a scheduler of two workers, one of which node1 gets first.
     """
 
-    whole_node: ClassVar[Mapping[str, object]]
+    filling: ClassVar[Mapping[str, object]]
 
     def before(self, folder: Path) -> list[str]:
         """Return the words of a command that runs others in this folder on `login`."""
@@ -107,13 +107,27 @@ class OfHosts(Cluster):
 class SlurmOfHosts(OfHosts, Slurm):
     """The Slurm of such hosts."""
 
-    whole_node: ClassVar[Mapping[str, object]] = {"cpus_per_task": 4}
+    filling: ClassVar[Mapping[str, object]] = {"max_workers": 2, "cpus_per_task": 4}
 
 
 class GridEngineOfHosts(OfHosts, GridEngine):
     """The Grid Engine of such hosts."""
 
-    whole_node: ClassVar[Mapping[str, object]] = {"parallel_environment": "smp 4"}
+    filling: ClassVar[Mapping[str, object]] = {"max_workers": 2, "parallel_environment": "smp 4"}
+
+
+class HTCondorOfHosts(OfHosts, HTCondor):
+    """The HTCondor of such hosts, which share no files but /opt: nodes have no homes."""
+
+    @property
+    def nothing_shared(self) -> Mapping[str, object]:
+        """The arguments of a scheduler. Nodes have this Python."""
+        return {"shared_files": False, "python": self.python}
+
+    @property
+    def filling(self) -> Mapping[str, object]:  # type: ignore[override]
+        """See `OfHosts`."""
+        return {"max_workers": 2, "rank": 'Machine == "node1"', **self.nothing_shared}
 
 
 def enter(host: str, system: str = "slurm") -> list[str]:
@@ -142,27 +156,26 @@ def hosts(*words: str, system: str = "slurm") -> None:
 
 
 @contextlib.contextmanager
-def cable_out(host: str, system: str = "slurm") -> Iterator[None]:
+def cable_out(host: str) -> Iterator[None]:
     """Have no packet come to a host or leave it while the block runs."""
-    hosts("cable", host, "down", system=system)
+    hosts("cable", host, "down")
     try:
         yield
     finally:
-        hosts("cable", host, "up", system=system)
+        hosts("cable", host, "up")
 
 
 @contextlib.contextmanager
-def known_as(host: str, address: str, system: str = "slurm") -> Iterator[None]:
+def known_as(host: str, address: str) -> Iterator[None]:
     """Have `login` be found at this address by a host, while the block runs."""
-    before = as_root(host, "cat", "/etc/hosts", system=system)
+    before = as_root(host, "cat", "/etc/hosts")
     others = [line for line in before.splitlines() if not line.endswith(LOGIN)]
     write = ("cp", "/dev/stdin", "/etc/hosts")
-    text = "\n".join([*others, f"{address} {LOGIN}", ""])
-    as_root(host, *write, system=system, input=text)
+    as_root(host, *write, input="\n".join([*others, f"{address} {LOGIN}", ""]))
     try:
         yield
     finally:
-        as_root(host, *write, system=system, input=before)
+        as_root(host, *write, input=before)
 
 
 @contextlib.contextmanager
