@@ -15,7 +15,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError, VersionMismatch
-from gridengine.journal.lock_file import is_locked, take_lock
+from gridengine.journal.lock_file import is_locked, other_machine, take_lock
 from gridengine.journal.run_file import (
     FAILED,
     LOCK,
@@ -23,6 +23,7 @@ from gridengine.journal.run_file import (
     SUFFIX,
     explained,
     folder,
+    lock_of,
     open_to_read,
     path_of,
     payload_of,
@@ -154,7 +155,8 @@ def is_under_way(name: str, path: Path) -> bool:
     Raises:
         JournalError: the file cannot be read.
     """
-    if not is_locked(path.with_name(f"{path.name}{LOCK}")):
+    lock = lock_of(path)
+    if not is_locked(lock) and other_machine(lock) is None:
         return False
     with reading(name, path) as connection:
         return not all(call.row for call in calls(connection))
@@ -297,7 +299,6 @@ def forget(path: Path) -> None:
         OSError: it cannot be deleted.
     """
     name = path.name.removesuffix(SUFFIX)
-    lock = path.with_name(f"{path.name}{LOCK}")
-    with contextlib.closing(take_lock(lock, f'the run "{name}"', wait=False)):
+    with contextlib.closing(take_lock(lock_of(path), f'the run "{name}"', wait=False)):
         for one in files(path):
             one.unlink(missing_ok=True)

@@ -167,17 +167,30 @@ def file_age(path: Path) -> float:
     """
     import tempfile  # few ask
 
-    try:
-        # Opened, not looked up: NFS answers with the present time, not a cached one.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (FileNotFoundError, NotADirectoryError):
+    touched = touched_at(path)
+    if touched is None:
         return math.inf
-    try:
-        touched = os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
     with tempfile.TemporaryFile(dir=path.parent) as probe:
         return os.fstat(probe.fileno()).st_mtime - touched
+
+
+def touched_at(path: Path) -> float | None:
+    """Return when a file was touched, by the clock of its file system, as its server knows by now;
+    None if there is no such file.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:  # the answer to a change has the present size and times, where fstat may have old ones
+        with contextlib.suppress(OSError):  # another user's, or read-only
+            os.fchmod(descriptor, 0o600)
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
 
 
 # Other processes, and the machine

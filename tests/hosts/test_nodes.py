@@ -49,29 +49,36 @@ def test_ranks_of_two_hosts_of_grid_engine_speak_by_a_real_mpi(
 
 
 WHERE = """
+import socket
+
 def where(index):
-    return os.environ["SLURMD_NODENAME"], time.time()
+    return socket.gethostname(), time.time()
 
 def spin(index):
     while True:  # libfaketime breaks time.sleep
         pass
 
-with CLUSTER(max_workers=2, cpus_per_task=4, prologue=[PROLOGUE]) as scheduler:
+with CLUSTER(prologue=[PROLOGUE], **FILLING) as scheduler:
     begun = time.time()
     found = gridengine.map(where, range(6), scheduler=scheduler, chunksize=1, timeout=60)
     limited = facts_of(lambda: gridengine.map(spin, [0], scheduler=scheduler, timeout=1))
 ahead = [now - begun for _, now in found]
 tell(nodes=[node for node, _ in found], ahead=ahead, kind=limited["kind"])
 """
-FAILS = 'if [ "$SLURMD_NODENAME" = node1 ]; then echo no scratch >&2; exit 1; fi'
+FAILS = 'if [ "$(hostname)" = node1 ]; then echo no scratch >&2; exit 1; fi'
 
 
-def test_a_node_that_starts_no_worker_takes_no_call(slurm: SlurmOfHosts) -> None:
-    scenario = play(slurm, f"PROLOGUE = {FAILS!r}\n{WHERE}")
+@pytest.mark.parametrize(
+    "place",
+    ["slurm", "grid_engine", pytest.param("htcondor", marks=pytest.mark.htcondor)],
+    indirect=True,
+)
+def test_a_node_that_starts_no_worker_takes_no_call(place: OfHosts) -> None:
+    scenario = play(place, f"PROLOGUE, FILLING = {FAILS!r}, {place.filling}\n{WHERE}")
     assert scenario.result()["nodes"] == ["node2"] * 6
     assert "no worker could be started on node1" in scenario.errors
     assert "a line of its prologue failed); node1 is left out of the next" in scenario.errors
-    slurm.nothing_is_left()
+    place.nothing_is_left()
 
 
 OFF = (
@@ -83,7 +90,8 @@ OFF = (
 
 @pytest.mark.parametrize("days", ["+1", "-1"])
 def test_a_clock_that_is_a_day_off_changes_no_time_limit(slurm: SlurmOfHosts, days: str) -> None:
-    scenario = play(slurm, f"PROLOGUE = {OFF.format(days=days)!r}\n{WHERE}")
+    off = OFF.format(days=days)
+    scenario = play(slurm, f"PROLOGUE, FILLING = {off!r}, {slurm.filling}\n{WHERE}")
     told = scenario.result()
     assert {round(ahead / 86400) for ahead in told["ahead"]} == {int(days)}
     assert told["kind"] == "TimeoutError"
