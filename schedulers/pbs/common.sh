@@ -16,6 +16,8 @@ packages=(autoconf automake g++ gcc git iproute2 libcjson-dev libedit-dev libexp
     pkg-config postgresql postgresql-contrib python3-dev swig tcl-dev tk-dev zlib1g-dev)
 node=gridengine-pbs
 cores_of_node=8
+# Of pbs_comm, through which the daemons speak. By default it is 17001, which our Slurm's node has.
+comm_port=17201
 configuration=/etc/pbs.conf
 # Says that this PBS was made by `up`, so that neither `up` nor `down` ever touches another.
 mark="# made by schedulers/pbs/up"
