@@ -18,7 +18,6 @@ A task, from its listings (`_judge`):
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import math
@@ -171,12 +170,20 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     def _submission(
         self, options: Sequence[str], count: int, log: Callable[[object], str]
     ) -> list[str]:
-        array = WorkerArray(self.name, count, self.script, options, log)
+        files, host = None, ""
         if self.brought is not None:
             assert self.system.unbrought is not None
             files = self.brought.all_files(self.run.connection, self.system.unbrought)
             host = settings().host or socket.gethostname()
-            array = dataclasses.replace(array, files=files, host=host)
+        array = WorkerArray(
+            name=self.name,
+            count=count,
+            script=self.script,
+            options=options,
+            log=log,
+            files=files,
+            host=host,
+        )
         return list(self.system.submit(array))
 
     # Submission.
