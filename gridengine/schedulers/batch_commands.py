@@ -83,8 +83,9 @@ class WorkerArray:
             a worker is recognised by the path of its standard output.
         files: None where nodes see the run directory. Else the files and folders that the system
             brings to the folder in which the script begins, with the script itself. The variable
-            GRIDENGINE_JOB_LOG then has the last two parts of the log's path. Only for systems with
-            `brings_files`.
+            GRIDENGINE_JOB_LOG then has the last two parts of the log's path (`told_log`). Only for
+            systems with `unbrought`.
+        host: the name by which nodes know this machine, if there are `files`.
     """
 
     name: str
@@ -93,11 +94,16 @@ class WorkerArray:
     options: Sequence[str]
     log: Callable[[object], str]
     files: Sequence[Path] | None = None
+    host: str = ""
 
     @property
     def folder(self) -> Path:
         """The run directory, in which jobs are to start."""
         return self.script.parent
+
+    def told_log(self, task: object) -> str:
+        """Return what a worker is told of the path of its log, which it does not see."""
+        return "/".join(Path(self.log(task)).parts[-2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,12 @@ class BatchCommands(BatchWords):
         `succeeds_if_said`). A process that outlives the user's repeats it until it succeeds, for at
         most a minute.
         """
+
+    def wait_all(self, name: str) -> Argv:
+        """Return the command that waits until all jobs of this name have ended, if the system
+        brings logs back only then; by default none.
+        """
+        return ()
 
     def why(self, id: str) -> Argv:
         """Return the command that tells why a task waits, if listings do not (their `reason` is

@@ -72,9 +72,9 @@ class BatchWords(ABC):
     title: str
     """Its name for people."""
 
-    brings_files = False
-    """Whether its own transfer of files can bring what a worker needs to nodes that share no files
-    with this machine (`WorkerArray.files`).
+    unbrought: re.Pattern[str] | None = None
+    """What the path of a file may not have that its own transfer brings to nodes which share no
+    files with this machine (`WorkerArray.files`); None: it has no such transfer.
     """
 
     # The meanings of its refusals.

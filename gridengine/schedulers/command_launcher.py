@@ -24,6 +24,7 @@ import math
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -57,10 +58,13 @@ from gridengine.schedulers.requests import (
     unavailable,
     worker_options,
 )
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 5.0
+LOGS_SECONDS = 8.0
+"""How long `close` waits for logs that jobs bring at their end."""
 LISTING_SECONDS = 1.0
 """The least time between two listings."""
 ENDING_SECONDS = 30.0
@@ -166,8 +170,20 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     def _submission(
         self, options: Sequence[str], count: int, log: Callable[[object], str]
     ) -> list[str]:
-        files = None if self.brought is None else self.brought.all_files(self.run.connection)
-        array = WorkerArray(self.name, count, self.script, options, log, files)
+        files, host = None, ""
+        if self.brought is not None:
+            assert self.system.unbrought is not None
+            files = self.brought.all_files(self.run.connection, self.system.unbrought)
+            host = settings().host or socket.gethostname()
+        array = WorkerArray(
+            name=self.name,
+            count=count,
+            script=self.script,
+            options=options,
+            log=log,
+            files=files,
+            host=host,
+        )
         return list(self.system.submit(array))
 
     # Submission.
@@ -434,7 +450,19 @@ class CommandLauncher(BatchLauncher[CommandTask]):
                 )
             else:
                 guard.dismiss()
+                self._await_logs()
         self.script.unlink(missing_ok=True)
+
+    def _await_logs(self) -> None:
+        """Wait for the logs that the system brings back at the end of jobs: the run directory may
+        go now, and a system that cannot copy them there leaves the jobs' folders on the nodes.
+        """
+        command = self.system.wait_all(self.name) if self.brought is not None else ()
+        if command:
+            try:
+                self.runner.run(command, LOGS_SECONDS)
+            except BatchSystemError:
+                logger.warning("the logs of jobs that have not ended yet are lost")
 
 
 def _is_over(seen: Seen) -> bool:

@@ -7,6 +7,7 @@ Nothing depends on the answers. If commands or files are missing, errors merely 
 from __future__ import annotations
 
 import functools
+import html
 import logging
 import math
 import os
@@ -43,6 +44,12 @@ NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
 STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
 """The prefix of a reason: the time, and the user and process that wrote it."""
+QUEUE_STATES = {
+    "C": "a calendar suspends it",
+    "D": "a calendar disables it",
+    "S": "it is subordinate to a queue whose jobs suspend it",
+}
+"""The states of a queue that come and go by themselves (qstat(1))."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
@@ -102,6 +109,19 @@ def parse_scheduling(text: str) -> list[str]:
     queues = [queue.partition("@")[0] for queue in asked[1].split(",")] if asked else []
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     return [line for line in lines if not queues or _concerns(line, queues)]
+
+
+def parse_queues(text: str) -> dict[str, str]:
+    """Return why queue instances run nothing, by their names, from `qstat -f -explain acAE -xml`:
+    by their states, and by reasons of Grid Engine's own.
+    """
+    found = {}
+    for row in re.findall(r"<Queue-List>.*?</Queue-List>", text, flags=re.DOTALL):
+        fields = dict(re.findall(r"<(name|state|message)>([^<]*)</", row))
+        words = [said for letter, said in QUEUE_STATES.items() if letter in fields.get("state", "")]
+        words += [html.unescape(fields["message"])] if "message" in fields else []
+        found[fields.get("name", "")] = "; ".join(words)
+    return found
 
 
 def _concerns(line: str, queues: list[str]) -> bool:
@@ -176,7 +196,20 @@ class Diagnostics:
     def waiting(self, job: str) -> str:
         """Return the reason why a job waits, empty if unknown."""
         output = self._qstat(job)
-        return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
+        errors = parse_error_reasons(output)
+        return "; ".join(errors or self._with_states(parse_scheduling(output)))
+
+    def _with_states(self, reasons: list[str]) -> list[str]:
+        """Return reasons, those on queues that run nothing with more words of Grid Engine's."""
+        named = [
+            re.search(r'instance "(\S+)" dropped because it is (temp|disab)', one)
+            for one in reasons
+        ]
+        if not any(named):
+            return reasons
+        states = parse_queues(self._output("qstat", "-f", "-explain", "acAE", "-xml"))
+        more = [states.get(one[1], "") if one else "" for one in named]
+        return [": ".join(filter(None, pair)) for pair in zip(reasons, more, strict=True)]
 
     def lacks(self, job: str) -> bool:
         """Return whether Grid Engine's master says that it has no such job."""

@@ -49,6 +49,10 @@ MEMORY = frozenset(
 """Resources of Grid Engine that are amounts of memory (complex(5)); a site may have more."""
 MEMORY_REACHED = 0.95
 """A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
+RESUME = (
+    "`qmod -usj JOB`; if `qstat -f` shows its queue in the state C (by a calendar) or S (by "
+    "another queue's jobs), by themselves when that is over"
+)
 VALUES = {"-l": 1, "-q": 1, "-pe": 2}
 """How many words follow an option."""
 OPEN = "*"
@@ -75,7 +79,7 @@ class GridEngineWords(BatchWords):
     says_false = True
     array_limit = answers.ARRAY_LIMIT
     waiting, remedies, unavailable = answers.WAITING, answers.REMEDIES, answers.UNAVAILABLE
-    look, resume = "qstat -j JOB", "`qmod -usj JOB`"
+    look, resume = "qstat -j JOB", RESUME
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option, host_option = "h_rt", "s_rt", "hostname"
@@ -436,8 +440,13 @@ def _word(name: str, value: object, also: str = "") -> str:
 def check_submits(words: Sequence[str]) -> None:
     """Raise a ConfigurationError that names an option with which Grid Engine only checks a job, and
     gives it a number, but never runs it, so that its worker never comes (qsub(1): -verify, -w v, -w
-    p).
+    p); or with which it forgets the job's script (-clear).
     """
+    if "-clear" in words:
+        raise ConfigurationError(
+            "-clear has Grid Engine forget the script of workers too, and refuse their jobs",
+            hint="leave it out; to replace an option of ~/.sge_request, say that option here",
+        )
     for option, value in pairwise([*words, ""]):
         if option == "-verify" or (option == "-w" and value in ("v", "p")):
             named = option if option == "-verify" else f"{option} {value}"
