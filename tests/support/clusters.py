@@ -210,7 +210,7 @@ class Slurm(Cluster):
     def jobs(self) -> set[str]:
         """Return the numbers of the user's jobs."""
         user = f"--user={self.user.pw_name}"
-        words = self.command("squeue", "--noheader", user, "--format=%F").split()
+        words = self.command("squeue", "--noheader", "--all", user, "--format=%F").split()
         return {word for word in words if word.isdigit()}  # of an error there is none
 
     def worker_id(self, call: Began) -> str:
