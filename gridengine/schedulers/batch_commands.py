@@ -287,16 +287,16 @@ class BatchCommands(BatchWords):
         """
 
     def endings(self, ended: Mapping[str, Seen]) -> Sequence[Argv]:
-        """Return commands that tell more of these tasks, none of which ended in order, or which are
-        listed no more (`GONE`, `VANISHED`): exit status, node, who deleted them. By default none.
+        """Return commands that tell more of these tasks, which ended or are listed no more (`GONE`,
+        `VANISHED`): exit status, node, who deleted them. By default none.
         """
         return ()
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         """Return the statements of the outputs of `endings` on these tasks; an output is empty if
         its command failed. A task that is left out is reported as it was; a task whose state is not
-        `ENDED` or `FAILED` has not ended, and is not reported. By default `parse` reads the
-        outputs.
+        `ENDED` or `FAILED` has not ended: a rule of the site renames jobs, for example. By default
+        `parse` reads the outputs.
         """
         try:
             found = self.parse("".join(outputs)) if outputs else {}

@@ -82,6 +82,11 @@ CAUSES = {
         "the package gridengine is not there for its Python",
         "install gridengine for the Python on the nodes, or name another by python= or a prologue=",
     ),
+    r"exec: [^/\s]+: not found": (
+        "its command is not in the PATH there",
+        "have a line of prologue= bring it, as 'module load apptainer'; or give its whole path in "
+        "container= or python=",
+    ),
     "gridengine: the worker could not be started": (
         "its Python could not be run",
         "name a Python by python= that is there on the nodes too, on a shared file system, say; "

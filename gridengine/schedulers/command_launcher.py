@@ -11,7 +11,8 @@ A task, from its listings (`_judge`):
 
     QUEUED, RUNNING or SUSPENDED -> reported as such
     ran before, and waits or was restarted -> lost, and deleted: another takes its place
-    missing once -> nothing; missing twice -> ended (it has left a log) or deleted (it has not)
+    missing once -> nothing; missing twice -> looked for by its id (`endings`), and if that finds
+        nothing ended (it has left a log) or deleted (it has not)
     about to end -> nothing; for `ENDING_SECONDS` -> failed
     ended or failed -> asked for its reason (`endings`), then reported, once
 """
@@ -84,7 +85,8 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 @dataclass(slots=True)
 class CommandTask:
     """The launcher's record of a task: its demand, why it waits and whether a listing said so, when
-    it started, since when it has been about to end, and whether the last listing lacked it.
+    it started, since when it has been about to end, whether the last listing lacked it, and whether
+    it lives though listings lack it: a rule of the site has renamed it.
     """
 
     demand: Demand
@@ -93,6 +95,7 @@ class CommandTask:
     start: str | None = None
     ending_since: float | None = None
     absent: bool = False
+    renamed: bool = False
 
 
 class CommandLauncher(BatchLauncher[CommandTask]):
@@ -378,14 +381,16 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     # Ends.
 
     def _exit_reports(self, ends: Mapping[Handle, Seen]) -> dict[Handle, Report]:
-        """Return a report on each task that ended, with the details that the system tells."""
-        bad = {handle.id: end for handle, end in ends.items() if end.state is WorkerStatus.FAILED}
-        known = self._endings(bad) if bad else {}
-        reports = {}
+        """Return a report on each task that ended, with the details that the system tells; and on
+        each that lives all the same.
+        """
+        known = self._endings({handle.id: end for handle, end in ends.items()}) if ends else {}
+        reports, living = dict[Handle, Report](), dict[Handle, Report]()
         lingering = []
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
             if not _is_over(end):
+                living |= self._renamed(handle, end)
                 continue
             end = self.amended(handle, end)
             if listed.linger or end.linger:
@@ -399,7 +404,13 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if lingering:
             self.try_delete(lingering)
         self.forget(reports)
-        return reports
+        return living | reports
+
+    def _renamed(self, handle: Handle, seen: Seen) -> dict[Handle, Report]:
+        """Return the report on a task that lives, and that its name no longer finds."""
+        self.tasks[handle].renamed = True
+        found = self._judge(handle, seen, time.monotonic())
+        return {handle: found} if isinstance(found, Report) else {}
 
     def _avoidable(self, host: str) -> str:
         """Return a host if it is one, not several, and the system has words to leave it out."""
@@ -444,6 +455,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if guard is not None:
             try:
                 self.runner.run(self._any_site.cancel_all(self.name), CLOSE_SECONDS)
+                self._cancel([task.id for task, one in self.tasks.items() if one.renamed])
             except BatchSystemError as error:
                 logger.warning(
                     "process %d still tries to cancel this run's jobs: %s", guard.leave(), error

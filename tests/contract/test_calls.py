@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.places import Place
 
 SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n' + "".join(
-    f'[{name}.tokens]\nlicence = ""\n' for name in ("slurm", "htcondor", "oar", "pbs")
+    f'[{name}.tokens]\nlicence = ""\n' for name in ("slurm", "htcondor", "oar", "pbs", "flux")
 )
 EVERYDAY = """
 import logging, multiprocessing

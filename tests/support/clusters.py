@@ -210,7 +210,7 @@ class Slurm(Cluster):
     def jobs(self) -> set[str]:
         """Return the numbers of the user's jobs."""
         user = f"--user={self.user.pw_name}"
-        words = self.command("squeue", "--noheader", user, "--format=%F").split()
+        words = self.command("squeue", "--noheader", "--all", user, "--format=%F").split()
         return {word for word in words if word.isdigit()}  # of an error there is none
 
     def worker_id(self, call: Began) -> str:
@@ -433,6 +433,66 @@ class PBS(Cluster):
         return 1000
 
 
+OWNER = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
+
+
+class Flux(Cluster):
+    """The Flux of this machine: an instance of its user, who alone can use it."""
+
+    name = "flux"
+    scheduler = "FluxScheduler"
+    title = "Flux"
+    up = "flux"
+    mark = Path("/var/lib/gridengine-flux/flux.toml"), "# made by schedulers/flux/up"
+    ping = ("runuser", "--user", OWNER, "--", "flux", "uptime")
+    folder_of_commands = "/var/lib/gridengine-test/flux/bin"
+    array_is_one_job = False
+    may_suspend = False
+    delete_command = "flux cancel"
+    closed = "queue='closed'"
+    variables: ClassVar[Mapping[str, str]] = {
+        **NO_OTHER,
+        "FLUX_URI": "local:///var/lib/gridengine-flux/run/local-0",
+    }
+    one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
+    ends: ClassVar[Mapping[str, str]] = {**Cluster.ends, "exit 0": "it ended by itself"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "nosuch='1'": "unrecognized arguments",
+        "queue='nosuch'": "Invalid queue 'nosuch' specified",
+    }
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+    }
+    deleted = "it was cancelled"
+    gpus = "-1"
+
+    def wait_until_ready(self) -> None:
+        """Wait until its instance answers."""
+        wait_until(lambda: "size 2" in self.command("flux", "uptime"))
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue, or about to leave it."""
+        return job in self.jobs()
+
+    def jobs(self) -> set[str]:
+        """Return the ids of the user's jobs."""
+        listed = self.command("flux", "jobs", "--no-header", "--count=0", "--format={id.f58plain}")
+        return set(listed.split())
+
+    def worker_id(self, call: Began) -> str:
+        """Return the id that errors give the worker of this call."""
+        return call.job
+
+    def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
+        self.command("flux", "cancel", call.job)
+
+    def largest_array(self) -> int:
+        """Return how many jobs there are in one submission at most."""
+        return 1000
+
+
 T = TypeVar("T", bound=Cluster)
 
 
@@ -469,7 +529,7 @@ def why_none(kind: type[Cluster]) -> str:
     if not is_made_by_up(kind):
         return f"this {kind.title} is none of schedulers/{kind.up}/up, and is left alone"
     root = os.environ.get("SGE_ROOT", str(SGE_ROOT))
-    environment = {**os.environ, "PATH": path, "SGE_ROOT": root}
+    environment = {**os.environ, **kind.variables, "PATH": path, "SGE_ROOT": root}
     try:
         done = completed(kind.ping, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -17,6 +17,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
+NO_REASON = "the batch system gives no reason"
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
@@ -333,8 +334,10 @@ class Provisioner(Struct, eq=False):
             self.starts.unanswered = words
         elif words:
             self.reason = words
-        elif self.explain_at is not None:
-            self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
+        else:
+            self.reason = self.reason or NO_REASON
+            if self.explain_at is not None:
+                self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
 
     def impossible(self) -> GridEngineError | None:
         """Return why a queued worker can never start, by the scheduler's word, or None."""
@@ -351,8 +354,7 @@ class Provisioner(Struct, eq=False):
             return None
         first = next(iter(self.expected.values()), None)
         return WorkerNotStarted(
-            f"no worker has started within {limit:g} s (start_timeout): "
-            f"{self.reason or 'the batch system gives no reason'}",
+            f"no worker has started within {limit:g} s (start_timeout): {self.reason or NO_REASON}",
             job=first.handle.id if first is not None else None,
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",

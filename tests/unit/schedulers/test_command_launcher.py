@@ -277,11 +277,17 @@ def test_a_system_without_accounts_is_logged_once(
     assert caplog.text.count("accounting storage is disabled") == 1
 
 
-def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
-    scene.launcher.launch(1)
+def test_a_live_job_that_only_its_id_finds_is_reported_and_deleted_by_it(scene: Scene) -> None:
+    """As where a rule of the site renames jobs."""
+    [handle] = scene.launcher.launch(1)
+    Path(handle.log).touch()
     scene.system.known = {"1.1": RUNS}
+    assert scene.poll(None) == {}
+    assert scene.poll(None)["1.1"].state is WorkerStatus.RUNNING
+    scene.system.known = {"1.1": Seen(None)}
     assert scene.poll(None) == scene.poll(None) == {}
-    assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
+    scene.launcher.close()
+    assert scene.runner.of("drop")[-1] == ["drop", "1.1"]
 
 
 def test_a_reason_that_the_listing_has_is_not_asked_for(scene: Scene) -> None:

@@ -361,6 +361,9 @@ def test_a_reason_that_was_asked_for_is_told_too() -> None:
     provisioner.add_launched(handles(1), 11.0)
     provisioner.explained(handles(2)[0], "another's", 20.0)
     assert "the batch system gives no reason" in str(provisioner.start_timed_out(40.0))
+    assert provisioner.reason == ""  # by which those who wait for one know that none has come
+    provisioner.explained(handles(1)[0], "", 25.0)
+    assert provisioner.reason == "the batch system gives no reason"
     provisioner.explained(handles(1)[0], "no queue", 30.0)
     assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 

@@ -352,8 +352,29 @@ def test_the_end_of_an_unlisted_job_is_told_if_slurm_knows_it() -> None:
     told = with_details(VANISHED, {}, "eve")
     assert (told.deleted, told.reason) == (True, "it was cancelled (CANCELLED), by eve")
     assert with_details(GONE, {"JobState": "FAILED"}, "").reason == "it failed (FAILED)"
-    for lost in (GONE, VANISHED):
-        assert with_details(lost, {"JobState": "RUNNING"}, "").state is WorkerStatus.RUNNING
+
+
+@pytest.mark.parametrize("lost", [GONE, VANISHED])
+def test_an_unlisted_job_that_lives_is_told_as_a_listed_one(lost: Seen) -> None:
+    fields = {"JobState": "RUNNING", "StartTime": "2026-11-29T16:31:15", "RunTime": "00:00:02"}
+    fields |= {"TimeLimit": "00:10:00", "Reason": "None"}
+    told = with_details(lost, fields, "")
+    assert (told.state, told.start) == (WorkerStatus.RUNNING, "2026-11-29T16:31:15")
+    assert told.remaining_seconds == 598
+    told = with_details(lost, {"JobState": "PENDING", "Reason": "Resources"}, "")
+    assert (told.state, told.reason) == (WorkerStatus.QUEUED, "Resources")
+    told = with_details(lost, {"JobState": "COMPLETING", "TimeLimit": "UNLIMITED"}, "")
+    assert (told.state, told.remaining_seconds) == (None, math.inf)
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED"])
+def test_a_job_that_left_within_its_grace_time_was_preempted(state: str) -> None:
+    told = with_details(seen_in(state), {"JobState": state, "PreemptTime": "None"}, "")
+    assert not told.blameless
+    fields = {"JobState": state, "PreemptTime": "2026-11-29T16:42:18"}
+    told = with_details(seen_in(state), fields, "")
+    assert (told.blameless, told.deleted) == (True, False)
+    assert told.reason == f"it was preempted by another job ({state})"
 
 
 def test_each_end_has_its_meaning() -> None:
@@ -412,8 +433,12 @@ def is_permanent(reason: str) -> bool:
     return SLURM.never.search(reason) is not None
 
 
+NO_ACCOUNT = "Job's account not permitted to use this partition (accts allows root not tests)"
+"""What 22.05 says where a partition has AllowAccounts; AllowQos has the like."""
 REMEDIES = {
-    "QOSNotAllowed": "not allowed here",
+    "QOSNotAllowed": "its QOS is not allowed here",
+    NO_ACCOUNT: "its account is not allowed here",
+    NO_ACCOUNT.replace("account", "QOS"): "its QOS is not allowed here",
     "PartitionTimeLimit": "more than its partition gives",
 }
 
@@ -428,6 +453,8 @@ REMEDIES = {
         "InvalidQOS",
         "QOSNotAllowed",
         "AccountNotAllowed",
+        NO_ACCOUNT,
+        NO_ACCOUNT.replace("account", "QOS"),
         "QOSMaxCpuPerJobLimit",
         "AssocMaxWallDurationPerJobLimit",
         "QOSMaxGRESPerNode",
@@ -437,6 +464,7 @@ REMEDIES = {
     ],
 )
 def test_lasting_reasons_are_known_and_have_a_remedy(reason: str) -> None:
+    reason = seen_in("PENDING", reason=reason).reason
     assert is_permanent(reason)
     error = impossible(SLURM, reason, ["--cpus-per-task=500"])
     assert f"can never start it: {reason}: " in error.message

@@ -53,7 +53,7 @@ class Said(CommandRunner):
 
     def run(self, command: Sequence[str], seconds: float | None = None) -> str:
         self.ran.append(command)
-        if command == ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%F"]:
+        if command[0] == "squeue" and command[-1] == "--format=%F":
             return self.told
         if self.error is not None and command[0] not in ("scontrol", "sinfo"):
             raise self.error
