@@ -83,7 +83,7 @@ test-darwin: $(VENV)/ready-dev
 	$(MAKE) --no-print-directory VENV=$(VENV)-darwin $(VENV)-darwin/ready-test
 	$(VENV)/bin/python tests/support/as_darwin.py $(VENV)-darwin/lib/python*/site-packages
 	$(VENV)-darwin/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test-darwin.xml \
-	-m 'not linux and not grid_engine and not slurm' $(PYTEST_ARGS)
+	-m 'not grid_engine and not slurm' $(PYTEST_ARGS)
 
 test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
 	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST_MANY) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \

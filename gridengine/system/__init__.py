@@ -377,17 +377,19 @@ else:
         def left(self, living: Collection[int] = ()) -> set[int]:
             import psutil
 
-            found = {child.pid for child in psutil.Process().children()}.difference(living)
+            children = {child.pid for child in psutil.Process().children()}.difference(living)
+            parents = dict.fromkeys(children, os.getpid())
             sessions = set()
             for pid in psutil.pids():
                 with contextlib.suppress(OSError, psutil.Error):
-                    leader = os.getsid(pid)
+                    leader, process = os.getsid(pid), psutil.Process(pid)
                     is_left = leader in self._leaders.difference(living)
-                    if is_left and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                        found.add(pid)
+                    if is_left and process.status() != psutil.STATUS_ZOMBIE:
+                        parents[pid] = process.ppid()
                         sessions.add(leader)
             self._leaders = sessions.union(living)
-            return found
+            # An orphan may end its own children, as below a subreaper.
+            return {pid for pid, parent in parents.items() if parent not in parents}
 
     def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
         until = time.monotonic() + seconds

@@ -317,6 +317,7 @@ with Executor(max_workers=1) as one, Executor(max_workers=1) as other:
 """) == {"theirs": [["a"], ["b"]], "shared": [["a"], ["a", "b"]], "own": [["a"], ["b"]]}
 
 
+@pytest.mark.linux
 @pytest.mark.promise
 def test_there_are_as_many_processes_as_cpus_that_the_script_may_use(compare: Compare) -> None:
     told = compare("""

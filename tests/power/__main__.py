@@ -11,7 +11,8 @@ links of `.venv`, so that all processes that tests start have the copy's package
 also has one of the environment that GRIDENGINE_TEST_PYTHON names, for the clusters' plain user.
 
 Outcomes are kept in `.reports/power.json`: each run adds its own, and `--write` makes the table of
-README.md of them.
+README.md of them. `.venv-darwin/bin/python -m tests.power` has the lanes run as `make test-darwin`
+does, and keeps its outcomes in `.reports/power-darwin.json`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import psutil
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-KEPT = ROOT / ".reports" / "power.json"
+KEPT = ROOT / ".reports" / f"power{Path(sys.prefix).name.removeprefix('.venv')}.json"
 PAGE = HERE / "README.md"
 FOUND = "<!-- found -->"
 

@@ -226,10 +226,15 @@ def written(path: Path) -> Callable[[], bool]:
     return lambda: path.exists() and path.read_text() != ""
 
 
+HAS_SUBREAPER = hasattr(os, "memfd_create")
+"""Whether a process is found that has left its session: macOS has no subreaper."""
+
+
 def leave_a_grandchild(path: str) -> None:
     """Start a process that leaves the session, and whose parent ends; write its id down."""
     if os.fork() == 0:
-        os.setsid()
+        if HAS_SUBREAPER:
+            os.setsid()
         if os.fork() == 0:
             Path(path).write_text(str(os.getpid()))
             signal.pause()

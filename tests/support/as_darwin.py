@@ -50,6 +50,7 @@ def begin() -> None:
     if not hasattr(os, "O_PATH"):
         return
     os.O_SYMLINK = os.O_PATH  # type: ignore[attr-defined]
+    shutil._copyxattr = lambda *_, **__: None  # type: ignore[attr-defined]
     _take_sockets_away(socket.SO_PEERCRED)
     for line in (Path(__file__).with_name(NAMES)).read_text().splitlines():
         module, name = line.split(".")

@@ -443,7 +443,6 @@ def with_a_grandchild(path: str) -> None:
     signal.pause()
 
 
-@pytest.mark.linux
 @pytest.mark.promise
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
 def test_processes_in_sessions_of_their_own_end_with_their_call(

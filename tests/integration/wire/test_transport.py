@@ -8,9 +8,7 @@ import contextlib
 import os
 import re
 import resource
-import shutil
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
@@ -41,6 +39,7 @@ from gridengine.wire.messages import (
 from gridengine.wire.server import Server
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from tests.support.cable import Cable
+from tests.support.network import Network, needs_network
 from tests.support.pollers import poller_of
 from tests.support.processes import completed
 
@@ -266,70 +265,6 @@ def test_a_client_without_dispatcher_does_not_wait_at_its_end(
 
 
 # ---------------------------------------------------------------- a network of its own
-
-NETWORK_TOOLS = os.getuid() == 0 and shutil.which("ip") is not None
-needs_network = pytest.mark.skipif(
-    not NETWORK_TOOLS, reason="needs root and the `ip` command, to make a network namespace"
-)
-
-
-class Network:
-    """A network namespace, joined to this one by a cable of its own."""
-
-    def __init__(self) -> None:
-        self.name = f"gt{os.getpid()}"
-        self.ours, self.theirs = f"{self.name}a", f"{self.name}b"
-        third, fourth = divmod(
-            os.getpid() % 2**14 * 4, 256
-        )  # another's network must not have the same addresses
-        self.address, other = (f"10.213.{third}.{fourth + end}" for end in (1, 2))
-        self._ip(f"link add {self.ours} type veth peer name {self.theirs}")
-        self._ip(f"netns add {self.name}")
-        self._ip(f"link set {self.theirs} netns {self.name}")
-        self._ip(f"addr add {self.address}/30 dev {self.ours}")
-        self._ip(f"link set {self.ours} up")
-        self._ip(f"-n {self.name} addr add {other}/30 dev {self.theirs}")
-        self._ip(f"-n {self.name} link set {self.theirs} up")
-
-    def _ip(self, arguments: str) -> None:
-        done = completed(["ip", *arguments.split()])
-        if done.returncode:
-            pytest.skip(
-                f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}"
-            )
-
-    def link(self, state: str) -> None:
-        self._ip(f"link set {self.ours} {state}")
-
-    def slow_down(self, rate: str) -> None:
-        if shutil.which("tc") is None:
-            pytest.skip("needs the `tc` command")
-        limit = (
-            f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb "
-            "latency 50ms"
-        )
-        done = completed(limit.split())
-        if done.returncode:
-            pytest.skip(f"this kernel cannot slow a line down: {done.stderr.strip()}")
-
-    def start(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [
-                "ip",
-                "netns",
-                "exec",
-                self.name,
-                sys.executable,
-                "-c",
-                textwrap.dedent(script),
-                *arguments,
-            ],
-            env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
-        )
-
-    def close(self) -> None:
-        subprocess.run(["ip", "netns", "del", self.name], check=False)
-        subprocess.run(["ip", "link", "del", self.ours], check=False, capture_output=True)
 
 
 @pytest.fixture

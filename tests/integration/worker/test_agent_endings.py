@@ -31,7 +31,6 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.promise
-@pytest.mark.linux
 def test_leftover_processes_of_a_call_end_with_its_runner(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -48,14 +47,14 @@ def test_leftover_processes_of_a_call_end_with_its_runner(
 
 
 def leave_a_process(folder: Path, on_sigterm: str) -> None:
-    """Start a process that has the shell do something when it is asked to end; write its id down
-    when it is ready for that.
+    """Start a process outside of the runner's group, which is killed at once, that has the shell do
+    something when it is asked to end; write its id down when it is ready for that.
     """
     script = (
         f"trap '{on_sigterm}' TERM; echo $$ > {folder}/pid.new; mv {folder}/pid.new "
         f"{folder}/pid; while :; do sleep 0.05; done"
     )
-    subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    subprocess.Popen(["sh", "-c", script], process_group=0)
     wait_until(written(folder / "pid"))
 
 

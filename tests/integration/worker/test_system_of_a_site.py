@@ -17,6 +17,8 @@ from tests.support.places import ROOT
 from tests.support.tiny_batch import install
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.linux  # as its launch scripts read /proc
+
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path

@@ -11,6 +11,7 @@ import pytest
 import gridengine
 import gridengine.joblib_backend
 from gridengine.call_context.process_resources import NOT_OF_OPENMP, THREADS
+from gridengine.system import processors
 
 Told = dict[str, str | None]
 
@@ -26,7 +27,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
-    cores = len(os.sched_getaffinity(0))
+    cores = len(processors())
     with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(2 * cores) as many:
         assert gridengine.map(told, [0], scheduler=one) == [dict.fromkeys(THREADS, str(cores))]
         assert gridengine.map(told, [0], scheduler=many) == [dict.fromkeys(THREADS, "1")]
@@ -40,7 +41,7 @@ def test_thread_counts_that_the_script_sets_hold(
     monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
 ) -> None:
     monkeypatch.setenv(name, "77")
-    cores = str(len(os.sched_getaffinity(0)))
+    cores = str(len(processors()))
     with gridengine.ProcessScheduler(1) as scheduler:
         [found] = gridengine.map(told, [0], scheduler=scheduler)
     left = {**dict.fromkeys(THREADS, others and cores), **dict.fromkeys(NOT_OF_OPENMP, cores)}

@@ -195,6 +195,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
     return now
 
 
+@pytest.mark.linux
 def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
     limits: dict[int, tuple[int, int]],
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
     assert limits[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
+@pytest.mark.linux
 def test_a_limit_that_somebody_else_has_set_is_not_raised(
     limits: dict[int, tuple[int, int]],
 ) -> None:

@@ -20,6 +20,7 @@ from gridengine.call_context.status_block import (
     RunnerStatus,
     map_words,
 )
+from gridengine.system import nameless_memory
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def barred(status: RunnerStatus) -> tuple[int, int]:
 
 
 def test_both_ends_map_the_same_words() -> None:
-    fd = os.memfd_create("test")
+    fd = nameless_memory()
     os.ftruncate(fd, WORDS_SIZE)
     agent, runner = RunnerStatus(map_words(fd)), map_words(fd)
     os.close(fd)
