@@ -4,8 +4,8 @@ it. How they come, last and go.
 
 from __future__ import annotations
 
-import json
 import contextlib
+import json
 import os
 import signal
 import socket
