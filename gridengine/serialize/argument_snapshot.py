@@ -1,5 +1,5 @@
 """A snapshot of a call's arguments at the time of its submission: arguments that may change are
-pickled at once (`client.hand_in`).
+pickled at once (`client.future.CallTemplate`).
 
 Arguments that cannot change wait as they are. Workers import this module too, so it imports little.
 """
