@@ -33,6 +33,7 @@ from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
 from gridengine.system.machine import started, this_machine
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.server import Server
@@ -57,6 +58,7 @@ def serve(
     ready: Callable[[], object] = lambda: None,
     temporary: bool = False,
     output: tuple[int, int] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Run a dispatcher in this folder until `stopped` is set or a client stops it. The folder is
     made if need be.
@@ -64,6 +66,7 @@ def serve(
     ready: called once clients can connect.
     temporary: the dispatcher is never started again, and its clients do not wait for that.
     output: the descriptors for the output of calls on this machine; by default a log in the folder.
+    clock: the I/O thread's.
 
     Raises:
         ConfigurationError: the folder cannot be used, or no socket can be made.
@@ -73,7 +76,7 @@ def serve(
     stopped = stopped or threading.Event()
     DispatcherFolder(folder).make()
     stored = stored_identity(folder)
-    journal = open_file(folder / JOURNAL)
+    journal = open_file(folder / JOURNAL, clock)
     server = Server(
         host=settings.host,
         workers=MOST_CLIENTS,
@@ -81,9 +84,12 @@ def serve(
         greeting=ClientHello,
         epoch=journal.epoch,
         ports=settings.port_range,
+        clock=clock,
     )
     home = Home(folder, stored, journal.epoch, output)
-    dispatcher = DispatcherThread(scheduler, settings, server=server, home=home, journal=journal)
+    dispatcher = DispatcherThread(
+        scheduler, settings, server=server, home=home, journal=journal, clock=clock
+    )
     try:
         _introduce(dispatcher, home, server, stopped, temporary=temporary)
         ready()
