@@ -149,7 +149,7 @@ _how_it_starts = (
         "--shared-files/--no-shared-files",
         default=None,
         help="Whether nodes see this machine's files (default: the setting, else yes); if not, "
-        "HTCondor brings what workers need.",
+        "HTCondor and PBS bring what workers need.",
     ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(

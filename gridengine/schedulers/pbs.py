@@ -352,7 +352,8 @@ class PBSCommands(BatchCommands):
         ours = ["-N", array.name, *of_array, "-j", "oe"]
         if array.files is None:
             job = [LOGGED, str(array.script)]
-            ours += ["-o", "/dev/null"]
+            # Named by the submitting host, it would be copied there by scp, which may take minutes.
+            ours += ["-o", "localhost:/dev/null"]
         else:
             job = [BROUGHT, array.script.name]
             ours += self._staging(array)

@@ -143,7 +143,7 @@ def submitted(count: int) -> list[str]:
 def test_an_array_redirects_its_output_by_itself() -> None:
     words = submitted(3)
     assert " ".join(words[: words.index("--")]) == (
-        "qsub -f -m n -q q -N me -J 1-3 -j oe -o /dev/null"
+        "qsub -f -m n -q q -N me -J 1-3 -j oe -o localhost:/dev/null"
     )
     assert words[-3:] == ["/home/a b/worker.sh", "/home/a b/logs/worker.1.", ".log"]
     assert '>"$1$PBS_ARRAY_INDEX$2"' in words[-4]
