@@ -390,8 +390,12 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
             if not _is_over(end):
-                living |= self._renamed(handle, end)
-                continue
+                self.tasks[handle].renamed = True
+                found = self._judge(handle, end, time.monotonic())
+                if not isinstance(found, Seen):
+                    living |= {handle: found} if found else {}
+                    continue
+                end = found
             end = self.amended(handle, end)
             if listed.linger or end.linger:
                 lingering.append(handle.id)
@@ -405,12 +409,6 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             self.try_delete(lingering)
         self.forget(reports)
         return living | reports
-
-    def _renamed(self, handle: Handle, seen: Seen) -> dict[Handle, Report]:
-        """Return the report on a task that lives, and that its name no longer finds."""
-        self.tasks[handle].renamed = True
-        found = self._judge(handle, seen, time.monotonic())
-        return {handle: found} if isinstance(found, Report) else {}
 
     def _avoidable(self, host: str) -> str:
         """Return a host if it is one, not several, and the system has words to leave it out."""

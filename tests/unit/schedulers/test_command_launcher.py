@@ -288,6 +288,9 @@ def test_a_live_job_that_only_its_id_finds_is_reported_and_deleted_by_it(scene: 
     assert scene.poll(None) == scene.poll(None) == {}
     scene.launcher.close()
     assert scene.runner.of("drop")[-1] == ["drop", "1.1"]
+    scene.clock.now += module.ENDING_SECONDS
+    assert scene.poll(None) == {}
+    assert scene.poll(None)["1.1"].reason == "it does not come to its end"
 
 
 def test_a_reason_that_the_listing_has_is_not_asked_for(scene: Scene) -> None:

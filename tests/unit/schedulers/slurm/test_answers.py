@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,7 @@ from gridengine.schedulers.slurm.answers import (
 from gridengine.schedulers.slurm.commands import SlurmCommands
 
 SLURM = SlurmCommands()
+RECORDED = Path(__file__).parents[1] / "recorded" / "slurm"
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none
@@ -371,7 +373,8 @@ def test_an_unlisted_job_that_lives_is_told_as_a_listed_one(lost: Seen) -> None:
 def test_a_job_that_left_within_its_grace_time_was_preempted(state: str) -> None:
     told = with_details(seen_in(state), {"JobState": state, "PreemptTime": "None"}, "")
     assert not told.blameless
-    fields = {"JobState": state, "PreemptTime": "2026-11-29T16:42:18"}
+    [fields] = parse_jobs((RECORDED / "job-left-in-grace-time.txt").read_text()).values()
+    fields["JobState"] = state
     told = with_details(seen_in(state), fields, "")
     assert (told.blameless, told.deleted) == (True, False)
     assert told.reason == f"it was preempted by another job ({state})"
@@ -433,12 +436,8 @@ def is_permanent(reason: str) -> bool:
     return SLURM.never.search(reason) is not None
 
 
-NO_ACCOUNT = "Job's account not permitted to use this partition (accts allows root not tests)"
-"""What 22.05 says where a partition has AllowAccounts; AllowQos has the like."""
 REMEDIES = {
     "QOSNotAllowed": "its QOS is not allowed here",
-    NO_ACCOUNT: "its account is not allowed here",
-    NO_ACCOUNT.replace("account", "QOS"): "its QOS is not allowed here",
     "PartitionTimeLimit": "more than its partition gives",
 }
 
@@ -453,8 +452,6 @@ REMEDIES = {
         "InvalidQOS",
         "QOSNotAllowed",
         "AccountNotAllowed",
-        NO_ACCOUNT,
-        NO_ACCOUNT.replace("account", "QOS"),
         "QOSMaxCpuPerJobLimit",
         "AssocMaxWallDurationPerJobLimit",
         "QOSMaxGRESPerNode",
@@ -464,13 +461,23 @@ REMEDIES = {
     ],
 )
 def test_lasting_reasons_are_known_and_have_a_remedy(reason: str) -> None:
-    reason = seen_in("PENDING", reason=reason).reason
     assert is_permanent(reason)
     error = impossible(SLURM, reason, ["--cpus-per-task=500"])
     assert f"can never start it: {reason}: " in error.message
     assert REMEDIES.get(reason, "") in error.message
     assert "it was asked for: --cpus-per-task=500" in error.message
     assert (error.hint or "").index("; strict=False") > 0
+
+
+def test_of_recorded_reasons_those_that_never_pass_are_known() -> None:
+    """Slurm 22.05 has free words where a partition has AllowAccounts or AllowQos."""
+    rows = parse_squeue((RECORDED / "limits.txt").read_text())
+    told = {id: explanation(SLURM, seen.reason) for id, seen in rows.items()}
+    assert {id for id, seen in rows.items() if is_permanent(seen.reason)} == {*"123456"} - {"5"}
+    assert "(accts allows root not tests): its account is not allowed here" in told["1"]
+    assert "(main allows deny not wait1): its QOS is not allowed here" in told["6"]
+    assert "or may not use it" in told["4"]
+    assert "a limit of its QOS" in told["8"]
 
 
 def test_accounts_say_who_cancelled_a_job() -> None:
