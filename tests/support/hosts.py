@@ -192,18 +192,23 @@ def closed_to_others(host: str, verdict: str = "drop", system: str = "slurm") ->
 
 
 @contextlib.contextmanager
-def seen_late(host: str, seconds: int = 30, *, locks: bool = False) -> Iterator[None]:
+def seen_late(host: str, *, locks: bool = False) -> Iterator[None]:
+    """Have a host see changes late while the block runs: see `see_late`."""
+    see_late(host, locks=locks)
+    try:
+        yield
+    finally:
+        as_root(host, "umount", "--lazy", "/home")
+        as_root(host, "umount", "--lazy", "/mnt/home")
+
+
+def see_late(host: str, *, locks: bool, seconds: int = 30) -> None:
     """Have a host see what others change in /home as late as with a network's file system that
-    keeps names, attributes and the absence of files for this long, while the block runs. Locks of
-    files there are the host's own, unless `locks` has all hosts see them.
+    keeps names, attributes and the absence of files for this long. Locks of files there are the
+    host's own, unless `locks` has all hosts see them.
     """
     kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
     shared = ["--enable-lock-forwarding", "--multithreaded"] if locks else []
     as_root(host, "mkdir", "-p", "/mnt/home")
     as_root(host, "mount", "--bind", "/home", "/mnt/home")
     as_root(host, "bindfs", "-o", f"nonempty,{kept}", *shared, "/mnt/home", "/home")
-    try:
-        yield
-    finally:
-        as_root(host, "umount", "--lazy", "/home")
-        as_root(host, "umount", "--lazy", "/mnt/home")
