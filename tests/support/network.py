@@ -51,7 +51,7 @@ class Network:
 
     def move(self) -> None:
         """Have the other end lose its address, and get one of another network."""
-        ours, theirs = (f"192.168.{self._third}.{self._fourth + end}" for end in (1, 2))
+        ours, theirs = (f"10.214.{self._third}.{self._fourth + end}" for end in (1, 2))
         self._ip(f"addr add {ours}/30 dev {self.ours}")
         self._ip(f"-n {self.name} addr del {self.other}/30 dev {self.theirs}")
         self._ip(f"-n {self.name} addr add {theirs}/30 dev {self.theirs}")
