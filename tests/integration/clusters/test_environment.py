@@ -40,28 +40,6 @@ def run(f, scheduler):
     return job.result()
 """
 
-SITE_S = (
-    LOOK
-    + """
-os.environ["MINE"] = "1"
-prologue = ["export PATH=/prologue/bin:$PATH ADDED=1"]
-with told(prologue=prologue) as scheduler:
-    print(json.dumps([*gridengine.map(path, [0], scheduler=scheduler), run(look, scheduler)]))
-with told(environment=None) as scheduler:
-    run(look, scheduler)
-    os.environ["MINE"] = "2"
-    print(json.dumps(run(look, scheduler)))
-"""
-)
-
-
-def test_variables_of_a_prologue_stay_and_the_site_s_variables_are_there(cluster: Cluster) -> None:
-    done = cluster.run(SITE_S.replace("SCHEDULER", cluster.scheduler))
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert first[0].startswith("/prologue/bin:")
-    assert first[1] == ["1", None, "1", None, None]
-    assert second[0] == ("1" if cluster.name == "slurm" else None)  # which hands it on itself
-
 
 HIDDEN = (
     LOOK

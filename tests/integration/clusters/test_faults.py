@@ -6,13 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.support.scenario import QUICK, play
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
-
-
-# ------------------------------------------------------------------ deleted jobs
 
 
 # ------------------------------------------------------------------ workers that do not come
@@ -39,27 +35,3 @@ tell(kept=Path(said["log"]).read_text(), workers=len(logs), **said)
     assert "firewall" in told["hint"]
     assert "gets no answer of its dispatcher: tcp://192.0.2.1:" in told["log_tail"]
     assert told["log_tail"] in told["kept"]
-
-
-def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reason(
-    cluster: Cluster,
-) -> None:
-    # Grid Engine says what a job waits for after its scheduler's next rounds.
-    seconds, words = {
-        "grid_engine": (40, 'queue instance "closed.q@'),
-        "slurm": (14, "PartitionDown: its partition is down"),
-    }[cluster.name]
-    scenario = play(
-        cluster,
-        f"""
-scheduler = CLUSTER({cluster.closed}, start_timeout={seconds})
-tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
-""",
-    )
-    told = scenario.result()
-    assert told["kind"] == "WorkerNotStarted"
-    reason = f"no worker has started within {seconds} s (start_timeout)"
-    assert reason in told["text"]
-    assert words in told["text"].partition(reason)[2]
-    job = told["job"].partition(".")[0].partition("_")[0]
-    wait_until(lambda: not cluster.knows(job))

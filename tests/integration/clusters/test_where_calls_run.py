@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.clusters import said
 from tests.support.processes import completed
 
 if TYPE_CHECKING:
@@ -36,17 +35,6 @@ print(*sorted({elsewhere for elsewhere, pid in places}))
 if "terminal" in sys.argv:
     print(os.read(reader, 10_000).decode())
 """
-
-
-def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Cluster) -> None:
-    done = cluster.run(f"import sys; sys.argv.append('terminal')\n{WHERE}")
-    where, *lines = said(done.stdout)
-    assert where == "True"
-    assert [line for line in lines if line] == [
-        f"gridengine: map of 3 calls on {cluster.title}, 4 tasks at first, up to 1,000 if calls "
-        "take long; "
-        "GRIDENGINE_SCHEDULER=processes keeps them here"
-    ]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by the batch systems")

@@ -27,11 +27,6 @@ class Doubler:
         return await double(x)
 
 
-async def stay(path: Path) -> None:
-    path.touch()
-    await asyncio.Event().wait()
-
-
 def stay_here(path: Path) -> None:
     path.touch()
     while True:
@@ -77,13 +72,6 @@ def test_joblib_runs_coroutine_functions(scheduler: gridengine.ProcessScheduler)
         assert joblib.Parallel(2)(joblib.delayed(double)(x) for x in range(9)) == [
             2 * x for x in range(9)
         ]
-
-
-def test_a_call_is_ended_for_its_time(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    with pytest.raises(gridengine.TimeoutError):
-        gridengine.map(stay, [tmp_path / "late"], scheduler=scheduler, timeout=0.5)
 
 
 def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:

@@ -76,28 +76,6 @@ def test_a_dispatcher_checks_its_core_where_settings_say_so(
     assert "the share of client 0" in str(caught.value)
 
 
-def test_when_the_thread_itself_fails_every_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[bool] = []
-    close = LocalWorkers.close
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("a fault of ours")
-
-    def note(link: LocalWorkers, *, failed: bool = False) -> None:
-        ended.append(failed)
-        close(link)
-
-    with gridengine.ProcessScheduler(1) as scheduler:
-        assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
-        monkeypatch.setattr(LocalWorkers, "close", note)
-        monkeypatch.setitem(state_machine._HANDLERS, Submitted, fail)
-        with pytest.raises(gridengine.Cancelled, match="a fault of ours"):
-            gridengine.map(abs, [-1], scheduler=scheduler)
-        with pytest.raises(gridengine.ConfigurationError, match="closed"):
-            gridengine.map(abs, [-1], scheduler=scheduler)
-    assert ended[-1], "the logs of a run that failed are kept for longer"
-
-
 class Handed:
     """Notes which calls it was told of."""
 
@@ -202,32 +180,3 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
         )
         assert handed.all_told.wait(120)
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [
-        RuntimeError("a fault of mine"),
-        KeyboardInterrupt("a fault of mine"),
-        SystemExit("a fault of mine"),
-    ],
-)
-def test_an_error_of_a_launcher_fails_the_calls_and_its_thread_goes_on(
-    monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    """A kind's own words for the batch system (`native_options`) are user code."""
-    from gridengine.schedulers.local import ProcessLauncher
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    with (
-        gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.Executor(scheduler=scheduler) as executor,
-    ):
-        with monkeypatch.context() as broken:
-            broken.setattr(ProcessLauncher, "launch", fail)
-            error = executor.submit(abs, -1).exception(120)
-            assert isinstance(error, gridengine.ClusterError)
-            assert "a fault of mine" in error.message
-        assert executor.submit(abs, -1).result(120) == 1

@@ -58,21 +58,6 @@ print(gridengine.map(abs, [-3]))
     assert (done.stdout, done.returncode) == ("[1, 2]\n[3]\n", 0), done.stderr
 
 
-def test_few_processes_stay_after_many_jobs(with_head: MakeScript) -> None:
-    done = with_head("""
-import psutil
-jobs = [Job(target=meet, args=(number, 40)) for number in range(40)]
-for job in jobs:
-    job.start()
-for job in jobs:
-    job.join()
-kept = len(processors()) + 1
-while len(psutil.Process().children(recursive=True)) > kept:
-    time.sleep(0.05)
-""").run()
-    assert done.returncode == 0, done.stderr
-
-
 def test_more_jobs_than_open_files_are_allowed_for_are_no_error(with_head: MakeScript) -> None:
     done = with_head("""
 import resource

@@ -83,19 +83,6 @@ def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
     )
 
 
-def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
-    found = read_late(
-        with_head("""
-calls = [(f"call {number}", 1500, 1000) for number in range(8)]
-gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
-""")
-    )
-    assert found == (
-        lines_of(*[f"call {number}" for number in range(8)], lines=1500, width=1000),
-        0,
-    )
-
-
 @pytest.mark.parametrize("where", WHERE)
 def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: MakeScript) -> None:
     found = read_late(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, ConfigurationError
-from gridengine.settings.values import settings
 from tests.support.waiting import wait_until
 
 
@@ -61,12 +59,6 @@ def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path
             client.status()
 
 
-def test_little_is_told_of_calls_that_run_inline() -> None:
-    with gridengine.InlineScheduler() as scheduler:
-        gridengine.map(abs, [1], scheduler=scheduler)
-        assert scheduler.status().worker_count == 1
-
-
 def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None:
     seen, full = [], threading.Event()
 
@@ -83,32 +75,6 @@ def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None
         count = len(seen)
         gridengine.map(abs, range(3), scheduler=scheduler)
         assert len(seen) == count
-
-
-def fail() -> None:
-    raise ValueError("no")
-
-
-def test_events_of_calls_and_workers_are_told(tmp_path: Path) -> None:
-    seen: list[gridengine.Status] = []
-    with gridengine.ProcessScheduler(1) as scheduler:
-        watch = gridengine.watch(seen.append, scheduler, interval=0.1)
-        with gridengine.Executor(scheduler=scheduler) as executor:
-            good, bad = executor.submit(abs, -1), executor.submit(fail)
-            assert good.result() == 1
-            assert isinstance(bad.exception(), ValueError)
-    watch._thread.join(60)
-    events = [event for status in seen for event in status.events]
-    counts = {kind: sum(one.count for one in events if one.kind == kind) for kind in KINDS}
-    assert counts == {"call waiting": 2, "call started": 2, "call done": 1, "call failed": 1}
-    assert {one.function for one in events if one.kind == "call failed"} == {"fail"}
-    assert {"worker requested", "worker running", "worker connected", "worker leaving"} <= {
-        one.kind for one in events
-    }
-    assert (seen[-1].done, seen[-1].failed, seen[-1].left_out) == (1, 1, {})
-
-
-KINDS = "call waiting", "call started", "call done", "call failed"
 
 
 def test_a_function_that_raises_is_called_once_and_that_is_logged(
@@ -136,14 +102,3 @@ def test_an_unwatchable_scheduler_is_an_error() -> None:
         gridengine.watch(1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval"):
         gridengine.watch(print, interval=0)
-
-
-def test_a_closed_dispatcher_leaves_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_METRICS_FILE", str(tmp_path / "metrics-{pid}.prom"))
-    settings.cache_clear()
-    file = tmp_path / f"metrics-{os.getpid()}.prom"
-    with gridengine.ProcessScheduler(1) as scheduler:
-        gridengine.map(abs, range(5), scheduler=scheduler)
-    assert 'outcome="done"} 5' in file.read_text()

@@ -20,9 +20,8 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
 
 MakeLauncher = Callable[[str], ProcessLauncher]
@@ -74,13 +73,6 @@ def wait_until_ready(folder: Path) -> None:
     (folder / "ready").read_text()
 
 
-def wait_for(handle: Handle) -> int:
-    """Wait for the end of a worker without reaping it."""
-    ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
-    assert ended is not None
-    return ended.si_status
-
-
 def test_the_other_end_of_a_worker_s_socket_is_handed_over(
     make_launcher: MakeLauncher, adopted: Adopted
 ) -> None:
@@ -101,12 +93,6 @@ def test_a_worker_holds_no_other_worker_s_socket(
     launcher.cancel([first])
     [end] = [end for end, process in adopted if str(process.pid) == first.id]
     assert end.recv(100) == b""  # nobody else held it open
-
-
-def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("read line && exit 1; exit 0")
-    (handle,) = launcher.launch(1)
-    assert wait_for(handle) == 0
 
 
 def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(
@@ -163,25 +149,6 @@ os._exit(40 + ready + 2 * process.wait(60))
 
 def checkout_in_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-
-
-def test_as_many_calls_at_a_time_as_there_are_processors_to_use() -> None:
-    assert ProcessScheduler().slots == len(os.sched_getaffinity(0))
-    assert ProcessScheduler().max_workers == 1
-
-
-def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
-    assert ProcessScheduler(3).slots == 3
-    assert repr(ProcessScheduler(max_workers=3)) == "ProcessScheduler(max_workers=3)"
-
-
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)],
-)
-def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="max_workers"):
-        ProcessScheduler(value)  # type: ignore[arg-type]
 
 
 def fork_servers() -> set[int]:
