@@ -42,14 +42,6 @@ begun, go_on = sys.argv[1:]
 client = gridengine.Client("sweeps")
 print(gridengine.map(call, range(40), scheduler=client, chunksize=1) == [x * x for x in range(40)])
 """
-OTHER_VERSION = """#!/bin/sh
-exec {python} -c "
-import sys, runpy, gridengine._version as version
-version.__version__ = '0.0.1'
-del sys.argv[1:3]
-runpy.run_module('gridengine.cli.far_end', run_name='__main__')
-" "$@"
-"""
 MakeNode = Callable[..., LoginNode]
 
 
@@ -181,27 +173,6 @@ def test_a_map_goes_on_when_the_link_was_broken(node: LoginNode) -> None:
         assert node.laptop.status("sweeps")["done"] == 40
 
 
-def test_a_dispatcher_that_is_restarted_there_stays_connected(node: LoginNode) -> None:
-    with tunnel(node, *started(node)) as process:
-        node.shell.done("dispatcher", "restart", "sweeps")
-        until_told(process, "is open again")
-        assert node.laptop.python(MAP) == "328350\n"
-
-
-def test_another_version_is_told_before_anything_is_started(node: LoginNode) -> None:
-    other = node.folder / "python"
-    other.write_text(OTHER_VERSION.format(python=node.python))
-    other.chmod(0o755)
-    status, told = node.laptop.run(
-        "dispatcher", "start", "sweeps", "--ssh", HOST, "--remote-python", str(other), *WORKERS
-    )
-    assert status == 1
-    assert f"{HOST} has gridengine 0.0.1 on Python" in told
-    assert "install the same at both ends" in told
-    assert not node.shell.dispatchers.exists()
-    assert not (node.laptop.dispatchers / "sweeps").exists()
-
-
 def test_refused_forwarding_is_told_and_the_dispatcher_stays(make_node: MakeNode) -> None:
     node = make_node(AllowTcpForwarding="no")
     status, told = node.laptop.run("dispatcher", *started(node))
@@ -209,30 +180,3 @@ def test_refused_forwarding_is_told_and_the_dispatcher_stays(make_node: MakeNode
     assert "administratively prohibited" in told  # ssh's own words
     assert f"{HOST} forwards no connections to 127.0.0.1:" in told
     assert node.shell.status("sweeps")["state"] == "running"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--remote-python", "/no/python"), "login cannot run /no/python"),
-        (("--remote-python", "{python} -S -E"), "cannot run gridengine"),
-        (("--remote-python", "{python}", "--max-workers", "many"), "'many' is not a valid integer"),
-        (("--remote-python", "{python}", "--queue", "all.q"), "did not start the dispatcher"),
-    ],
-)
-def test_a_missing_program_on_the_far_machine_is_told(
-    node: LoginNode, words: tuple[str, ...], told: str
-) -> None:
-    given = [word.format(python=node.python) for word in words]
-    status, said = node.laptop.run("dispatcher", "start", "sweeps", "--ssh", HOST, *given)
-    assert status == 1
-    assert told in " ".join(said.split())
-    assert node.links() == []
-
-
-def test_a_user_whom_the_machine_refuses_reads_the_words_of_ssh(node: LoginNode) -> None:
-    (node.folder / "key.pub").unlink()
-    status, told = node.laptop.run("dispatcher", *started(node))
-    assert status == 1
-    assert "Permission denied (publickey)" in told
-    assert f"see that this works: ssh {HOST} true" in " ".join(told.split())

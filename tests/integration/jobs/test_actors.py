@@ -63,10 +63,6 @@ class Counter:
     def fork(self) -> int:
         return os.fork()
 
-    def square_elsewhere(self, x: int) -> Any:
-        with gridengine.Executor() as executor:
-            return executor.submit(pow, x, 2).result()
-
     def __del__(self) -> None:
         if self.folder is not None:
             (self.folder / "deleted").touch()

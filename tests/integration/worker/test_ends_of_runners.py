@@ -131,29 +131,3 @@ with gridengine.Executor(scheduler=scheduler, max_tasks_per_child=1) as executor
 scheduler.close()
 """).run()
     assert (done.stdout, done.stderr) == ("one two ", "")
-
-
-def test_an_exit_handler_that_fails_is_told_and_keeps_no_other_back(script: MakeScript) -> None:
-    done = script(f"""{REGISTER}
-def fail(x):
-    atexit.register(divmod, x, 0)
-with gridengine.ProcessScheduler(1) as scheduler:
-    gridengine.map(register, [b"registered first "], scheduler=scheduler)
-    gridengine.map(fail, [1], scheduler=scheduler)
-""").run()
-    assert done.stdout == "registered first "
-    assert "ZeroDivisionError" in done.stderr
-
-
-def test_an_exit_handler_that_never_returns_is_cut_off_after_the_grace_time(
-    script: MakeScript,
-) -> None:
-    done = script(f"""{REGISTER}
-import signal
-os.environ["GRIDENGINE_GRACE_SECONDS"] = "0.2"
-gridengine.map(lambda x: atexit.register(signal.pause) and None, [1], scheduler="processes")
-""").run()
-    assert done.returncode == 0
-    assert done.stderr == (
-        "threads or exit handlers that calls have left go on for more than 0.2 s, and are cut off\n"
-    )

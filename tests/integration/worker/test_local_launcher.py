@@ -160,18 +160,6 @@ def fork_servers() -> set[int]:
     return found
 
 
-def test_a_fork_server_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
-    before = fork_servers()
-    with ProcessScheduler(1) as scheduler:
-        scheduler._prepare()
-        launcher = scheduler.launcher(
-            LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
-        )
-        (handle,) = launcher.launch(1)
-        assert fork_servers() - before == {int(handle.id)}
-        launcher.close()
-
-
 def test_a_fork_server_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
     before = fork_servers()
     scheduler = ProcessScheduler(1)
