@@ -144,3 +144,17 @@ def test_a_process_makes_as_many_calls_as_maxtasksperchild_says() -> None:
 
 def pid_of(x: int) -> int:
     return os.getpid()
+
+
+def test_a_running_pool_cannot_be_joined(pool: gridengine.Pool) -> None:
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+
+
+def test_leaving_its_with_terminates_it() -> None:
+    with gridengine.Pool(2) as pool:
+        result = pool.apply_async(time.sleep, (600,))
+    with pytest.raises(Cancelled):
+        result.get(SECONDS)
+    with pytest.raises(ValueError, match="not running"), pool:
+        pass

@@ -76,6 +76,28 @@ def test_a_dispatcher_checks_its_core_where_settings_say_so(
     assert "the share of client 0" in str(caught.value)
 
 
+def test_when_the_thread_itself_fails_every_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    close = LocalWorkers.close
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    def note(link: LocalWorkers, *, failed: bool = False) -> None:
+        ended.append(failed)
+        close(link)
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
+        monkeypatch.setattr(LocalWorkers, "close", note)
+        monkeypatch.setitem(state_machine._HANDLERS, Submitted, fail)
+        with pytest.raises(gridengine.Cancelled, match="a fault of ours"):
+            gridengine.map(abs, [-1], scheduler=scheduler)
+        with pytest.raises(gridengine.ConfigurationError, match="closed"):
+            gridengine.map(abs, [-1], scheduler=scheduler)
+    assert ended[-1], "the logs of a run that failed are kept for longer"
+
+
 class Handed:
     """Notes which calls it was told of."""
 

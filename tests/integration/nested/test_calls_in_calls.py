@@ -269,3 +269,22 @@ def test_a_module_that_makes_calls_of_its_own_when_it_is_imported_is_named(
 
 def import_by_name(name: str) -> None:
     importlib.import_module(name)
+
+
+def with_limit(most: int, path: Path) -> int:
+    def enter(_: object) -> int:
+        with (path / "now").open("a") as file:
+            file.write("+")
+        now = (path / "now").read_text()
+        with (path / "now").open("a") as file:
+            file.write("-")
+        return now.count("+") - now.count("-")
+
+    with gridengine.Executor(most) as executor:
+        return max(one.result() for one in [executor.submit(enter, x) for x in range(20)])
+
+
+def test_the_number_of_an_executor_inside_a_call_limits_its_own_calls(
+    two: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    assert gridengine.starmap(with_limit, [(1, tmp_path)], scheduler=two) == [1]

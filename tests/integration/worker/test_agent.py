@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,39 @@ def test_a_runner_killed_while_idle_costs_nothing(dispatcher: Dispatcher) -> Non
 
 
 # Output
+
+
+def test_all_that_a_watched_run_writes_is_kept_and_its_own(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("python", x)
+        print("error", x, file=sys.stderr, end="")
+        subprocess.run(["echo", f"child {x}"], check=True)
+        ctypes.CDLL(None).printf(b"C %d\n", x)
+
+    runs = dispatcher.assign(call, [[1], [2]], watched=True)
+    dispatcher.wait_until(lambda: len(dispatcher.output) == 2)
+    for x, run in enumerate(runs, 1):
+        out, err = dispatcher.output[run]
+        assert sorted(out.splitlines()) == [
+            f"C {x}".encode(),
+            f"child {x}".encode(),
+            f"python {x}".encode(),
+        ]
+        assert err == f"error {x}".encode()
+
+
+def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("last words")
+        os._exit(1)
+
+    dispatcher.run(call, [0], watched=True)
+    dispatcher.wait_for(Crashed)
+    assert [
+        list(map(bytes, buffers))
+        for message, buffers in dispatcher.received
+        if isinstance(message, Crashed)
+    ] == [[b"last words\n", b""]]
 
 
 def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 import gridengine
 from gridengine.schedulers import ProcessScheduler
-from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.launcher import Handle, LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
 
 MakeLauncher = Callable[[str], ProcessLauncher]
@@ -200,3 +200,16 @@ def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
 def slowly(x: int) -> int:
     time.sleep(0.2)
     return x
+
+
+def wait_for(handle: Handle) -> int:
+    """Wait for the end of a worker without reaping it."""
+    ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return ended.si_status
+
+
+def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("read line && exit 1; exit 0")
+    (handle,) = launcher.launch(1)
+    assert wait_for(handle) == 0

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gridengine._version import __version__
 from gridengine.call_context.environment import JOB_END
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.messages import Goodbye, Hello, Results, Started, Stop
+from gridengine.wire.messages import VERSION, Goodbye, Hello, Results, Started, Stop
 from tests.support.agent_driver import ROOT, alive, leave_a_grandchild, written
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -88,3 +89,15 @@ def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) 
     assert done.returncode == 2
     assert str(tmp_path / "missing") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_worker_sends_its_identity(driver: WorkerDriver) -> None:
+    hello, _ = driver.wait_for(Hello)
+    assert isinstance(hello, Hello)
+    assert (hello.protocol, hello.version, hello.run_id, hello.slots) == (
+        VERSION,
+        __version__,
+        "run",
+        1,
+    )
+    assert (hello.pid, hello.log) == (driver.process.pid, str(driver.log))
