@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import psutil
 import pytest
 
+import gridengine
 from gridengine import system
 from gridengine.system import (
+    Poller,
     Wakeup,
     data_bytes,
     is_sealed,
@@ -144,3 +148,72 @@ def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
     assert data_bytes() - before >= 0.9 * len(held)
     assert data_bytes(os.getpid()) > 0
     assert data_bytes(2**22 + 1) == 0
+
+
+def test_a_registered_reader_is_called_while_there_is_something_to_read(
+    pipe: tuple[int, int],
+) -> None:
+    poller, called = Poller(), []
+    poller.register(pipe[0], lambda: called.append(os.read(pipe[0], 1)))
+    poller.poll()
+    os.write(pipe[1], b"ab")
+    poller.poll()
+    poller.poll()
+    poller.poll()
+    assert called == [b"a", b"b"]
+    poller.close()
+
+
+def test_a_reader_just_unregistered_is_not_called(pipe: tuple[int, int]) -> None:
+    poller, called = Poller(), []
+    other = os.dup(pipe[0])
+
+    def call(this: int, that: int) -> None:
+        called.append(this)
+        poller.unregister(that)
+        poller.unregister(that)
+
+    poller.register(pipe[0], lambda: call(pipe[0], other))
+    poller.register(other, lambda: call(other, pipe[0]))
+    os.write(pipe[1], b"a")
+    poller.poll()
+    assert len(called) == 1
+    poller.close()
+    os.close(other)
+
+
+def test_room_to_write_is_looked_for_only_while_it_is_wanted(pipe: tuple[int, int]) -> None:
+    poller, called = Poller(), []
+    poller.register(pipe[1], lambda: called.append("room"))
+    poller.poll()
+    poller.poll_writable(pipe[1], True)
+    poller.poll()
+    poller.poll_writable(pipe[1], False)
+    poller.poll()
+    assert called == ["room"]
+    poller.close()
+
+
+PACKAGE = Path(gridengine.__file__).parent
+
+
+def strings_and_names(file: Path) -> Iterator[str]:
+    """Yield what a module opens or asks by text, and the attributes that it uses."""
+    for one in ast.walk(ast.parse(file.read_text())):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str | bytes):
+            yield one.value if isinstance(one.value, str) else one.value.decode(errors="replace")
+        elif isinstance(one, ast.Attribute):
+            yield ast.unparse(one)
+
+
+def test_only_the_room_reads_proc_and_asks_which_system_this_is() -> None:
+    others = [file for file in PACKAGE.rglob("*.py") if file.parent != PACKAGE / "system"]
+    assert len(others) > 300
+    found = [
+        f"{file.relative_to(PACKAGE)}: {text}"
+        for file in others
+        for text in strings_and_names(file)
+        if text.startswith(("/proc", "/dev/fd", "/dev/shm"))
+        or text in ("sys.platform", "socket.SOCK_SEQPACKET", "socket.MSG_NOSIGNAL", "prctl")
+    ]
+    assert found == []
