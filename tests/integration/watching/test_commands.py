@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,12 @@ def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
     assert top.returncode == 0
     assert "\x1b" not in output
     assert "sweep.py has ended; when it was last seen, of its calls" in errors
+
+
+def test_workers_leave_a_machine_that_is_drained(
+    process: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    assert "no worker is on nosuch" in gridengine("drain", "nosuch", status=1)
+    assert "1 worker will leave" in gridengine("drain", socket.gethostname())
+    (tmp_path / "over").touch()
+    assert process.wait(60) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.settings.values import settings
 from tests.support.waiting import wait_until
 
 
@@ -102,3 +104,14 @@ def test_an_unwatchable_scheduler_is_an_error() -> None:
         gridengine.watch(1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval"):
         gridengine.watch(print, interval=0)
+
+
+def test_a_closed_dispatcher_leaves_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_METRICS_FILE", str(tmp_path / "metrics-{pid}.prom"))
+    settings.cache_clear()
+    file = tmp_path / f"metrics-{os.getpid()}.prom"
+    with gridengine.ProcessScheduler(1) as scheduler:
+        gridengine.map(abs, range(5), scheduler=scheduler)
+    assert 'outcome="done"} 5' in file.read_text()
