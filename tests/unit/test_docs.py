@@ -179,7 +179,7 @@ def test_code_of_a_page_defines_the_names_that_it_uses(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PASTED)
-def test_code_of_a_page_says_what_it_wants_installed(place: str) -> None:
+def test_code_of_a_page_names_the_packages_that_it_needs(place: str) -> None:
     named: set[str] = set()
     for node in ast.walk(ast.parse(PASTED[place])):
         if isinstance(node, ast.Import):
@@ -212,6 +212,6 @@ def test_each_error_has_its_title() -> None:
     assert sorted(titles()) == sorted(tree(errors.GridEngineError))
 
 
-def test_each_title_says_what_it_means() -> None:
+def test_each_title_has_its_explanation() -> None:
     sections = re.split(r"^## \w+$", PAGE.read_text(), flags=re.MULTILINE)[1:]
     assert all("**It means**" in section for section in sections)

@@ -29,7 +29,7 @@ class Adder:
         os._exit(4)
 
 
-def test_a_notebook_shows_what_the_dispatcher_tells(client: gridengine.Client) -> None:
+def test_a_notebook_shows_the_dispatcher_s_status(client: gridengine.Client) -> None:
     client.map(abs, range(10))
     assert " done" in client._repr_html_()
     with gridengine.Client(client._name) as other:

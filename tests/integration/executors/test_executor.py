@@ -121,7 +121,7 @@ def test_a_thread_left_by_the_last_call_of_a_process_is_waited_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize("last", ["", "executor.shutdown(wait=False)", "del executor"])
-def test_the_interpreter_waits_for_what_was_submitted(
+def test_the_interpreter_waits_for_submitted_calls(
     last: str, script: MakeScript, tmp_path: Path
 ) -> None:
     done = script(

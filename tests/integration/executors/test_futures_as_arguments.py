@@ -42,7 +42,7 @@ def count(path: Path, act: str, number: int) -> int:
 
 
 @pytest.mark.promise
-def test_each_face_takes_what_the_others_give(
+def test_futures_jobs_and_pool_results_are_arguments_of_each_interface(
     scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"

@@ -118,7 +118,7 @@ def test_after_close_and_join_results_are_still_to_be_had() -> None:
         pool.apply_async(square, (1,))
 
 
-def test_terminate_ends_what_runs_and_what_waits() -> None:
+def test_terminate_ends_running_and_waiting_calls() -> None:
     pool = gridengine.Pool(2)
     results = [pool.apply_async(time.sleep, (600,)) for _ in range(20)]
     mapped, iterator = pool.map_async(time.sleep, [600] * 20), pool.imap(time.sleep, [600] * 20)

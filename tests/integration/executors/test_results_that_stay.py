@@ -83,7 +83,7 @@ def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
 
-def test_a_lost_worker_has_what_it_held_made_again(
+def test_the_results_that_a_lost_worker_held_are_made_again(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"

@@ -177,7 +177,7 @@ def slowly(number: int) -> int:
     return number
 
 
-def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
+def test_a_fault_in_the_core_after_a_decision_does_not_lose_the_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Calls that it had settled, and that nobody had been told of yet, are neither among those that

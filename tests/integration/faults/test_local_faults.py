@@ -451,7 +451,7 @@ def test_processes_in_sessions_of_their_own_end_with_their_call(
 
 
 @pytest.mark.promise
-def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
+def test_closing_an_iterator_ends_its_running_calls_and_starts_no_more(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     def call(x: int) -> None:

@@ -212,7 +212,7 @@ with OverTcp(2) as scheduler:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_gives_it(
+def test_a_full_disk_is_logged_with_the_lost_bytes_and_has_python_s_exit_status(
     unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

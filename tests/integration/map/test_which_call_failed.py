@@ -109,7 +109,7 @@ def own_frames(error: BaseException) -> list[str]:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("way", WAYS)
-def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
+def test_tracebacks_of_calls_have_frames_of_this_package_at_debug_alone(
     scheduler: gridengine.Scheduler, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for level, some in ((logging.INFO, False), (logging.DEBUG, True)):

@@ -20,7 +20,7 @@ def hold(path: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_scheduler_tells_what_it_does(tmp_path: Path) -> None:
+def test_a_scheduler_tells_its_status(tmp_path: Path) -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         assert scheduler.status() is None
         with gridengine.Executor(scheduler=scheduler) as executor:
@@ -41,7 +41,7 @@ def done_of(seen: list[gridengine.Status]) -> int:
     return sum(one.count for one in events if one.kind == "call done")
 
 
-def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path: Path) -> None:
+def test_a_client_tells_the_status_and_events_of_its_dispatcher(tmp_path: Path) -> None:
     with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
         with gridengine.Client(dispatcher.address) as client:
             futures = [client.submit(hold, str(tmp_path / "over")) for _ in range(3)]
@@ -61,7 +61,7 @@ def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path
             client.status()
 
 
-def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None:
+def test_a_watching_function_is_called_with_the_status_of_a_scheduler(tmp_path: Path) -> None:
     seen, full = [], threading.Event()
 
     def look(status: gridengine.Status) -> None:

@@ -86,7 +86,7 @@ def _works_in(folder: Path, process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     "setting", ["patch = subprocess", "patch = _exit", "concurrency = multiprocessing"]
 )
-def test_coverage_measures_what_calls_run(tmp_path: Path, setting: str) -> None:
+def test_coverage_measures_the_code_of_calls(tmp_path: Path, setting: str) -> None:
     assert share_measured(tmp_path, LOCAL, setting) == 100
 
 
@@ -95,7 +95,7 @@ def test_coverage_measures_calls_of_a_script_that_closes_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("script", [THROUGH_A_CLIENT, OVER_TCP])
-def test_coverage_measures_what_calls_run_elsewhere(tmp_path: Path, script: str) -> None:
+def test_coverage_measures_the_code_of_calls_elsewhere(tmp_path: Path, script: str) -> None:
     assert share_measured(tmp_path, script, "patch = subprocess") == 100
 
 

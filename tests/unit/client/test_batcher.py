@@ -35,7 +35,7 @@ def test_a_call_that_finds_the_workers_idle_is_handed_over_at_once(
     assert calls_of(dispatcher.entries) == 1
 
 
-def test_calls_beyond_what_the_workers_can_begin_wait(
+def test_calls_beyond_the_free_slots_wait(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     for index in range(100):

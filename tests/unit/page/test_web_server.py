@@ -85,7 +85,7 @@ def test_the_token_is_exchanged_for_a_cookie() -> None:
     assert site.access.token.encode() not in answered.body
 
 
-def test_nothing_is_answered_to_who_has_no_token() -> None:
+def test_requests_without_a_token_get_no_answer() -> None:
     site = Site()
     for path in ("/", "/static/page.js", "/rows/calls", "/metrics", "/nosuch"):
         assert request(site.app, path, host="localhost:8787").status == 403

@@ -63,7 +63,7 @@ def test_a_blocked_signal_is_waited_for_only_so_long() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_sealed_memory_has_what_was_written_and_cannot_be_changed() -> None:
+def test_sealed_memory_keeps_its_content_and_cannot_be_changed() -> None:
     fd = sealed_memory(lambda fd: os.pwrite(fd, b"all", 0))
     assert (os.pread(fd, 9, 0), is_sealed(fd)) == (b"all", True)
     with pytest.raises(OSError, match=r"not permitted|Bad file"):

@@ -91,7 +91,7 @@ def test_without_a_reason_that_is_said() -> None:
     assert "the batch system gives no reason" in explain(told(play))[0].text
 
 
-def test_a_script_whose_own_job_holds_what_its_workers_wait_for_is_told_so() -> None:
+def test_a_script_is_told_that_its_own_job_holds_the_resources_of_its_workers() -> None:
     status = replace(told(queued()[0]).status, allocation="the 4 cores of Slurm job 12")
     [one] = explain(WatchAnswer(WHO, status))
     assert one.text.endswith(
@@ -192,7 +192,7 @@ def test_a_call_that_takes_much_longer_than_others_is_told() -> None:
     assert found["straggler"].text.startswith("call 0 of square has run for 00:01:40 on node-w")
 
 
-def test_a_repeated_call_is_told_with_what_was_before() -> None:
+def test_a_repeated_call_is_told_with_its_earlier_attempts() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     found = {one.cause: one for one in explain(told(play))}
@@ -290,7 +290,7 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
         assert "is busy, with 1 of 1 slot in use" in one.text
 
 
-def test_a_worker_is_told_with_what_it_holds() -> None:
+def test_a_worker_is_told_with_its_resources() -> None:
     play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
     play.hello(resources=encode_demand(Demand(Memory(20)))[0])
     [one] = explain_worker(told(play).status, "node-w")

@@ -123,7 +123,7 @@ def test_a_drained_worker_finishes_its_runs_and_begins_none() -> None:
     assert not play.seen(Launch)
 
 
-def test_a_running_call_gets_what_it_calls_itself() -> None:
+def test_the_nested_calls_of_a_running_call_begin() -> None:
     play = Play()
     play.hello()
     play.submit(1)
