@@ -94,7 +94,7 @@ def test_a_closed_agent_tells_which_calls_had_begun(dispatcher: Dispatcher, tmp_
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
     runs = dispatcher.assign(
         lambda x: os._exit(1) if x == 1 else x,
-        [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]],
+        [[0], [1], [2], [3]],
     )
     crashed = dispatcher.wait_for(Crashed)
     returned = dispatcher.wait_for(Returned)
