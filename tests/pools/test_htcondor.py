@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/condor/condor_config")
 MASTER = Path("/run/condor/master.pid")
-RUNNING = 2
+IDLE, RUNNING, HELD = 1, 2, 5
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,67 @@ def wait_for(pool: Pool, job: str, status: int | None) -> dict[str, Any]:
     """Wait until a job is in this status, or, for None, has left; return what the queue says."""
     wait_until(lambda: seen(pool, job).get("JobStatus") == status)
     return seen(pool, job)
+
+
+def remove(pool: Pool, job: str) -> None:
+    pool.run("condor_rm", job)
+    wait_for(pool, job, None)
+
+
+def test_a_job_runs_as_the_user_who_submits_it_on_this_machine(pool: Pool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(100)
+        port = listener.getsockname()[1]
+        greet = f'exec 3<>/dev/tcp/127.0.0.1/{port}; echo "$(id -un) $(hostname) $PWD" >&3'
+        script = pool.script("greet", f"exec /bin/bash -c '{greet}'")
+        job = submit(pool, script)
+        connection, _ = listener.accept()
+        with connection, connection.makefile() as file:
+            told = file.readline().split()
+    assert told == [pool.user.pw_name, socket.gethostname(), str(pool.folder)]
+    wait_for(pool, job, None)
+
+
+def test_a_held_job_runs_again_when_it_is_released(pool: Pool) -> None:
+    job = submit(pool, "/bin/sleep", arguments=1000)
+    wait_for(pool, job, RUNNING)
+    pool.run("condor_hold", job)
+    assert "via condor_hold" in wait_for(pool, job, HELD)["HoldReason"]
+    pool.run("condor_release", job)
+    wait_for(pool, job, RUNNING)
+    remove(pool, job)
+
+
+def test_a_removed_job_is_sent_sigterm(pool: Pool) -> None:
+    script = pool.script(
+        "last", 'trap "echo terminated > told; exit" TERM\ntouch on\nsleep 1000&wait'
+    )
+    job = submit(pool, script)
+    wait_until((pool.folder / "on").exists)
+    remove(pool, job)
+    assert (pool.folder / "told").read_text() == "terminated\n"
+
+
+def test_a_job_over_its_memory_is_held(pool: Pool) -> None:
+    hog = "import time; x = b'x' * 500_000_000; time.sleep(1000)"
+    script = pool.script("hog", f'exec /usr/bin/python3 -c "{hog}"')
+    job = submit(pool, script, request_memory=100)
+    held = wait_for(pool, job, HELD)
+    assert (held["HoldReasonCode"], held["HoldReasonSubCode"]) == (21, 102)
+    assert "memory usage exceeded request_memory" in held["HoldReason"]
+    remove(pool, job)
+
+
+def test_jobs_share_a_slot_and_wait_for_what_no_slot_has(pool: Pool) -> None:
+    fits = submit(pool, "/bin/sleep", arguments=1000, request_cpus=2, request_gpus=1)
+    same = submit(pool, "/bin/sleep", arguments=1000, request_cpus=2, request_gpus=1)
+    large = submit(pool, "/bin/sleep", arguments=1000, request_cpus=5)
+    hosts = {wait_for(pool, job, RUNNING)["RemoteHost"] for job in (fits, same)}
+    assert {host.split("_")[0] for host in hosts} == {"slot2"}
+    assert len(hosts) == 2
+    assert seen(pool, large)["JobStatus"] == IDLE
+    for job in (fits, same, large):
+        remove(pool, job)
 
 
 def test_the_kernel_s_settings_stay_as_they_are(pool: Pool) -> None:

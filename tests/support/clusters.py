@@ -139,6 +139,7 @@ class GridEngine(Cluster):
         return f"{call.job}.{call.task}"
 
     def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
         self.command("qdel", call.job, "-t", call.task)
 
     def suspend(self, call: Began) -> None:
@@ -211,6 +212,7 @@ class Slurm(Cluster):
         return call.id
 
     def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
         self.command("scancel", call.id)
 
     def suspend(self, call: Began) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.command_line import command, doctor
+from tests.support.scenario import bring_up, stop_daemon
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
@@ -29,6 +32,33 @@ def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) 
     text = found[f"{cluster.name} job"]["text"]
     assert f"did not return within {seconds} s" in text
     assert reason in text
+
+
+def test_with_the_setting_for_this_machine_no_cluster_gets_a_trial_job(cluster: Cluster) -> None:
+    status, found = doctor(cluster, environment={"GRIDENGINE_SCHEDULER": "processes"})
+    assert status == 0, found
+    assert {name.split()[0] for name in found} == {"here", "processes"}
+    assert found["processes job"]["state"] == "ok"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may stop daemons")
+def test_a_master_that_is_down_is_found(cluster: Cluster) -> None:
+    daemon, check, remedy = {
+        "grid_engine": ("sge_qmaster", "master", "sge_qmaster"),
+        "slurm": ("slurmctld", "controller", "slurmctld"),
+    }[cluster.name]
+    if cluster.name == "grid_engine":
+        wait_until(lambda: not cluster.jobs())
+    try:
+        stop_daemon(daemon)
+        status, found = doctor(cluster)
+    finally:
+        bring_up(cluster.up)
+    assert status == 1
+    assert found[f"{cluster.name} {check}"]["state"] == "broken"
+    assert remedy in found[f"{cluster.name} {check}"]["remedy"]
+    assert found["processes job"]["state"] == "ok"
+    assert doctor(cluster, "--scheduler", "processes")[0] == 0
 
 
 NEEDS_HELP = """

@@ -1,33 +1,18 @@
-"""Calls on a batch system: hosts that nodes do not reach, where calls run, who sees what."""
+"""What goes wrong on a batch system every day, and what must come of it."""
 
 from __future__ import annotations
-
-import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
-
-import os
-import sys
-from typing import TYPE_CHECKING
-
-import pytest
-
-from tests.support.processes import completed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.clusters import Cluster
 
 import re
 from typing import TYPE_CHECKING
 
 from tests.support.scenario import QUICK, play
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
+
+
+# ------------------------------------------------------------------ deleted jobs
 
 
 # ------------------------------------------------------------------ workers that do not come
@@ -56,57 +41,25 @@ tell(kept=Path(said["log"]).read_text(), workers=len(logs), **said)
     assert told["log_tail"] in told["kept"]
 
 
-WHERE = """
-import os, sys
-import gridengine
-
-def place(number):
-    return "JOB_ID" in os.environ or "SLURM_JOB_ID" in os.environ, os.getpid()
-
-if "terminal" in sys.argv:
-    import pty
-    reader, writer = pty.openpty()
-    sys.stderr = os.fdopen(writer, "w", buffering=1)
-places = gridengine.map(place, range(3))
-places += gridengine.map(place, range(3))
-assert len(set(places)) <= 3  # the second map found the workers of the first
-print(*sorted({elsewhere for elsewhere, pid in places}))
-if "terminal" in sys.argv:
-    print(os.read(reader, 10_000).decode())
-"""
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by the batch systems")
-def test_root_whose_jobs_are_refused_has_calls_run_on_this_machine(
-    cluster: Cluster, tmp_path: Path
+def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reason(
+    cluster: Cluster,
 ) -> None:
-    # The folder of watches is of the plain user, or would be root's.
-    own = {"GRIDENGINE_WATCH_DIRECTORY": str(tmp_path / "watch")}
-    done = completed(
-        [sys.executable, "-c", WHERE], env={**os.environ, **cluster.environment, **own}, check=True
+    # Grid Engine says what a job waits for after its scheduler's next rounds.
+    seconds, words = {
+        "grid_engine": (40, 'queue instance "closed.q@'),
+        "slurm": (14, "PartitionDown: its partition is down"),
+    }[cluster.name]
+    scenario = play(
+        cluster,
+        f"""
+scheduler = CLUSTER({cluster.closed}, start_timeout={seconds})
+tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
+""",
     )
-    assert (done.stdout, done.stderr) == ("False\n", "")
-
-
-HIDDEN = """
-import json, os, subprocess
-import gridengine
-
-os.environ["MINE"] = "a-secret-of-mine"
-
-def record(_=None):
-    name = "JOB_ID" if "JOB_ID" in os.environ else "SLURM_JOB_ID"
-    return os.environ["MINE"], os.environ[name]
-
-with gridengine.SCHEDULER(max_workers=1) as scheduler:
-    [(value, job)] = gridengine.map(record, [0], scheduler=scheduler)
-    commands = {"JOB": ["qstat", "-j", job], "SLURM": ["scontrol", "show", "job", "-dd", job]}
-    command = commands["SLURM" if "Slurm" in "SCHEDULER" else "JOB"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    print(json.dumps([value, job in shown, value in shown]))
-"""
-
-
-def test_the_batch_system_shows_nobody_the_environment(cluster: Cluster) -> None:
-    done = cluster.run(HIDDEN.replace("SCHEDULER", cluster.scheduler))
-    assert json.loads(done.stdout) == ["a-secret-of-mine", True, False]
+    told = scenario.result()
+    assert told["kind"] == "WorkerNotStarted"
+    reason = f"no worker has started within {seconds} s (start_timeout)"
+    assert reason in told["text"]
+    assert words in told["text"].partition(reason)[2]
+    job = told["job"].partition(".")[0].partition("_")[0]
+    wait_until(lambda: not cluster.knows(job))

@@ -71,6 +71,62 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
 
 
 @pytest.mark.grid_engine
+@pytest.mark.parametrize(
+    ("environment", "check", "words", "remedy"),
+    [
+        (
+            {"DRMAA_LIBRARY_PATH": "/nosuch/libdrmaa.so"},
+            "library",
+            "/nosuch/libdrmaa.so",
+            "DRMAA_LIBRARY_PATH",
+        ),
+        (
+            {"DRMAA_LIBRARY_PATH": "/etc/hostname"},
+            "library",
+            "/etc/hostname: file too short",
+            "is it a DRMAA library",
+        ),
+        ({"SGE_QMASTER_PORT": "9"}, "master", "qmaster", "is sge_qmaster running?"),
+        ({"SGE_CELL": "nosuch"}, "master", "nosuch", "nosuch/common/act_qmaster"),
+        (
+            {"PATH": "/nosuch", "SGE_ROOT": "/nosuch"},
+            "commands",
+            "qconf is neither",
+            "correct SGE_ROOT",
+        ),
+        (
+            {"GRIDENGINE_GRID_ENGINE_QUEUE": "all.q,nosuch.q@@rack"},
+            "queues",
+            "there is no queue nosuch.q, which GRIDENGINE_GRID_ENGINE_QUEUE names; there are: ",
+            "correct GRIDENGINE_GRID_ENGINE_QUEUE",
+        ),
+        (
+            {"GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT": "nosuch"},
+            "parallel environments",
+            "there is no parallel environment nosuch",
+            "correct GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT",
+        ),
+        (
+            {"GRIDENGINE_RUN_DIRECTORY": "/proc/runs"},
+            "run directory",
+            "/proc/runs",
+            "GRIDENGINE_RUN_DIRECTORY",
+        ),
+    ],
+)
+def test_a_broken_part_is_named_with_a_remedy(
+    grid_engine: GridEngine, environment: dict[str, str], check: str, words: str, remedy: str
+) -> None:
+    status, found = doctor(grid_engine, "--scheduler", "grid_engine", environment=environment)
+    assert status == 1
+    (broken,) = [
+        one for one in found.values() if one["check"] == check and one["state"] == "broken"
+    ]
+    assert words in broken["text"]
+    assert remedy in broken["remedy"] + broken["text"]
+
+
+@pytest.mark.grid_engine
 @as_root
 def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> None:
     folder = Path(tempfile.mkdtemp(dir=grid_engine.folder))
@@ -122,3 +178,27 @@ times, keys = (0.2, 1.0, 1.0, 1.0), (key, key, key)
 gone = Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *times, 1000, *keys)
 gone.save(Path("gone.json"))
 """
+
+
+@pytest.mark.grid_engine
+def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(
+    grid_engine: GridEngine,
+) -> None:
+    script = """
+import sys
+from pathlib import Path
+from gridengine.wire.connection_file import Connection
+seconds = 2, 60, 30, 5
+other = Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *seconds, 1000, "a", "b", "c")
+other.save(Path("connection.json"))
+asked = "--cores 2 --memory 1 --time 60"
+sys.argv[:] = f"gridengine up . -n 3 --scheduler grid_engine {asked} --dry".split()
+from gridengine.cli.main import main
+main()
+"""
+    output = grid_engine.run(script).stdout
+    assert "count: 3\n" in output
+    assert "nativeSpecification: -l h_vmem=512M,h_rt=00:02:00 -pe smp 2\n" in output
+    assert re.search(
+        r"^exec \S+ -P -m gridengine\.worker /\S+/connection\.json$", output, flags=re.MULTILINE
+    )

@@ -9,135 +9,18 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from tests.support.clusters import plain_user, user_environment
-from tests.support.dispatchers import Shell
-from tests.support.waiting import kill_all, wait_until
-
-SSHD = "/usr/sbin/sshd"
-HOST = "login"
-REMEDY = "as root on Debian: apt-get install --no-install-recommends openssh-server openssh-client"
-
-
-def why_none() -> str:
-    """Return why there is no sshd to test with; empty if there is one."""
-    missing = [one for one in (SSHD, "ssh", "ssh-keygen") if shutil.which(one) is None]
-    return f"{', '.join(missing)} is not installed; {REMEDY}" if missing else ""
-
-
-class LoginNode:
-    """An sshd in a folder, on a port of 127.0.0.1.
-
-    Args:
-        folder: belongs to the user.
-        user: who runs sshd and logs in.
-        python: the interpreter with the package.
-        options: of sshd_config, in place of the ones here.
-    """
-
-    def __init__(self, folder: Path, user: pwd.struct_passwd, python: str, **options: str) -> None:
-        self.folder, self.user, self.python = folder, user, python
-        self.environment = user_environment(user, python)
-        self.identity: Mapping[str, Any] = {}
-        if os.getuid() != user.pw_uid:
-            self.identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        for name in ("host", "key"):
-            self._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
-        self.shell = self._shell("node")
-        self.laptop = self._shell("laptop", PATH=f"{folder}/bin:{self.environment['PATH']}")
-        self._write(options)
-        self.sshd = subprocess.Popen(
-            [SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "sshd.log")],
-            env=self.environment,
-            **self.identity,
-        )
-        wait_until(self._is_listening, 30)
-
-    def _shell(self, name: str, **more: str) -> Shell:
-        folder = self.folder / name
-        self._run("mkdir", str(folder))
-        environment = {**self.environment, **more}
-        return Shell(folder, python=self.python, environment=environment, identity=self.identity)
-
-    def _write(self, options: Mapping[str, str]) -> None:
-        """Write the configuration of both ends. `ssh` in the laptop's PATH is a script, since ssh
-        finds a user's own configuration in the home that the system knows.
-        """
-        folder, there = self.folder, self.shell.environment
-        known = {name: there[name] for name in there if name.startswith(("GRIDENGINE", "PYTHON"))}
-        server = {
-            "Port": self.port,
-            "ListenAddress": "127.0.0.1",
-            "HostKey": folder / "host",
-            "AuthorizedKeysFile": folder / "key.pub",
-            "PidFile": "none",
-            "StrictModes": "no",
-            "UsePAM": "no",
-            "PasswordAuthentication": "no",
-            "KbdInteractiveAuthentication": "no",
-            "AllowTcpForwarding": "local",  # a tunnel needs no more
-            "AllowStreamLocalForwarding": "no",
-            "SetEnv": " ".join(f"{name}={value}" for name, value in known.items()),
-            **options,
-        }
-        key = (folder / "host.pub").read_text()
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {key}")
-        client = {
-            "Host": HOST,
-            "HostName": "127.0.0.1",
-            "Port": self.port,
-            "User": self.user.pw_name,
-            "IdentityFile": folder / "key",
-            "IdentitiesOnly": "yes",
-            "UserKnownHostsFile": folder / "known_hosts",
-        }
-        for name, lines in (("sshd_config", server), ("ssh_config", client)):
-            (folder / name).write_text("".join(f"{one} {at}\n" for one, at in lines.items()))
-        script = folder / "bin" / "ssh"
-        script.parent.mkdir()
-        script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
-        script.chmod(0o755)
-
-    def _run(self, *words: str) -> None:
-        subprocess.run(words, check=True, **self.identity)
-
-    def _is_listening(self) -> bool:
-        assert self.sshd.poll() is None, (self.folder / "sshd.log").read_text()
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def links(self) -> list[psutil.Process]:
-        """Return the ssh processes that come here from the laptop."""
-        config = str(self.folder / "ssh_config")
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if config in words and "ssh" in Path(words[0]).name:
-                found.append(process)
-        return found
-
-    def close(self) -> None:
-        """End all of it."""
-        sshd = psutil.Process(self.sshd.pid)
-        kill_all(lambda: [*self.links(), *sshd.children(recursive=True)])
-        self.sshd.kill()
-        self.sshd.wait()
-        for shell in (self.laptop, self.shell):
-            shell.kill_all()
-
+from tests.support.clusters import plain_user
+from tests.support.ssh_server import HOST, LoginNode, why_none
+from tests.support.waiting import wait_until
 
 REQUIRED = "GRIDENGINE_REQUIRE_SSHD"
 PYTHON = "GRIDENGINE_TEST_PYTHON"
@@ -158,6 +41,14 @@ def call(number):
 begun, go_on = sys.argv[1:]
 client = gridengine.Client("sweeps")
 print(gridengine.map(call, range(40), scheduler=client, chunksize=1) == [x * x for x in range(40)])
+"""
+OTHER_VERSION = """#!/bin/sh
+exec {python} -c "
+import sys, runpy, gridengine._version as version
+version.__version__ = '0.0.1'
+del sys.argv[1:3]
+runpy.run_module('gridengine.cli.far_end', run_name='__main__')
+" "$@"
 """
 MakeNode = Callable[..., LoginNode]
 
@@ -290,6 +181,27 @@ def test_a_map_goes_on_when_the_link_was_broken(node: LoginNode) -> None:
         assert node.laptop.status("sweeps")["done"] == 40
 
 
+def test_a_dispatcher_that_is_restarted_there_stays_connected(node: LoginNode) -> None:
+    with tunnel(node, *started(node)) as process:
+        node.shell.done("dispatcher", "restart", "sweeps")
+        until_told(process, "is open again")
+        assert node.laptop.python(MAP) == "328350\n"
+
+
+def test_another_version_is_told_before_anything_is_started(node: LoginNode) -> None:
+    other = node.folder / "python"
+    other.write_text(OTHER_VERSION.format(python=node.python))
+    other.chmod(0o755)
+    status, told = node.laptop.run(
+        "dispatcher", "start", "sweeps", "--ssh", HOST, "--remote-python", str(other), *WORKERS
+    )
+    assert status == 1
+    assert f"{HOST} has gridengine 0.0.1 on Python" in told
+    assert "install the same at both ends" in told
+    assert not node.shell.dispatchers.exists()
+    assert not (node.laptop.dispatchers / "sweeps").exists()
+
+
 def test_refused_forwarding_is_told_and_the_dispatcher_stays(make_node: MakeNode) -> None:
     node = make_node(AllowTcpForwarding="no")
     status, told = node.laptop.run("dispatcher", *started(node))
@@ -297,3 +209,30 @@ def test_refused_forwarding_is_told_and_the_dispatcher_stays(make_node: MakeNode
     assert "administratively prohibited" in told  # ssh's own words
     assert f"{HOST} forwards no connections to 127.0.0.1:" in told
     assert node.shell.status("sweeps")["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--remote-python", "/no/python"), "login cannot run /no/python"),
+        (("--remote-python", "{python} -S -E"), "cannot run gridengine"),
+        (("--remote-python", "{python}", "--max-workers", "many"), "'many' is not a valid integer"),
+        (("--remote-python", "{python}", "--queue", "all.q"), "did not start the dispatcher"),
+    ],
+)
+def test_a_missing_program_on_the_far_machine_is_told(
+    node: LoginNode, words: tuple[str, ...], told: str
+) -> None:
+    given = [word.format(python=node.python) for word in words]
+    status, said = node.laptop.run("dispatcher", "start", "sweeps", "--ssh", HOST, *given)
+    assert status == 1
+    assert told in " ".join(said.split())
+    assert node.links() == []
+
+
+def test_a_user_whom_the_machine_refuses_reads_the_words_of_ssh(node: LoginNode) -> None:
+    (node.folder / "key.pub").unlink()
+    status, told = node.laptop.run("dispatcher", *started(node))
+    assert status == 1
+    assert "Permission denied (publickey)" in told
+    assert f"see that this works: ssh {HOST} true" in " ".join(told.split())

@@ -93,6 +93,24 @@ with gridengine.GridEngineScheduler(native="-w v", max_workers=3) as scheduler:
     assert "`qstat -j " in told
 
 
+def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
+    grid_engine: GridEngine,
+) -> None:
+    told = run(
+        grid_engine,
+        f"""{SETTINGS}
+crash = "import os; os.kill(os.getpid(), 11)"
+launcher = make_launcher(f'exec {{sys.executable}} -c "{{crash}}"')
+handles = launcher.launch(1, Demand(Cores(2) & Memory(8)))
+report = wait_for(launcher, handles)[handles[0]]
+launcher.close()
+tell(reason=report.reason, fault=report.fault and report.fault.__name__)
+""",
+    )
+    assert "its limits: h_vmem=4G" in told["reason"]
+    assert told["fault"] is None
+
+
 def test_a_call_goes_on_after_its_soft_limit_is_announced(grid_engine: GridEngine) -> None:
     """Grid Engine signals each process of the job."""
     script = """

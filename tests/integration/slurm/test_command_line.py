@@ -13,7 +13,7 @@ from tests.support.command_line import doctor
 from tests.support.launching import run
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Slurm
+    from tests.support.clusters import GridEngine, Slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -27,6 +27,51 @@ def test_a_machine_with_slurm_is_described_and_a_job_connects(slurm: Slurm) -> N
     assert "is UP" in found["slurm controller"]["text"]
     assert "main* (up, 2 nodes)" in found["slurm partitions"]["text"]
     assert re.search(r"returned from \S+ in \d+\.\d s", found["slurm job"]["text"])
+
+
+@pytest.mark.grid_engine
+def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: GridEngine) -> None:
+    status, found = doctor(grid_engine)
+    assert status == 0, found
+    assert {found[f"{name} job"]["state"] for name in ("processes", "grid_engine", "slurm")} == {
+        "ok"
+    }
+    status, found = doctor(slurm)
+    assert status == 0, found
+    assert (found["grid_engine environment"]["state"], found["slurm job"]["state"]) == (
+        "absent",
+        "ok",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "check", "words", "remedy"),
+    [
+        (
+            {"SLURM_CONF": "/nosuch/slurm.conf"},
+            "controller",
+            "SLURM_CONF=/nosuch/slurm.conf",
+            "SLURM_CONF may say where it is",
+        ),
+        ({"PATH": "/nosuch"}, "commands", "no sbatch in PATH", "module"),
+        (
+            {"GRIDENGINE_SLURM_PARTITION": "nosuch"},
+            "partitions",
+            "there is no partition nosuch, which GRIDENGINE_SLURM_PARTITION names",
+            "correct GRIDENGINE_SLURM_PARTITION",
+        ),
+        ({"GRIDENGINE_SLURM_NATIVE": "--nosuch=1"}, "job", "nosuch", ""),
+    ],
+)
+def test_a_broken_part_is_named_with_a_remedy(
+    slurm: Slurm, environment: dict[str, str], check: str, words: str, remedy: str
+) -> None:
+    status, found = doctor(slurm, "--scheduler", "slurm", environment=environment)
+    assert status == 1
+    wrong = found[f"slurm {check}"]
+    assert wrong["state"] != "ok"
+    assert words in wrong["text"]
+    assert remedy in wrong["remedy"]
 
 
 def test_a_demand_reaches_the_cluster_task(slurm: Slurm) -> None:

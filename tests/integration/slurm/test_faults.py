@@ -62,6 +62,9 @@ def test_work_that_is_put_back_into_the_queue_runs_again_at_no_charge(slurm: Slu
     nothing_is_left(slurm, scenario.begun())
 
 
+# ------------------------------------------------------------------ workers that do not come
+
+
 # ------------------------------------------------------------------ stopped, gone, restarted
 
 

@@ -27,6 +27,9 @@ def idle(slurm: Slurm) -> Slurm:
     return slurm
 
 
+# ------------------------------------------------------------------ never, or not in time
+
+
 # ------------------------------------------------------------------ at once
 
 
@@ -131,6 +134,25 @@ def test_calls_of_a_worker_whose_srun_is_killed_run_again(idle: Slurm) -> None:
     nothing_is_left(idle, scenario.begun())
 
 
+def test_from_within_a_job_workers_are_jobs_of_their_own_and_not_steps_of_it(slurm: Slurm) -> None:
+    script = """
+def where(_):
+    import os
+    return os.environ["SLURM_JOB_ID"]
+
+tell(inner=gridengine.map(where, [0], scheduler=lambda: CLUSTER(max_workers=1)))
+"""
+    outer = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOBID": "1",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_NNODES": "2",
+    }
+    told = play(slurm, script, environment=outer).result()
+    assert told["inner"][0] not in ("", "1")
+
+
 def test_a_call_may_start_steps_of_its_own_in_its_worker_s_job(idle: Slurm) -> None:
     script = """
 def step(_):
@@ -194,3 +216,16 @@ def test_a_node_that_starts_no_workers_is_left_out_and_the_others_run_the_calls(
 ) -> None:
     told = play(idle, f"{ON_NODES}tell(nodes=run(prologue={BAD!r}))").result()
     assert told["nodes"] == ["n2"] * 6
+
+
+def test_an_error_says_that_no_other_node_is_left(idle: Slurm) -> None:
+    script = f"{ON_NODES}tell(**facts_of(lambda: run(prologue={BAD!r}, nodelist='n1')))"
+    told = play(idle, script).result()
+    assert told["kind"] == "WorkerNotStarted"
+    assert "a line of its prologue failed" in told["text"]
+    assert "attempt: without n1: Slurm refuses the job" in told["text"]
+
+
+def test_the_users_hosts_are_left_out_from_the_beginning(idle: Slurm) -> None:
+    told = play(idle, f"{ON_NODES}tell(nodes=run(exclude_hosts=['n2']))").result()
+    assert told["nodes"] == ["n1"] * 6

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -88,3 +89,13 @@ def test_workers_leave_a_machine_that_is_drained(
     assert "1 worker will leave" in gridengine("drain", socket.gethostname())
     (tmp_path / "over").touch()
     assert process.wait(60) == 0
+
+
+def shown_at_last(cause: str) -> Any:
+    """Return what `top` shows once it tells of this cause."""
+
+    def look() -> Any:
+        shown = json.loads(gridengine("top", "--once", "--json"))
+        return shown if cause in [one["cause"] for one in shown["explanations"]] else None
+
+    return wait_until(look)

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.watching.conftest import StartScript
-from tests.integration.watching.test_commands import gridengine
+from tests.integration.watching.test_commands import gridengine, shown_at_last
 from tests.support.agent_driver import alive
 from tests.support.reports import explanations_in
 from tests.support.scenario import PRELUDE
+from tests.support.situations import FULL_DISK, SITUATIONS
 from tests.support.small_disk import filled, small_disk
 from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
@@ -42,70 +43,26 @@ def explained(process: subprocess.Popen[str], cause: str, words: str = "") -> di
     return told
 
 
-FULL_DISK = """
-def call(index):
-    if index:
-        return hold(index)
-    Path(FOLDER, "there").touch()
-    while not Path(FOLDER, "full").exists():
-        time.sleep(0.02)
-    return os.urandom(200_000)
-
-SCHEDULER = CLUSTER(max_workers=1)
-results = gridengine.map(call, range(2), scheduler=SCHEDULER, chunksize=1, name="kept")
-run = gridengine.run_named("kept")
-tell(results=len(results), kept=run.done)
-"""
-"""A run with a name, whose disk is filled while its first call is under way."""
-
-LEAK = """
-kept = []
-
-def call(index):
-    kept.append(bytearray(os.urandom(1000)) * 20_000)
-    return hold(index) if index == 30 else time.sleep(0.7)
-
-gridengine.map(call, range(31), scheduler=CLUSTER(max_workers=1), chunksize=1)
-"""
-REQUEST = "gridengine.map(hold, [0], scheduler=CLUSTER(), resources=gridengine.Memory(1.5))"
-
-
-@pytest.mark.parametrize(
-    ("script", "cause", "words", "step", "place"),
-    [
-        (
-            LEAK,
-            "leak",
-            "Processes that run call have more memory from call to call: one has grown by ",
-            "max_tasks_per_child=",
-            "call",
-        ),
-        (
-            REQUEST,
-            "memory",
-            "Calls of hold ask for 1.5 GB of memory, and were seen to use ",
-            "ask for Memory(0.0",
-            "hold",
-        ),
-    ],
-    ids=["a leaking function", "a memory request of many times what is used"],
-)
-def test_the_memory_that_workers_measure_is_told_with_the_next_step(
-    start_script: StartScript,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    cause: str,
-    words: str,
-    step: str,
-    place: str,
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_oddities_are_told_with_the_place_and_the_next_step(
+    start_script: StartScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv(
-        "GRIDENGINE_BEAT_SECONDS", "0.1"
-    )  # with every fifth it says what it measures
-    process = start_script(PRELUDE + SCHEDULER + script)
-    told = explained(process, cause, words)
-    assert step in told["next_step"]
-    assert told["place"] == place
+    situation = SITUATIONS[name]
+    for setting, value in situation.environment.items():
+        monkeypatch.setenv(setting, value)
+    process = start_script(PRELUDE + SCHEDULER + situation.script)
+    wait_until(lambda: len(list(tmp_path.glob("began *"))) >= situation.began)
+    told = explained(process, situation.cause, situation.words)
+    assert situation.step in told["next_step"]
+    assert told["place"] == {"host": socket.gethostname()}.get(situation.place, situation.place)
+    shown_at_last(situation.cause)
+
+    def is_reported() -> bool:
+        gridengine("report", "-o", str(tmp_path / "report.html"))
+        told = explanations_in((tmp_path / "report.html").read_text())
+        return situation.words in told and situation.step in told
+
+    wait_until(is_reported)
 
 
 def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(

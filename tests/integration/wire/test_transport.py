@@ -15,7 +15,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     Beat,
+    Cancel,
     Goodbye,
     Hello,
     Message,
@@ -46,6 +47,7 @@ from tests.support.processes import completed
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
 PIECE = 256 * 1024
+DROP_SECONDS = 20
 HELLO = Hello(
     protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log=""
 )
@@ -296,6 +298,9 @@ class Network:
                 f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}"
             )
 
+    def link(self, state: str) -> None:
+        self._ip(f"link set {self.ours} {state}")
+
     def slow_down(self, rate: str) -> None:
         if shutil.which("tc") is None:
             pytest.skip("needs the `tc` command")
@@ -360,6 +365,59 @@ def serve():
     client.socket.poll(int(1000 * min(wait, 0.05)))
     return [message for message, _ in client.receive()]
 """
+
+
+@needs_network
+def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_and_in_order(
+    network: Network, tmp_path: Path
+) -> None:
+    talk = """
+        heard, number = [], 0
+        while True:
+            for message in serve():
+                if isinstance(message, Stop):
+                    client.send(Goodbye(repr(heard)))
+                else:
+                    heard.append(message.signal)
+            client.send(Pushed(number), [b"%d" % number])
+            number += 1
+    """
+    with (
+        contextlib.closing(Server(host=network.address)) as server,
+        worker_elsewhere(network, server, tmp_path, talk),
+    ):
+        heard: list[tuple[bytes, Message]] = []
+        sent, poller = 0, poller_of(server)
+
+        def talk_until(done: Callable[[], bool]) -> None:
+            nonlocal sent
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not done():
+                assert time.monotonic() < deadline, "the worker never came back"
+                poller.poll(20)
+                for peer, message, _ in server.receive():
+                    if isinstance(message, Beat):
+                        server.beat(peer)
+                    else:
+                        heard.append((peer, message))
+                if heard and not stopped:
+                    server.send(heard[0][0], Cancel([], sent))
+                    sent += 1
+
+        stopped: list[Message] = []
+        talk_until(lambda: len(heard) > 100)
+        network.link("down")
+        back = time.monotonic() + DROP_SECONDS
+        talk_until(lambda: time.monotonic() > back)
+        before = len(heard)
+        network.link("up")
+        talk_until(lambda: len(heard) > before + 100)
+        stopped.append(Stop())
+        server.send(heard[0][0], stopped[0])
+        talk_until(lambda: any(isinstance(one, Goodbye) for _, one in heard))
+    pushed = [one.run for _, one in heard if isinstance(one, Pushed)]
+    assert pushed == list(range(len(pushed)))
+    assert Goodbye(repr(list(range(sent)))) in [one for _, one in heard]
 
 
 @needs_network

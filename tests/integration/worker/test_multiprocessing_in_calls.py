@@ -17,7 +17,7 @@ import pytest
 import gridengine
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
-from gridengine.wire.messages import Results, Stop
+from gridengine.wire.messages import Goodbye, Results, Stop
 from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver
@@ -126,6 +126,23 @@ def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
         remove("gridengine-test")
     """).run()
     assert (done.stdout, done.stderr) == ("b'abc'\nb'abc'\n", "")
+
+
+def test_a_segment_that_a_call_on_a_cluster_has_attached_stays_when_the_worker_ends(
+    driver: WorkerDriver,
+) -> None:
+    segment = shared_memory.SharedMemory(create=True, size=3)
+    try:
+        driver.assign(lambda name: shared_memory.SharedMemory(name).close(), segment.name)
+        assert result(driver) is None
+        driver.server.send(driver.peer, Stop())
+        driver.wait_for(Goodbye)
+        assert driver.exit_status() == 0
+        assert driver.log.read_text() == ""
+        assert Path("/dev/shm", segment.name).exists()
+    finally:
+        segment.close()
+        segment.unlink()
 
 
 def test_a_segment_that_a_call_on_a_cluster_has_made_goes_with_its_worker(

@@ -94,6 +94,16 @@ def test_calls_run_in_its_jobs_by_the_name_of_its_entry_point_and_none_is_left(s
     wait_until(lambda: all((job / "status").exists() for job in (site / "system").glob("*.?")))
 
 
+def test_jobs_of_a_script_that_is_killed_are_ended(site: Path) -> None:
+    script = start(site, "script.py", "go")
+    wait_until(lambda: list(site.glob("began.*")))
+    script.kill()
+    script.communicate()
+    jobs = list((site / "system").glob("*.?"))
+    assert jobs
+    wait_until(lambda: all((job / "status").exists() for job in jobs), 45.0)
+
+
 def test_doctor_names_its_commands_and_tries_a_job_there(site: Path) -> None:
     words = ("-m", "gridengine", "doctor", "--scheduler", "tiny", "--json")
     output, errors = start(site, *words).communicate(timeout=100)
