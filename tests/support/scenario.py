@@ -277,9 +277,3 @@ def free_slots() -> None:
     """
     stop_daemon("sge_execd")
     bring_up()
-
-
-HOLD_FOUR = """
-results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4), chunksize=1)
-tell(results=results)
-"""

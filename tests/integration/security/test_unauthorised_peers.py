@@ -338,7 +338,7 @@ def test_an_attacker_who_sends_anything_else_is_disconnected(target: Site, conte
         read_to_the_end(end)
 
 
-def test_an_attacker_who_says_nothing_is_disconnected(target: Site) -> None:
+def test_a_silent_attacker_is_disconnected(target: Site) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         read_to_the_end(end)
 
@@ -515,7 +515,7 @@ def as_another_user(act: Callable[[], object]) -> str:
 
 
 @needs_root
-def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(target: Site) -> None:
+def test_another_user_can_neither_read_nor_change_the_run_directory(target: Site) -> None:
     one = target
     secret = one.folder / "connection.json"
     attempts: list[Callable[[], object]] = [

@@ -76,7 +76,7 @@ def test_a_call_that_may_not_wait_keeps_its_slot_and_may_ask_again() -> None:
     assert one.sent == [Waits(RUNNER, RUN)] * 2
 
 
-def test_a_call_that_cannot_have_what_it_had_is_told_so_once() -> None:
+def test_a_call_is_told_once_that_its_resources_are_taken() -> None:
     one = Played()
     one.slot.give_back()
     waiter = one.go_on()

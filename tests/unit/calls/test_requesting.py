@@ -161,7 +161,7 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
         (ZeroDivisionError("own"), Cancelled, "the thread that reads failed: ZeroDivisionError"),
     ],
 )
-def test_when_nobody_answers_any_more_all_who_wait_are_told(
+def test_all_waiting_threads_are_told_that_nobody_answers(
     dispatcher: Requesting, found: BaseException, kind: type[GridEngineError], words: str
 ) -> None:
     events = submit(dispatcher)

@@ -40,7 +40,7 @@ def test_names_that_begin_as_was_typed_are_offered(typed: str, names: list[str])
     assert [one.value for one in watched_names(CONTEXT, NAME, typed)] == names
 
 
-def test_each_is_told_with_what_it_is() -> None:
+def test_each_completion_has_a_description() -> None:
     [one] = watched_names(CONTEXT, NAME, "")
     assert one.help == "process 4242 on login1, /sweep.py"
 

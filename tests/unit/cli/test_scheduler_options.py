@@ -51,7 +51,7 @@ def test_each_option_is_one_that_its_schedulers_take() -> None:
             assert _NAMES.get(name, name) in named, (name, taker)
 
 
-def test_only_what_was_said_is_an_argument() -> None:
+def test_only_given_options_are_arguments() -> None:
     assert arguments_of("slurm", given()) == {}
     assert arguments_of("htcondor", given("--no-shared-files")) == {"shared_files": False}
     assert arguments_of("none", given("--transport", "files")) == {"transport": "files"}

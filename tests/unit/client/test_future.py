@@ -320,7 +320,7 @@ def test_a_thousand_are_awaited_without_a_thread_for_each(
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_awaiting_raises_what_the_call_raised(
+def test_awaiting_raises_the_exception_of_the_call(
     loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     async def main() -> None:

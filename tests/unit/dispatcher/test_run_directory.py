@@ -197,7 +197,7 @@ def test_no_workers_may_be_asked_for_where_people_start_them(settings: Settings)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(SlurmScheduler, "slurm"), (HandStartedScheduler, "")])
-def test_the_file_says_what_starts_the_workers(
+def test_the_connection_file_names_the_scheduler(
     settings: Settings, kind: type[Scheduler], name: str
 ) -> None:
     run = write_connection(SERVER, kind(), settings, "some-run")

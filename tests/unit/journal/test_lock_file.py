@@ -61,7 +61,7 @@ def test_a_lock_file_is_closed_to_others(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_lock_says_who_has_it_also_after_one_with_a_longer_name(path: Path) -> None:
+def test_a_lock_names_its_holder_also_after_one_with_a_longer_name(path: Path) -> None:
     lock = LockFile.take(path)
     assert lock is not None
     assert read_holder(path) is None
@@ -100,7 +100,7 @@ def test_a_holder_on_this_host_is_known_by_the_host() -> None:
 # ---------------------------------------------------------------- owner lock
 
 
-def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:
+def test_the_second_is_told_the_holder_of_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = take_lock(path, "the run", wait=False)
     who = f"the run is in use by process {os.getpid()} on {socket.gethostname()}, since 20"

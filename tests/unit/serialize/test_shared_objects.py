@@ -159,7 +159,7 @@ def permissions(address: int) -> str:
 # ------------------------------------------------------------------ names
 
 
-def test_a_payload_lists_what_it_needs() -> None:
+def test_a_payload_lists_its_shared_objects() -> None:
     shared = gridengine.share([1])
     payload = pickling.dump_calls([({"deep": [shared]}, functools.partial(len, shared))])
     assert needs_of(payload) == (shared_object_of(shared),)
@@ -220,7 +220,7 @@ def test_a_handle_in_a_shared_object_is_the_object() -> None:
 
 
 @pytest.mark.parametrize("more", [(), (np.arange(LARGE),)], ids=["alone", "with an array"])
-def test_a_function_lists_what_it_needs(more: tuple[Any, ...]) -> None:
+def test_a_function_lists_its_shared_objects(more: tuple[Any, ...]) -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(functools.partial(max, shared, *more))
     assert isinstance(payload, StoredPayload) is bool(more)
@@ -276,7 +276,7 @@ def test_a_user_is_not_kept_alive() -> None:
     shared.close()
 
 
-def test_a_shared_object_keeps_what_lies_in_it() -> None:
+def test_a_shared_object_keeps_the_objects_in_it() -> None:
     user = User()
     outer = gridengine.share([used(user)])
     assert user.released == []
@@ -285,7 +285,7 @@ def test_a_shared_object_keeps_what_lies_in_it() -> None:
     assert len(user.released) == 1
 
 
-def test_nothing_is_left_of_what_was_closed() -> None:
+def test_nothing_is_left_of_a_closed_object() -> None:
     shared = gridengine.share(np.arange(LARGE))
     shared.get()
     block = weakref.ref(shared_object_of(shared).payload.block)  # type: ignore[attr-defined]
@@ -293,7 +293,7 @@ def test_nothing_is_left_of_what_was_closed() -> None:
     assert block() is None
 
 
-def test_a_payload_keeps_what_it_needs() -> None:
+def test_a_payload_keeps_its_shared_objects() -> None:
     shared = gridengine.share([1])
     gone: weakref.ref[SharedObject] = weakref.ref(shared_object_of(shared))
     payload = pickling.dump_calls([shared])

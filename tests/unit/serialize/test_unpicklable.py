@@ -156,7 +156,7 @@ def test_the_error_of_the_users_own_code_is_the_cause() -> None:
         (lambda: sqlite3.connect(":memory:"), "make it in the function", "plain data"),
     ],
 )
-def test_an_error_says_what_to_do_about_what_it_is(
+def test_an_error_has_the_remedy_for_its_object(
     make: Callable[[], Any], to_a_call: str, back: str
 ) -> None:
     one = make()

@@ -113,7 +113,7 @@ def test_suspended_workers_are_resumed_by_the_command_of_their_system(scheduler:
 
 
 @pytest.mark.parametrize(("job", "words"), [("", "kill -CONT"), ("17", "batch system's own")])
-def test_workers_of_no_known_system_are_resumed_by_what_there_is(job: str, words: str) -> None:
+def test_suspended_workers_of_no_known_system_have_a_step(job: str, words: str) -> None:
     assert words in resume_step("TheirScheduler", job)
     assert reason_and_step("TheirScheduler", "held", "17") == (
         *("held", "ask the batch system itself"),

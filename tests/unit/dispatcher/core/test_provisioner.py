@@ -59,7 +59,7 @@ def say(
         pytest.param(5, 2, (), 3, [Launch(1)], id="busy ones count towards the most"),
     ],
 )
-def test_as_many_workers_are_asked_for_as_what_waits_needs_more(
+def test_as_many_workers_are_requested_as_waiting_calls_need(
     waiting: int, busy: int, expected: tuple[int, ...], most: int, asked: list[Launch]
 ) -> None:
     provisioner = make(max_workers=most)

@@ -83,6 +83,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ('can\'t resolve hostname "nosuch"', "`qhost`"),
         ("no suitable queues", "ask for less"),
         ('denied: host "node7" is not a submit host', "`qconf -as HOST`"),
+        ("error reading answer list from qmaster", "no blanks in a name"),
     ],
 )
 def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str) -> None:
@@ -154,10 +155,11 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
 
 def test_the_end_of_a_task_may_be_told_late(told: tuple[GridEngineLauncher, Any]) -> None:
     launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions(values={"h_vmem": "4G"}))})
     for _ in range(MOST_LOOKS - 1):
         assert launcher.poll([ONE]) == {}
     said.state = "failed", {"signal": "SIGKILL", "usage": {}}
-    assert launcher.poll([ONE])[ONE].reason == "killed by SIGKILL"
+    assert launcher.poll([ONE])[ONE].reason == "killed by SIGKILL (its limits: h_vmem=4G)"
     assert said.deleted == []
 
 

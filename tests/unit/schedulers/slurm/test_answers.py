@@ -179,6 +179,9 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
             "`sinfo --format='%P %G'`",
         ),
         ("Batch job submission failed: Invalid qos specification", SubmissionRefused, "qos="),
+        ("Invalid feature specification", SubmissionRefused, "`sinfo --format='%N %f'`"),
+        ("Invalid node name specified", SubmissionRefused, "`sinfo --Node`"),
+        ("Requested reservation is invalid", SubmissionRefused, "scontrol show reservation"),
         ("project X is closed", SubmissionRefused, "a rule of the site may refuse it"),
         (
             "Batch job submission failed: Invalid user id",
