@@ -261,7 +261,7 @@ class JobPerWorker(Cluster):
         return call.job
 
     def delete_worker(self, call: Began) -> None:
-        self.command(self.delete_command, call.job)
+        self.command(*self.delete_command.split(), call.job)
 
     def largest_array(self) -> int:
         return 1000
@@ -388,7 +388,7 @@ class PBS(JobPerWorker):
 OWNER = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
 
 
-class Flux(Cluster):
+class Flux(JobPerWorker):
     """The Flux of this machine: an instance of its user, who alone can use it."""
 
     name = "flux"
@@ -403,7 +403,7 @@ class Flux(Cluster):
     delete_command = "flux cancel"
     closed = "queue='closed'"
     variables: ClassVar[Mapping[str, str]] = {
-        **NO_OTHER,
+        **JobPerWorker.variables,
         "FLUX_URI": "local:///var/lib/gridengine-flux/run/local-0",
     }
     one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
@@ -411,10 +411,6 @@ class Flux(Cluster):
     refused: ClassVar[Mapping[str, str]] = {
         "nosuch='1'": "unrecognized arguments",
         "queue='nosuch'": "Invalid queue 'nosuch' specified",
-    }
-    never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
     }
     deleted = "it was cancelled"
     gpus = "-1"
@@ -431,18 +427,6 @@ class Flux(Cluster):
         """Return the ids of the user's jobs."""
         listed = self.command("flux", "jobs", "--no-header", "--count=0", "--format={id.f58plain}")
         return set(listed.split())
-
-    def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
-        return call.job
-
-    def delete_worker(self, call: Began) -> None:
-        """Delete the worker of this call, and no other of its array."""
-        self.command("flux", "cancel", call.job)
-
-    def largest_array(self) -> int:
-        """Return how many jobs there are in one submission at most."""
-        return 1000
 
 
 T = TypeVar("T", bound=Cluster)
