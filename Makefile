@@ -27,8 +27,9 @@ REPORTS := .reports
 ON_CLUSTERS = $(if $(WITH_CLUSTERS),GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1)
 CLUSTERS = $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready grid-engine slurm)
-# OpenPBS is built from sources, which are asked for: a folder or an address of its repository.
-POOLS = $(if $(WITH_CLUSTERS),htcondor oar $(if $(OPENPBS_SOURCE),pbs))
+# OpenPBS and Flux are built from sources, which are asked for: folders or addresses of their
+# repositories.
+POOLS = $(if $(WITH_CLUSTERS),htcondor oar $(if $(OPENPBS_SOURCE),pbs) $(if $(FLUX_SOURCE),flux))
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine:
 # as a plain user too.
@@ -40,7 +41,7 @@ BENCH_ARGS ?=
 .PHONY: help example test test-darwin test-all test-long test-newest-python test-pythons \
 	test-debian-pythons test-free-threaded test-debian-python test-slurms slurm-ready slurm-tests \
 	other-pythons steady coverage bench bench-quick check format docs dist onefile clean \
-	grid-engine slurm htcondor oar pbs \
+	grid-engine slurm htcondor oar pbs flux \
 	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
@@ -62,7 +63,7 @@ help:
 	@echo '              benchmarks/README.md; as root on real batch systems too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in three minutes'
-	@echo 'make htcondor oar pbs grid-engine slurm   as root on Debian: bring up a real one to try out'
+	@echo 'make htcondor oar pbs flux grid-engine slurm   as root on Debian: bring up a real one to try out'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make docs     dist/site: the pages and the reference as a site, which opens from its files'
@@ -102,6 +103,7 @@ test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS) $(if $(WITH_CLUSTERS),debian-
 	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1 \
 	GRIDENGINE_REQUIRE_HOSTS=1) \
 	$(if $(filter pbs,$(POOLS)),GRIDENGINE_REQUIRE_PBS=1) \
+	$(if $(filter flux,$(POOLS)),GRIDENGINE_REQUIRE_FLUX=1) \
 	GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
 	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
 	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
@@ -184,7 +186,7 @@ cpython-tests: $(VENV)/pyvenv.cfg
 grid-engine:
 	schedulers/gridengine/up --yes
 
-slurm htcondor oar pbs:
+slurm htcondor oar pbs flux:
 	schedulers/$@/up --yes
 
 bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm) $(POOLS)

@@ -1,6 +1,6 @@
 """Many workers in one process, which answer at once what calls of `noop` return:
-`python -m benchmarks.fake_workers CONNECTION_FILE COUNT`. Their dispatcher cannot tell them from
-others.
+`python -m benchmarks.fake_workers CONNECTION_FILE COUNT [TOLD]`. Their dispatcher cannot tell them
+from others. In the file TOLD stands for how many seconds, of late, one of them heard nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ from gridengine.wire.processes import make_hello
 MOST_SOCKETS = 10_000
 SECONDS = 1e-6
 """How long they say that a call takes."""
+TELL_SECONDS = 10.0
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file that is never seen in part."""
+    part = file.with_suffix(".part")
+    part.write_text(text)
+    part.replace(file)
 
 
 class FakeWorker:
@@ -41,11 +49,15 @@ class FakeWorker:
     def __init__(self, connection: Connection) -> None:
         self.client = DispatcherConnection(connection)
         self.stopped = False
+        self.silence = 0.0
         self.client.send(make_hello(run_id=connection.run_id, slots=1, pid=os.getpid(), log=""))
 
     def work(self) -> None:
         """Answer what has come."""
-        for message, buffers in self.client.receive():
+        heard_at = self.client.received_at
+        messages = self.client.receive()
+        self.silence = max(self.silence, self.client.received_at - heard_at)
+        for message, buffers in messages:
             match message:
                 case Welcome(epoch=epoch):
                     self.client.epoch = epoch
@@ -70,6 +82,7 @@ def values_of(one: Assignment, payload: Sequence[Buffer]) -> Buffer:
 
 def main() -> None:
     path, count = Path(sys.argv[1]), int(sys.argv[2])
+    told, tell_at = Path(sys.argv[3]) if len(sys.argv) > 3 else None, 0.0
     shared = zmq.Context.instance()
     shared.max_sockets = MOST_SOCKETS
     zmq.Context = lambda: shared  # type: ignore[assignment,misc] # one thread for all
@@ -87,6 +100,11 @@ def main() -> None:
         now = time.monotonic()
         if now >= tick_at:
             tick_at = now + min(worker.client.tick(now) for worker in workers.values())
+            if told is not None and now >= tell_at:
+                tell_at = now + TELL_SECONDS
+                write_whole(told, str(max(worker.silence for worker in workers.values())))
+                for worker in workers.values():
+                    worker.silence = 0.0
 
 
 if __name__ == "__main__":

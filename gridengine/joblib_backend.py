@@ -31,7 +31,7 @@ from joblib._parallel_backends import (
 from gridengine.call_context.coroutines import synchronous
 from gridengine.call_context.environment import own_variables, set_variables
 from gridengine.call_context.process_resources import THREADS
-from gridengine.calls.interface import without_slot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
@@ -138,7 +138,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         """Give back the slot of the call that submits these calls, if there is one: from here on
         joblib waits for them.
         """
-        self._waiting.enter_context(without_slot(connect(self._scheduler())[0].call_slot))
+        self._waiting.enter_context(WithoutSlot(connect(self._scheduler())[0].call_slot))
 
     def stop_call(self) -> None:
         """Take the slot again."""

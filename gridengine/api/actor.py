@@ -6,11 +6,12 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.arguments import flag
 from gridengine.client.actor_calls import ActorCalls
 from gridengine.client.connect import dispatcher_of
+from gridengine.client.executor_lifetime import WithBlock
 from gridengine.client.options import CallOptions
 from gridengine.errors import ConfigurationError, trimmed
 from gridengine.schedulers.base import Scheduler
@@ -23,7 +24,7 @@ OWN = "kill", "shutdown"
 """The names of the handle's own methods, which the object's class cannot have."""
 
 
-class Actor:
+class Actor(WithBlock):
     """The handle of an object that lives in a worker: `scheduler.actor(Class, ...)` makes both.
 
         with scheduler.actor(Counter, 5) as counter:
@@ -55,6 +56,7 @@ class Actor:
 
             kind = InlineActorCalls
         self._calls = kind(dispatcher, scheduler, f"{name}-{next(Actor._numbers)}", options)
+        self._lifetime = self._calls
         # When the handle is collected, the calls that were made still run.
         self._finalizer = weakref.finalize(self, self._calls.close, wait=False)
         self._finalizer.atexit = False
@@ -94,32 +96,6 @@ class Actor:
         """End the actor now, whatever it is doing. Calls without an outcome raise `Cancelled`."""
         self._calls.kill_all()
         self._calls.close(wait=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        """Shut down, and wait for the calls; after a Ctrl-C, end them instead."""
-        if isinstance(error, KeyboardInterrupt):
-            self._calls.kill_all()
-        self.shutdown()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        """Do as `__exit__` in a task of asyncio or trio: other tasks run while it waits. A task
-        that is cancelled ends the calls, as a Ctrl-C does.
-        """
-        from gridengine.client.loop_tasks import in_thread, is_cancellation
-
-        if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
-            self._calls.kill_all()
-        await in_thread(self.shutdown, self._calls.kill_all)
 
     def __dir__(self) -> list[str]:
         own = [name for name in object.__dir__(self) if not name.startswith("_") or name[1] == "_"]

@@ -333,8 +333,8 @@ def each(*values: Any) -> Delayed:
 
 
 class ProgramTarget:
-    """Where the calls of a program go: an executor, and variants of it for other resources and
-    options. The variants end with the program, since only the program refers to them.
+    """The executor that makes the calls of a program, and its variants with other resources and
+    options. The variants end with the program, because only the program refers to them.
     """
 
     def __init__(self, executor: Executor) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
+from gridengine.client.executor_lifetime import WithBlock
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
 from gridengine.client.keywords_and_arguments import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gridengine")
 
 
-class Executor(concurrent.futures.Executor):
+class Executor(WithBlock, concurrent.futures.Executor):
     """Runs calls on a scheduler's workers, with the interface of `concurrent.futures`.
 
     Args:
@@ -103,6 +104,7 @@ class Executor(concurrent.futures.Executor):
             detach=flag("detach", detach),
             named_run=named_run,
         )
+        self._lifetime = self._submitter.batcher
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots
         # When the executor is collected, submitted calls still run, and then its workers end.
@@ -249,29 +251,6 @@ class Executor(concurrent.futures.Executor):
         """
         self._submitter.batcher.kill_all()
         self.shutdown(wait=False)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        """Shut down and wait for the calls; after a Ctrl-C, end them instead."""
-        if isinstance(error, KeyboardInterrupt):
-            self._submitter.batcher.kill_all()
-        self.shutdown(wait=True)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        """Leave the block as `__exit__` does, in a task of asyncio or trio: other tasks run
-        meanwhile. A task that is cancelled ends the calls, as a Ctrl-C does.
-        """
-        from gridengine.client.loop_tasks import in_thread, is_cancellation
-
-        if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
-            self._submitter.batcher.kill_all()
-        await in_thread(self.shutdown, self._submitter.batcher.kill_all)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
         """End a call, even a running one: its future then has the exception `Cancelled`. Return

@@ -14,7 +14,6 @@ from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.arguments import flag
 from gridengine.call_context.coroutines import synchronous
 from gridengine.client.connect import connect
-from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.hand_in import TaskMaker
 from gridengine.client.keywords_and_arguments import CallChanges, is_iterable, takes
@@ -26,11 +25,11 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
-from gridengine.serialize.references import numbers
 from gridengine.threads import once
 
 if TYPE_CHECKING:
     from gridengine.calls.interface import Dispatcher
+    from gridengine.client.named_run_calls import RunJobs
 
 
 def active_children() -> list[Job]:
@@ -141,27 +140,19 @@ class Job(JobResult):
         """
         self._start(CallOptions(**self._options), None)
 
-    def target_call(self) -> tuple[Callable[..., Any], Any] | None:
-        """Return the target and its arguments, if the job is just a call of its target;
-        else None.
-        """
-        if self._target is None or self._has_own_run or self._mutable:
-            return None
-        return self._target, (self._args, self._kwargs)
-
     def start_at(
         self,
         dispatcher: Dispatcher,
         defaults: Mapping[str, Any] | None = None,
-        submit: Callable[..., None] | None = None,
+        run: RunJobs | None = None,
     ) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler. The caller keeps the
         dispatcher's scheduler alive.
 
         defaults: values for the options that the job does not set itself.
-        submit: called instead of the dispatcher's own `submit`.
+        run: the named run that stores its outcome.
         """
-        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher, submit)
+        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher, run)
 
     @trimmed
     def join(self, timeout: float | None = None) -> None:
@@ -314,7 +305,7 @@ class Job(JobResult):
         self,
         options: CallOptions,
         dispatcher: Dispatcher | None,
-        submit: Callable[..., None] | None = None,
+        run: RunJobs | None = None,
     ) -> None:
         """Submit the job to this dispatcher, or to that of its own scheduler. The job is pickled
         before the scheduler is made.
@@ -333,18 +324,20 @@ class Job(JobResult):
             handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
             host.handle = handle
             _running()[id(self)] = self
-            references = [
-                *introduce(function.payload, dispatcher),
-                *introduce(payload, dispatcher),
-            ]
-            task = TaskMaker(dispatcher, function, form, options).task(
+            maker = TaskMaker(dispatcher, function, form, options)
+            needed = maker.introduce(function.payload, payload)
+            task = maker.task(
                 payload,
-                after=numbers(references),
+                needed=needed,
                 watched=True,
                 controlled=self._is_controlled(),
                 name=self._name,
             )
-            handle.submit(function, task, submit)
+            handle.expect(task)
+            if run is not None and (call := self._target_call()) is not None:
+                run.submit_job(dispatcher, function, task, handle, call)
+            else:
+                dispatcher.submit(function, [task], handle)
         except BaseException:
             forget()
             host.handle = None
@@ -365,7 +358,16 @@ class Job(JobResult):
             call = Target(self._target), (self._args, self._kwargs), FULL
         called, arguments, form = call
         function = make_function(called, options.exceptions, logs=options.logs)
-        return function, pickling.dump_calls([arguments], describe=lambda _: self._name), form
+        payload = pickling.dump_calls([arguments], form=form, describe=lambda _: self._name)
+        return function, payload, form
+
+    def _target_call(self) -> tuple[Callable[..., Any], Any] | None:
+        """Return the target and its arguments, if the job is just a call of its target;
+        else None.
+        """
+        if self._target is None or self._has_own_run or self._mutable:
+            return None
+        return self._target, (self._args, self._kwargs)
 
     @property
     def _has_own_run(self) -> bool:

@@ -17,7 +17,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.named_run_calls import RunJobs, Submit
+    from gridengine.client.named_run_calls import RunJobs
 
 
 class JobDispatcher:
@@ -102,7 +102,7 @@ class JobDispatcher:
             start_time = time.time()
             try:
                 for job in chosen:
-                    job.start_at(self._dispatcher, self._options, self._submit_of(job))
+                    job.start_at(self._dispatcher, self._options, self._named_run)
                     started.append(job)
             except BaseException:
                 for job in started:
@@ -110,13 +110,6 @@ class JobDispatcher:
                 raise
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
-
-    def _submit_of(self, job: Job) -> Submit | None:
-        """Return a function that submits a job in a named run; None if the job is in none."""
-        call = None if self._named_run is None else job.target_call()
-        if self._named_run is None or call is None:
-            return None
-        return self._named_run.submit_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.api.job_target import JobOutcome, attributes_of
-from gridengine.calls.interface import Dispatcher, without_slot
+from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, name_arguments, outcomes_of
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
-from gridengine.requests import CallsFinished, Function, ResultData, Task, TaskBegan, TaskMessage
+from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -60,17 +60,9 @@ class JobHandle(OutcomeListener):
         self._scheduler = scheduler
         self.ours = ours
 
-    def submit(
-        self, function: Function, task: Task, submit: Callable[..., None] | None = None
-    ) -> None:
-        """Submit the job's one call. `submit` is called in the place of the dispatcher's own, if it
-        is given.
-
-        Raises:
-            ConfigurationError: as `Dispatcher.submit`.
-        """
+    def expect(self, task: Task) -> None:
+        """Note the task that is about to be submitted."""
         self.task, self._named = task.id, JOB.format(name=task.name)
-        (submit or self.dispatcher.submit)(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
@@ -104,7 +96,7 @@ class JobHandle(OutcomeListener):
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
-        with without_slot(slot) as wait, self._changed:
+        with WithoutSlot(slot) as wait, self._changed:
             come = self._changed.wait_for(
                 lambda: self.end is not None or len(self._messages) > messages, timeout
             )
@@ -210,7 +202,11 @@ class JobSource(Struct, frozen=True, eq=False):
         if self._handle.end is not None:
             act()
         else:
-            wait = functools.partial(_wait_and_do, self._handle, act)
+
+            def wait() -> None:
+                self._handle.wait(None)
+                act()
+
             threading.Thread(target=wait, name="gridengine-job-result", daemon=True).start()
 
     def data(self) -> ResultData:
@@ -221,11 +217,6 @@ class JobSource(Struct, frozen=True, eq=False):
             _, value, error = _read(event, self._name)
             data = pickled(value, error, self._name)
         return data
-
-
-def _wait_and_do(handle: JobHandle, act: Callable[[], object]) -> None:
-    handle.wait(None)
-    act()
 
 
 def _read(
@@ -361,7 +352,7 @@ class JobResult(ResultHolder):
     def _started(self, message: str = "can only join a started process") -> JobHandle:
         handle = self._own_host("can only join a child process").handle
         if handle is None:
-            error = AssertionError(message)  # the text is that of `multiprocessing`
+            error = AssertionError(message)  # `multiprocessing.Process` raises this text too
             error.add_note("try: call start() first, as the job's own, or JobDispatcher.dispatch")
             raise error
         return handle

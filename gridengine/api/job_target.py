@@ -11,22 +11,11 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gridengine.call_context.coroutines import finished, library_of, synchronous
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-
-
-class Runnable(Protocol):
-    """The part of a `Job` that is used where it runs."""
-
-    name: str
-    _is_running_here: bool
-    _mutable: bool
-
-    def run(self, controller: Any = None) -> Any: ...
-
 
 OWN = frozenset(
     [
@@ -82,8 +71,8 @@ class JobOutcome(NamedTuple):
     raised: Payload | None = None
 
 
-def run_job(job: Runnable, controller: Any = None) -> Any:
-    """Run a job that was pickled as a whole."""
+def run_job(job: Any, controller: Any = None) -> Any:
+    """Run a `Job` that was pickled as a whole."""
     job._is_running_here = True
     try:
         value = job.run() if controller is None else job.run(controller)

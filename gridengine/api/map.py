@@ -374,10 +374,11 @@ SIZES = "processes", "n_jobs"
 
 
 def _of_size(scheduler: SchedulerSpec, sizes: dict[str, Any]) -> SchedulerSpec:
-    """Return what makes a scheduler of the given size; `sizes` has it by the user's word.
+    """Return a function that makes a scheduler for this many calls at a time. `sizes` has the
+    number under the keyword that the user wrote: `max_workers`, or one of `SIZES`.
 
     Raises:
-        TypeError, ConfigurationError: there are several, or see `place_for`.
+        TypeError, ConfigurationError: the user wrote two of them; or see `place_for`.
     """
     from gridengine.client.submitter import place_for
 

@@ -10,7 +10,16 @@ from concurrent.futures import CancelledError
 
 from gridengine.client.map_run import MapResults
 from gridengine.errors import safe_repr
-from gridengine.watching.notices import ENDED, FAILED, LEAST_SECONDS, Notice, Notifier, Receiver
+from gridengine.status.rows import Status
+from gridengine.watching.notices import (
+    ENDED,
+    FAILED,
+    LEAST_SECONDS,
+    Notice,
+    Notifier,
+    Receiver,
+    notice_of,
+)
 
 
 class MapNotices:
@@ -37,7 +46,9 @@ class MapNotices:
             self._sending.start()
 
     def ended(self, results: MapResults, total: int | None) -> None:
-        """Send the message of the end, after that of the first failure."""
+        """Send the message of the end, once the message of the first failure is sent. A map without
+        a failure that took less than `LEAST_SECONDS` sends none, unless `always`.
+        """
         notice = self._notice(ENDED, results, total)
         if self._sending is not None:
             self._sending.join()
@@ -47,18 +58,14 @@ class MapNotices:
     def _notice(self, event: str, results: MapResults, total: int | None) -> Notice:
         errors = list(results.errors.values())
         failed = [one for one in errors if not isinstance(one, CancelledError)]
-        known = len(results.values)
-        left = results.missing + max(0, (total or 0) - known)
-        return Notice(
-            event=event,
-            name=self._name,
+        known, pid = len(results.values), os.getpid()
+        status = Status(
+            elapsed_seconds=time.monotonic() - self._began,
+            waiting=results.missing + max(0, (total or 0) - known),
             done=known - results.missing - len(errors),
             failed=len(failed),
             cancelled=len(errors) - len(failed),
-            left=left,
-            seconds=round(time.monotonic() - self._began, 1),
-            error=safe_repr(failed[0]) if failed else "",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            more=f"gridengine calls {os.getpid()} --failed",
         )
+        error = safe_repr(failed[0]) if failed else ""
+        who = {"name": self._name, "host": socket.gethostname(), "pid": pid}
+        return notice_of(event, status, error, **who, more=f"gridengine calls {pid} --failed")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gridengine.arguments import flag
-from gridengine.calls.interface import WithoutSlot, without_slot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission, numbered
@@ -33,7 +33,9 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    request, calls = numbered(request, itertools.chain(head, calls))
+    calls = itertools.chain(head, calls)
+    if request.options.seed is not None:
+        request, calls = numbered(request, calls)
     submission = Submission.of(request)
     run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
@@ -138,13 +140,15 @@ class ResultIterator(Generic[T]):
         total: int | None = None,
         progress: ProgressSpec = False,
     ) -> None:
-        request, calls = numbered(request, calls)
+        if request.options.seed is not None:
+            request, calls = numbered(request, calls)
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
         submission = self._submission = Submission.of(request)
+        self._add = submission.adder(reraise=False)
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
@@ -231,7 +235,7 @@ class ResultIterator(Generic[T]):
             raise
 
     def _await_next(self) -> None:
-        with without_slot(None if self._has_next() else self._submission.dispatcher.call_slot):
+        with WithoutSlot(None if self._has_next() else self._submission.dispatcher.call_slot):
             for seconds in self._waits():
                 self._take(seconds)
 
@@ -281,7 +285,7 @@ class ResultIterator(Generic[T]):
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted
         self._submitted += len(block)
-        self._submission.add_what_can_travel(block, first)
+        self._add(block, first)
         self._submission.flush()
         self._show_progress()
 

@@ -13,8 +13,8 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from gridengine.api.map_results import ResultIterator
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.dependencies import CallSource, Found, pickled
-from gridengine.client.future import CallFuture, call_safely
+from gridengine.client.dependencies import Found, pickled
+from gridengine.client.future import CallFuture, CallSource, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.keywords_and_arguments import (
     SeededKeywords,

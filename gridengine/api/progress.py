@@ -375,7 +375,7 @@ class Estimate:
             self._first = now, done
         if self._first is None:
             return None
-        slots = max(snapshot.slots, 1)
+        slots = snapshot.slots or 1
         # With many more workers than before, earlier measurements do not count.
         if slots >= 2 * self._slots and done - self._first[1] >= slots:
             self._steady, self._slots = (now, done), slots
@@ -390,7 +390,7 @@ def _running(snapshot: Snapshot) -> list[str]:
     knows.
     """
     slots, workers = snapshot.slots, snapshot.workers
-    if workers and not snapshot.demands:
+    if workers and slots is None:
         return []
     if not slots:
         return ["waiting for a worker"]

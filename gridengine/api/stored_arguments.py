@@ -54,7 +54,7 @@ class StoredArguments:
 
 
 class _Parameters:
-    """The parameters of a function, as it travels; of None they are not known."""
+    """The parameters of a function that was stored as it travels; unknown if it is None."""
 
     def __init__(self, f: Callable[..., Any] | None) -> None:
         self._is_seeded = False

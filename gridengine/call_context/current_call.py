@@ -240,15 +240,17 @@ class CallStates:
 class CallingProcess(NamedTuple):
     """The runner process.
 
-    `number` is the agent's number for it, `words` its status block. `allocate` switches to another
-    allocation in the midst of a call. `states` has the states that the present calls have saved. In
-    a watched call, `hear` waits for the next thing that the client tells the call, and raises an
-    `EOFError` once there can be none; `push` sends the client something.
+    `number` is the agent's number for it, `words` its status block, `requests` the socket for its
+    requests to the agent. `allocate` switches to another allocation in the midst of a call.
+    `states` has the states that the present calls have saved. In a watched call, `hear` waits for
+    the next thing that the client tells the call, and raises an `EOFError` once there can be none;
+    `push` sends the client something.
     """
 
     number: int
     pid: int
     words: memoryview
+    requests: socket.socket
     allocate: Callable[[Allocate, Payload], None]
     states: CallStates
     hear: Callable[[], Payload]
@@ -269,7 +271,7 @@ class CallingProcess(NamedTuple):
         from gridengine.wire.channel import Channel  # few calls make calls
 
         request = agent_requests.NESTED + b"%d" % self.number
-        return Channel(socket.socket(fileno=agent_requests.ask(request)[1]))
+        return Channel(socket.socket(fileno=agent_requests.ask(self.requests, request)[1]))
 
 
 def calling_process() -> CallingProcess | None:

@@ -12,17 +12,20 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.exceptions import text_of
-from gridengine.system import DataLimit, bind_to, control_groups, peak_bytes, processors
+from gridengine.system import (
+    DataLimit,
+    bind_to,
+    control_groups,
+    peak_bytes,
+    processors,
+    usable_processors,
+)
 from gridengine.wire.messages import Allocate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -37,7 +40,7 @@ THREADS = (
 )
 """The variables that libraries read to know how many threads they may start."""
 NOT_OF_OPENMP = frozenset(THREADS[-3:])
-"""Those of libraries that do not look at OMP_NUM_THREADS."""
+"""The variables of libraries that ignore OMP_NUM_THREADS."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """The prefix of the socket names by which processors are claimed."""
@@ -50,8 +53,7 @@ def threads_of_call(slots: int) -> int:
     equally: the number of threads for libraries that would otherwise start one for each processor
     of the machine.
     """
-    from gridengine.settings.processors import usable_processors  # here: runners need it no more
-    from gridengine.settings.systems import SYSTEMS
+    from gridengine.settings.systems import SYSTEMS  # here: runners need it no more
 
     own = (one for one in SYSTEMS if any(map(os.environ.get, one.job)))
     granted = [os.environ.get(name, "") for one in own for name in one.cores]
@@ -61,7 +63,7 @@ def threads_of_call(slots: int) -> int:
 
 def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the variables that tell libraries to use this many threads, without those that are set
-    already. If the first is set, it holds for all libraries that look at it.
+    already. If OMP_NUM_THREADS is set, only the libraries that ignore it get theirs.
     """
     names: Iterable[str] = NOT_OF_OPENMP if os.fsencode(THREADS[0]) in variables else THREADS
     wanted = {os.fsencode(name): b"%d" % threads for name in names if threads}
@@ -265,7 +267,7 @@ class KillCounter:
     was that of another process, such as the user's own outside our workers.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: str = "") -> None:
         self._file = file or _events_file()
         self._seen = self._count()
         self._unclaimed = 0
@@ -300,42 +302,19 @@ class KillCounter:
 
     def _count(self) -> int:
         try:
-            lines = self._file.read_text().splitlines() if self._file is not None else []
-        except OSError:
+            with open(self._file) as file:
+                return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+        except OSError:  # there is none
             return 0
-        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def _events_file(system: str = "/sys/fs/cgroup") -> Path | None:
-    """Return the file in which the kernel counts kills, in version 1 or 2 of control groups
-    (cgroups(7)).
+def _events_file() -> str:
+    """Return the file in which the kernel counts kills: that of the nearest control group whose
+    memory is counted, in version 1 or 2; empty if there is none.
     """
-    from pathlib import Path  # here: runners need none
-
-    root = Path(system)
-    groups = [line.split(":", 2) for line in control_groups()]
-    candidates = [
-        root / "memory" / path.lstrip("/") / "memory.oom_control"
-        for _, kind, path in groups
-        if "memory" in kind.split(",")
-    ]
-    candidates += [
-        root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"
-    ]
-    return next((file for file in candidates if file.is_file()), None)
-
-
-def memory_here() -> int:
-    """Return how many bytes of memory this process and its neighbours may have: the machine's, or
-    less where its control group or a parent of that says so.
-    """
-    sizes: list[int] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    events = _events_file()
-    for folder in events.parents if events is not None else ():
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # no limit: no such file, or "max"
-                sizes.append(int((folder / name).read_text()))
-    return min(sizes)
+    names = "memory.oom_control", "memory.events"
+    files = (f"{folder}/{name}" for folder in control_groups("memory") for name in names)
+    return next(filter(os.path.isfile, files), "")
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:

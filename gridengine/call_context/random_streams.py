@@ -68,7 +68,7 @@ class Seed(Struct, frozen=True):
     is_inherited: bool = False
 
     def child(self, number: Number) -> Seed:
-        """Return the seed of the call of this number, or of its map."""
+        """Return the seed of the call, or map, that has this number."""
         first, *more = (number,) if isinstance(number, int) else number
         key = *self.spawn_key, self.first + first, *more
         return replace(self, spawn_key=key, first=0, is_inherited=False)

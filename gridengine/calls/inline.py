@@ -56,6 +56,7 @@ from gridengine.requests import (
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, on_one_node
 from gridengine.serialize import pickling
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.namespaces import SHARED, Namespaces, Table
 from gridengine.serialize.payload import SINGLE, STAR, Payload
@@ -79,7 +80,7 @@ from gridengine.wire.messages import (
     Started,
     input_name,
 )
-from gridengine.wire.processes import make_hello, python_version
+from gridengine.wire.processes import make_hello
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """Exceptions that end the caller's own script, not only the call."""
@@ -178,7 +179,7 @@ class InlineRun:
         self._given: Resource = ZERO
         self._is_set = False
         """Whether the pairs of carried state were set for these calls."""
-        policy = Policy(version=__version__, python=python_version())
+        policy = Policy(version=__version__, python=PYTHON)
         self._core = StateMachine(policy, checked=settings().check)
         # Threads that a call has started may push values. The lock is reentrant because a listener
         # may submit calls.

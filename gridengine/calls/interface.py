@@ -313,9 +313,10 @@ class CallSlot:
 
 
 class WithoutSlot:
-    """A context in which this thread waits for nested calls, without the call's slot. The wait may
-    end before the nested calls do (`expired`, or an exception in `EXPIRED`). Then the thread goes
-    on at once, beside other calls, and gets a slot later, because the nested calls may take long.
+    """A context in which this thread waits for nested calls, without the call's slot, if there is
+    one. The wait may end before the nested calls do (`expired`, or an exception in `EXPIRED`). Then
+    the thread goes on at once, beside other calls, and gets a slot later, because the nested calls
+    may take long.
 
     Not made by `contextlib.contextmanager`, which sets attributes of exceptions that may have none.
 
@@ -323,35 +324,21 @@ class WithoutSlot:
         NestingError, Exception: the call goes on without its allocation; the text says why.
     """
 
-    def __init__(self, slot: CallSlot) -> None:
+    def __init__(self, slot: CallSlot | None) -> None:
         self._slot = slot
         self.expired = False
 
     def __enter__(self) -> Self:
-        self._slot.give_back()
+        if self._slot is not None:
+            self._slot.give_back()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
+        if self._slot is None:
+            return
         waiter = threading.Lock()
         waiter.acquire()
         expired = self.expired or (kind is not None and issubclass(kind, EXPIRED))
         if self._slot.take_again(waiter) and not expired:
             waiter.acquire()
         self._slot.check()
-
-
-class NoSlot:
-    """A context that does nothing, for calls and callers without a slot."""
-
-    expired = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Do nothing."""
-
-
-def without_slot(slot: CallSlot | None) -> WithoutSlot | NoSlot:
-    """Return a `WithoutSlot`; or a `NoSlot` if there is no slot to give back."""
-    return NoSlot() if slot is None else WithoutSlot(slot)

@@ -5,12 +5,11 @@ dispatcher that runs the call.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from gridengine.call_context.current_call import GVAR, CallingProcess
 from gridengine.calls.interface import CallSlot
-from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
+from gridengine.calls.requesting import RequestingDispatcher
 from gridengine.errors import ConfigurationError, GridEngineError, NestingError
 from gridengine.requests import Task
 from gridengine.serialize.payload import Payload
@@ -46,7 +45,7 @@ class NestedDispatcher(RequestingDispatcher):
         """Detached tasks that may not have ended."""
         self._hands_apart = False
         """Whether the present call has submitted detached tasks."""
-        self._handlers = NESTED_HANDLERS
+        self._handlers |= {Allocate: self._allocate, Resumed: self._resumed}
         self.call_slot = self._new_slot()
         self._begin(NestedHello(process.number), "gridengine-nested")
 
@@ -140,12 +139,3 @@ class NestedDispatcher(RequestingDispatcher):
             children = self._children()
             self._settle(NestingError(message.refused), children)
             self.cancel(children)
-
-
-NESTED_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
-    {
-        **HANDLERS,
-        Allocate: NestedDispatcher._allocate,
-        Resumed: NestedDispatcher._resumed,
-    }
-)

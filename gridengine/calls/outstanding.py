@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.calls.translation import outcomes_of, tasks_apart
+from gridengine.calls.translation import tasks_apart
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.requests import CallsFinished, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.wire.messages import JOURNALED, Finished, Message, Submit, Want
+from gridengine.wire.messages import JOURNALED, Message, Submit, Want
 
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
 """Acknowledge messages with outcomes when this many have arrived, or after this time. Acknowledging
@@ -215,11 +215,6 @@ class Took(Struct, frozen=True):
 
     numbers: list[int]
     life: int
-
-
-def left_of(message: Finished, buffers: Payload, life: int) -> Left:
-    """Decode inherited outcomes that came in this epoch of the dispatcher."""
-    return Left(message.number, life, [event for _, event in outcomes_of(message, buffers)])
 
 
 class TakenOutcomes:

@@ -32,11 +32,10 @@ from gridengine.calls.outstanding import (
     PendingRequests,
     TakenOutcomes,
     Took,
-    left_of,
 )
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
-from gridengine.calls.translation import Outgoing, take_joinable
+from gridengine.calls.requesting import RequestingDispatcher
+from gridengine.calls.translation import Outgoing, outcomes_of, take_joinable
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
@@ -118,7 +117,14 @@ class RemoteDispatcher(RequestingDispatcher):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(0)
-        self._handlers = REMOTE_HANDLERS
+        self._handlers |= {
+            Output: self._printed,
+            Refuse: self._refused,
+            Rejoin: self._rejoin,
+            Goodbye: self._left,
+            Controlled: self._controlled,
+            Durable: self._durable,
+        }
         self._clock = clock
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
@@ -421,7 +427,8 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _finished(self, message: Finished, buffers: Payload) -> None:
         if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
-            self._note_left(message, buffers)
+            outcomes = [event for _, event in outcomes_of(message, buffers)]
+            self.left.put(Left(message.number, self._connection.epoch, outcomes))
             return
         super()._finished(message, buffers)
         if message.number:
@@ -446,9 +453,6 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
-
-    def _note_left(self, message: Finished, buffers: Payload) -> None:
-        self.left.put(left_of(message, buffers, self._connection.epoch))
 
     def _fail(self, error: GridEngineError) -> None:
         super()._fail(error)
@@ -558,19 +562,3 @@ def _hello(weight: float, origin: str, python: str) -> ClientHello:
         keeps=True,
         keep=origin,
     )
-
-
-REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
-    {
-        **HANDLERS,
-        Finished: RemoteDispatcher._finished,
-        Output: RemoteDispatcher._printed,
-        Refuse: RemoteDispatcher._refused,
-        Rejoin: RemoteDispatcher._rejoin,
-        Goodbye: RemoteDispatcher._left,
-        Controlled: RemoteDispatcher._controlled,
-        ClientWelcome: RemoteDispatcher._welcome,
-        WantAnswer: RemoteDispatcher._result,
-        Durable: RemoteDispatcher._durable,
-    }
-)

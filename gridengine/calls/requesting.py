@@ -10,9 +10,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -80,9 +79,6 @@ class RequestingDispatcher(Dispatcher, ABC):
 
     _repeats = False
     """Whether outcomes may arrive a second time."""
-    _handlers: Mapping[type, Callable[..., None]]
-    """The handlers of messages, by type."""
-
     name = NAME
     """The name of the dispatcher, where it is known; otherwise a placeholder."""
 
@@ -108,6 +104,15 @@ class RequestingDispatcher(Dispatcher, ABC):
         """Why there are no requests and answers any more; None while there are."""
         self.new_id = self._numbers.__next__
         """Returns an id for a task, unique for the dispatcher."""
+        self._handlers: dict[type, Callable[..., None]] = {
+            ClientWelcome: self._welcome,
+            Finished: self._finished,
+            TaskStarted: self._started,
+            TaskPushed: self._message,
+            WantAnswer: self._result,
+            Checked: self._checked,
+        }
+        """The handlers of messages, by type."""
 
     def _begin(self, hello: Message, name: str) -> None:
         """Start the thread that reads, introduce this process, and wait for the welcome.
@@ -306,7 +311,7 @@ class RequestingDispatcher(Dispatcher, ABC):
         try:
             while True:
                 for message, buffers in self._receive():
-                    handlers[type(message)](self, message, buffers)
+                    handlers[type(message)](message, buffers)
         except EOFError as error:
             self._fail(Cancelled(str(error)))
         except GridEngineError as error:
@@ -374,15 +379,3 @@ class RequestingDispatcher(Dispatcher, ABC):
         wanted = self._wanted.pop(message.reference, None)
         if message.missing and wanted is not None:
             wanted[1]()
-
-
-HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
-    {
-        ClientWelcome: RequestingDispatcher._welcome,
-        Finished: RequestingDispatcher._finished,
-        TaskStarted: RequestingDispatcher._started,
-        TaskPushed: RequestingDispatcher._message,
-        WantAnswer: RequestingDispatcher._result,
-        Checked: RequestingDispatcher._checked,
-    }
-)

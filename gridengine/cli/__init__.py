@@ -1,13 +1,13 @@
-"""The command line. `main.MODULES` says which module has which command.
+"""The command line.
 
     words --click--> command --> watching, journal or api --> console: words, tables, JSON
 
 Commands parse and print. They decide nothing: `watching` finds dispatchers and explains, `journal`
-reads runs. Read `main` first. Commands that belong together share a module: `up_worker_drain` has
-`up`,
-`worker` and `drain`; `runs` has `runs`, `retry` and `forget`; `pages` has `page` and `report`;
-`calls` also `cancel`; `dispatcher` also `scale`, with `tunnel` beside it. `far_end` is no command:
-ssh runs it at the other end of a tunnel.
+reads runs. Read `main` first. Commands that belong together share a module (`main.MODULES`), with
+`tunnel` beside `dispatcher`. `far_end` is no command: ssh runs it at the other end of a tunnel.
+
+A module imports at its head what most of its commands need. What only few need, and takes 15 ms or
+more, such as ZeroMQ, SQLite, rich or whatever runs calls, they import themselves.
 
 Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -109,34 +110,27 @@ def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterato
 
 
 def _running(one: RunStatus) -> CallRow:
-    return CallRow(
-        id=one.id,
-        call=one.call,
-        arguments=arguments_of(one),
-        state="waits" if one.waits else "late" if one.late else "runs",
-        seconds=one.seconds,
-        host=one.host,
-        job=one.job,
-        attempts=one.attempt,
-        memory=one.memory,
-        why=one.history[-1] if one.history else "",
-        log=one.log,
-    )
+    state = "waits" if one.waits else "late" if one.late else "runs"
+    why = one.history[-1] if one.history else ""
+    return _row(one, one.call, state=state, attempts=one.attempt, memory=one.memory, why=why)
 
 
 def _failed(one: FailureStatus) -> CallRow:
+    call = one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more"
+    state, why = "cancelled" if one.cancelled else "failed", cause_of(one)
+    return _row(one, call, state=state, attempts=one.attempts, memory=one.peak_memory, why=why)
+
+
+def _row(one: RunStatus | FailureStatus, call: str, **own: Any) -> CallRow:
     return CallRow(
         id=one.id,
-        call=one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
+        call=call,
         arguments=arguments_of(one),
-        state="cancelled" if one.cancelled else "failed",
         seconds=one.seconds,
         host=one.host,
         job=one.job,
-        attempts=one.attempts,
-        memory=one.peak_memory,
-        why=cause_of(one),
         log=one.log,
+        **own,
     )
 
 

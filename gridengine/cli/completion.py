@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.display import printable
 from gridengine.errors import GridEngineError
+from gridengine.watching.connections import answers
+from gridengine.watching.names import of_answer, word_for
+from gridengine.watching.runs_on_disk import ended_answers, ended_words
 
 ANSWER_SECONDS = 0.5
 """How long a dispatcher has to say its name. A user who presses TAB must not wait for a suspended
@@ -35,9 +39,6 @@ def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
 
 
 def _watched() -> Iterable[tuple[str, str]]:
-    from gridengine.watching.connections import answers
-    from gridengine.watching.names import of_answer, word_for
-
     known = [of_answer(one, None) for one in answers(seconds=ANSWER_SECONDS)[0]]
     for one in known:
         yield word_for(one, known), one.about
@@ -51,8 +52,6 @@ watched_names = _completion(_watched)
 @_completion
 def seen_names() -> Iterable[tuple[str, str]]:
     """Yield the dispatchers that run here, and the last runs that have ended."""
-    from gridengine.watching.runs_on_disk import ended_answers, ended_words
-
     for one in ended_answers():
         yield one.identity.name, ended_words(one)
         yield one.identity.run_id, ended_words(one)
@@ -62,7 +61,7 @@ def seen_names() -> Iterable[tuple[str, str]]:
 @_completion
 def run_names() -> Iterable[tuple[str, str]]:
     """Yield the named runs."""
-    from gridengine.journal import run_reader
+    from gridengine.journal import run_reader  # imports SQLite
     from gridengine.journal.run_file import SUFFIX
 
     for path in run_reader.paths():
@@ -72,7 +71,5 @@ def run_names() -> Iterable[tuple[str, str]]:
 @_completion
 def dispatcher_names() -> Iterable[tuple[str, str]]:
     """Yield the stand-alone dispatchers."""
-    from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-
     for folder in DispatcherFolder.all():
         yield folder.name, "a stand-alone dispatcher"

@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
+from gridengine.arguments import parse_seconds
 from gridengine.display import printable
+from gridengine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +52,32 @@ def command(name: str, *, short_help: str) -> Callable[[Callable[..., Any]], Com
 def json_option(told: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Return the option `--json`; `holds` describes its output."""
     return click.option("--json", "as_json", is_flag=True, help=f"For scripts{told}.")
+
+
+def time_of(least: float = 0.0) -> Callable[[str], float]:
+    """Return the type of an option with a time: seconds, or a text such as `30 min`; at least
+    `least` seconds.
+    """
+
+    def convert(value: str) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = parse_seconds("time", value)
+            except ConfigurationError as error:
+                raise click.BadParameter(f"{value!r} is not a time: {error.hint}") from None
+        if not seconds >= least:
+            raise click.BadParameter(f"{value!r} is too little: say {least:g} s, or more")
+        return seconds
+
+    return convert
+
+
+def exit_on_signals(status: Callable[[int], int] = lambda number: 128 + number) -> None:
+    """Have SIGTERM and SIGHUP end the command in order, with this exit status by the signal."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda number, frame: sys.exit(status(number)))
 
 
 def console() -> Console:
@@ -124,19 +153,20 @@ def shown(value: object) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a table. Columns whose names begin with `>` are flush right and never folded. At a
-    terminal, columns without content are left out.
+    terminal, columns without content are left out; those that begin with `?` also elsewhere.
     """
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     cells = [[str(cell) for cell in row] for row in rows]
     told = [
-        not (cells and sys.stdout.isatty()) or any(row[place] not in NOTHING for row in cells)
-        for place in range(len(columns))
+        not (cells and (column.startswith("?") or sys.stdout.isatty()))
+        or any(row[place] not in NOTHING for row in cells)
+        for place, column in enumerate(columns)
     ]
     for column in compress(columns, told):
-        right = column.startswith(">")
-        title = column.removeprefix(">")
+        title = column.lstrip("?>")
+        right = ">" in column
         made.add_column(title, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in cells:
         made.add_row(*map(text, compress(row, told)))

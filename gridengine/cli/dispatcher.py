@@ -91,7 +91,7 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
     """
     if folder.state() is not DispatcherState.RUNNING:
         raise folder.not_running()
-    from gridengine.calls.remote import RemoteDispatcher
+    from gridengine.calls.remote import RemoteDispatcher  # imports ZeroMQ
 
     remote = RemoteDispatcher(folder.client_file, python="")
     try:
@@ -157,7 +157,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    from gridengine.client.outliving_calls import runs_at
+    from gridengine.client.outliving_calls import runs_at  # imports SQLite
 
     runs = [] if again else runs_at(folder)
     left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)

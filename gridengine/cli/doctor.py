@@ -26,14 +26,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import begin_logging, command, console, json_option, print_json, text
+from gridengine.api.map import starmap
+from gridengine.cli.console import (
+    begin_logging,
+    command,
+    console,
+    json_option,
+    print_json,
+    text,
+    time_of,
+)
 from gridengine.cli.scheduler_options import SchedulerChoice, node_options
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.schedulers.checks import CheckState, Finding, setting_of
+from gridengine.schedulers.checks import CheckState, Finding, line_of, setting_of
 from gridengine.schedulers.default import best_place
 from gridengine.schedulers.detect import this_allocation
+from gridengine.schedulers.interpreter_check import check_interpreter
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
 from gridengine.settings.values import settings, sources
@@ -67,8 +77,6 @@ def examine(
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", CheckState.BROKEN)
     if nodes and readable and settings().shared_files:  # else it is on the nodes alone
-        from gridengine.schedulers.interpreter_check import check_interpreter
-
         yield (finding := check_interpreter(settings().runs, environment, wait, **nodes))
         runs_python = finding.state is CheckState.OK
     alone = asked or setting_of("scheduler").value
@@ -196,10 +204,10 @@ def check_encryption() -> Finding:
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0, min_open=True),
+    type=time_of(least=0.001),
     default=60.0,
     show_default=True,
-    help="Seconds for each trivial job.",
+    help="The time for each trivial job: seconds, or 10 min.",
 )
 @node_options
 @json_option(": ok, and a list of findings with of, check, state, text, remedy")
@@ -328,15 +336,11 @@ def _end(process: subprocess.Popen[str]) -> str:
     """End the process, and with it its job. Return the last line that it printed."""
     process.terminate()
     try:
-        return _last_line(process.communicate(timeout=LEAVE_SECONDS)[1])
+        return line_of(process.communicate(timeout=LEAVE_SECONDS)[1], -1)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        return _last_line(process.communicate()[1])
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        return line_of(process.communicate()[1], -1)
 
 
 def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
@@ -345,7 +349,7 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
     try:
         said: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        words = _last_line(errors) or "the process that asked for it died"
+        words = line_of(errors, -1) or "the process that asked for it died"
         return finding(CheckState.BROKEN, words, "report this as a fault of gridengine")
     if "error" in said:
         usual = (
@@ -360,8 +364,6 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
 
 def probe(name: str, **options: Any) -> None:
     """Run a trivial job, and print the result as JSON. Called in a process of its own."""
-    from gridengine.api.map import starmap
-
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     begin_logging("%(message)s")
     began = time.monotonic()

@@ -19,11 +19,10 @@ from gridengine.watching.call_explanation import (
     explain_worker,
 )
 from gridengine.watching.connections import Watched
-from gridengine.watching.dispatcher_lookup import connect, or_as_call
+from gridengine.watching.dispatcher_lookup import or_as_call, running_or_ended
 from gridengine.watching.explanation import explain
-from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
-from gridengine.watching.runs_on_disk import ended_answer, heading
+from gridengine.watching.runs_on_disk import heading
 
 MOST_SAMPLED = 1000
 REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
@@ -62,17 +61,13 @@ def explain_command(name: str, which: str, as_json: bool) -> None:
 
 
 def _explanations(name: str, which: str) -> list[Explanation]:
-    try:
-        watched = connect(name)
-    except NotKnown:
-        answer = ended_answer(name)
-        if answer is None:
-            raise
-        echo(heading(answer, name), err=True)
-        return _of_ended(answer, which) if which else explain(answer)
-    with watched:
-        answer = status_with_reasons(watched)
-        return _look_up(watched, answer, which) if which else explain(answer)
+    found = running_or_ended(name)
+    if isinstance(found, WatchAnswer):
+        echo(heading(found, name), err=True)
+        return _of_ended(found, which) if which else explain(found)
+    with found:
+        answer = status_with_reasons(found)
+        return _look_up(found, answer, which) if which else explain(answer)
 
 
 def _of_ended(answer: WatchAnswer, which: str) -> list[Explanation]:

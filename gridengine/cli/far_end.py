@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
 import msgspec
 
 from gridengine._version import __version__
+from gridengine.cli.main import main as gridengine
 from gridengine.dispatcher.run_directory import WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     ANSWER_SECONDS,
@@ -84,8 +84,6 @@ def is_started(words: Sequence[str]) -> bool:
     """Start a dispatcher as the command line does, and return whether it runs. The output of the
     command goes to standard error, for the user to read.
     """
-    from gridengine.cli.main import main as gridengine
-
     with contextlib.redirect_stdout(sys.stderr):
         try:
             gridengine(["dispatcher", "start", *words], prog_name="gridengine")
@@ -156,10 +154,5 @@ def attend(folder: DispatcherFolder, facts: Facts) -> int:
     return 0
 
 
-def run() -> NoReturn:
-    """Run this module as a program."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    run()
+    sys.exit(main(sys.argv[1:]))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from itertools import compress, islice
-from typing import TYPE_CHECKING
+from itertools import islice
 
 from gridengine.cli.console import command, console, echo, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
@@ -16,15 +14,12 @@ from gridengine.watching.names import short_id
 from gridengine.watching.phrases import seconds
 from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 COLUMNS = (
     *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
-    *(">cancelled", ">workers", ">left", "script"),
+    *("?>cancelled", ">workers", ">left", "script"),
 )
 ENDED_COLUMNS = (
-    *("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", ">cancelled", "script"),
+    *("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", "?>cancelled", "script"),
 )
 MOST_ENDED = 5
 WITH_SCRIPT = 100
@@ -66,7 +61,7 @@ def ls_command(as_json: bool) -> None:
             echo(f"no dispatcher runs{last}")
         if ended:
             echo("\nthe last runs that have ended:")
-            console().print(_table(ENDED_COLUMNS, [_ended_row(one) for one in ended]))
+            console().print(table(ENDED_COLUMNS, map(_ended_row, ended)))
     sys.exit(0 if found or elsewhere or silent else 1)
 
 
@@ -74,7 +69,7 @@ def _show(found: list[WatchAnswer], elsewhere: list[OtherRun], silent: list[str]
     out = console()
     if found:
         shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
-        out.print(_table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
+        out.print(table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
     for words in silent:
         echo(words, err=True)
     for one in elsewhere:
@@ -94,13 +89,6 @@ def _row(one: WatchAnswer) -> tuple[object, ...]:
 
 def _cancelled(count: int) -> str:
     return f"{count:,}" if count else ""
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table, without the column of the cancelled calls where there are none."""
-    place = columns.index(">cancelled")
-    told = [place != other or any(row[place] for row in rows) for other in range(len(columns))]
-    return table(list(compress(columns, told)), [list(compress(row, told)) for row in rows])
 
 
 def _names(who: Identity) -> tuple[object, ...]:

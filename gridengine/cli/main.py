@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import shlex
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,33 +23,24 @@ from gridengine.cli.console import (
     echo,
     folded,
     json_option,
+    print_json,
     shown,
     text,
 )
 from gridengine.display import printable
 from gridengine.errors import GridEngineError
-from gridengine.settings.files import nearest
+from gridengine.settings.files import describe, nearest
+from gridengine.settings.locations import projects_file, users_file
+from gridengine.settings.values import sources
 
 MODULES: Mapping[str, str] = {
-    "calls": "calls",
+    **{name: name for name in ("calls", "dispatcher", "doctor", "explain", "logs", "ls")},
+    **{name: name for name in ("results", "runs", "top", "watch")},
+    **dict.fromkeys(("drain", "up", "worker"), "up_worker_drain"),
+    **dict.fromkeys(("forget", "retry"), "runs"),
+    **dict.fromkeys(("page", "report"), "pages"),
     "cancel": "calls",
-    "dispatcher": "dispatcher",
-    "doctor": "doctor",
-    "drain": "up_worker_drain",
-    "explain": "explain",
-    "forget": "runs",
-    "logs": "logs",
-    "ls": "ls",
-    "page": "pages",
-    "report": "pages",
-    "results": "results",
-    "retry": "runs",
-    "runs": "runs",
     "scale": "dispatcher",
-    "top": "top",
-    "up": "up_worker_drain",
-    "watch": "watch",
-    "worker": "up_worker_drain",
 }
 """The module of each command but `settings`, imported on demand."""
 GUESSED: Mapping[str, str] = {
@@ -146,23 +137,9 @@ def settings(as_json: bool) -> None:
       gridengine settings
       gridengine settings --json | jq .max_workers.value
     """
-    from gridengine.settings.files import describe
-    from gridengine.settings.locations import projects_file, users_file
-    from gridengine.settings.values import sources
-
     said = sources()
     if as_json:
-        click.echo(
-            json.dumps(
-                # JSON has no infinity.
-                {
-                    name: {"value": None if one.value == math.inf else one.value, "by": one.by}
-                    for name, one in said.items()
-                },
-                indent=1,
-                default=str,
-            )
-        )
+        print_json({name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()})
         return
     from rich.table import Table
 
@@ -177,3 +154,8 @@ def settings(as_json: bool) -> None:
         ("the project's", projects_file(os.environ)),
     ):
         terminal.print(text(f"settings file, {whose}: {describe(path)}", "dim"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting for JSON, which has neither infinity nor paths."""
+    return None if value == math.inf else str(value) if isinstance(value, Path) else value

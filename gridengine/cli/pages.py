@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import command, echo, write_file
+from gridengine.cli.console import command, echo, exit_on_signals, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.page.report import report
@@ -83,8 +83,7 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
             if opens:
                 _open(said, Path(folder))
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        exit_on_signals()
         try:
             source = Source(name)
             serve(source, listen(port), actions=allow_actions, started=started)

@@ -16,7 +16,7 @@ import click
 
 from gridengine.api.named_runs import CallOfRun, NamedRun, run_named
 from gridengine.cli.completion import run_names
-from gridengine.cli.console import command, echo, write_file
+from gridengine.cli.console import command, echo, time_of, write_file
 from gridengine.client.outliving_calls import how_left_go_on, who_has
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, Pending, short_repr
@@ -37,9 +37,10 @@ from gridengine.serialize.by_value import Pickler
 @click.option("--journal", help="Where the run is, if not in the run directory.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="How long to wait for calls that somebody runs (default: until they have ended).",
+    type=time_of(),
+    metavar="TIME",
+    help="How long to wait for calls that somebody runs, such as 30s or 2h (default: until they "
+    "have ended).",
 )
 @click.option("--now", is_flag=True, help="Do not wait: as --timeout 0.")
 def results_command(

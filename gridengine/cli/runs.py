@@ -132,7 +132,7 @@ def retry_command(
 
 def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
     if dispatcher:
-        from gridengine.api.client import Client
+        from gridengine.api.client import Client  # imports ZeroMQ
 
         return Client(dispatcher)
     entry = entry_for(given.pop("scheduler"))

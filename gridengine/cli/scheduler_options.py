@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gridengine.arguments import parse_gigabytes, parse_seconds
+from gridengine.arguments import parse_gigabytes
+from gridengine.cli.console import time_of
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.base import TRANSPORTS
+from gridengine.schedulers.default import default_entry
 from gridengine.schedulers.registry import (
     HAND_STARTED,
     OF_DISPATCHERS,
@@ -24,13 +26,13 @@ from gridengine.schedulers.registry import (
     SchedulerEntry,
     entry_of,
 )
+from gridengine.schedulers.worker_command import container_words
 from gridengine.settings.schema import TABLES, is_of_site
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
-    _ParamType = click.ParamType[Any]
 else:
-    _Choice, _ParamType = click.Choice, click.ParamType  # of click 8.1 no generic ones
+    _Choice = click.Choice  # of click 8.1 no generic one
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -47,19 +49,11 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
         option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
         for option in _OF_SITES
     },
-    "native": _BATCH,
-    "prologue": _BATCH,
-    "python": _BATCH,
-    "container": _BATCH,
     "transport": (*_BATCH, HAND_STARTED.name),
-    "shared_files": _BATCH,
-    "job_name": _BATCH,
-    "jobs_per_worker": _BATCH,
-    "min_workers": _BATCH,
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take which options."""
+"""Which schedulers take an option that not just all batch systems take."""
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 
@@ -72,48 +66,23 @@ class SchedulerChoice(_Choice):
         return value if of_site else super().convert(value, param, ctx)
 
 
-class CommandWords(_ParamType):
-    """A path, or the words of a command as a shell reads them: a list if there are several."""
-
-    name = "command"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | list[str]:
-        if not isinstance(value, str) or Path(value).exists():
-            return value  # type: ignore[no-any-return]
-        try:
-            words = shlex.split(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is not a command: {error}", param, ctx)
-        return words if len(words) > 1 else value
+def _command(text: str) -> str | list[str]:
+    """Return a path, or the words of a command as a shell reads them: a list if several."""
+    if Path(text).exists():
+        return text
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a command: {error}") from None
+    return words if len(words) > 1 else text
 
 
-class Time(_ParamType):
-    """Seconds, or a text such as `30 min`."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        with contextlib.suppress(ValueError):
-            return float(value)
-        try:
-            return parse_seconds(self.name, value)
-        except ConfigurationError as error:
-            self.fail(f"{value!r} is not a time: {error.hint}", param, ctx)
-
-
-class ContainerWords(CommandWords):
-    """An image, or the words of a command that ends with one, as a list; its path is absolute."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[str]:
-        from gridengine.schedulers.worker_command import container_words
-
-        return list(container_words("--container", super().convert(value, param, ctx)))
+def _container(text: str) -> list[str]:
+    """Return the words of a command that ends with an image, whose path is absolute."""
+    try:
+        return list(container_words("--container", _command(text)))
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
@@ -132,14 +101,14 @@ _NODES = (
     ),
     click.option(
         "--python",
-        type=CommandWords(),
+        type=_command,
         metavar="COMMAND",
         help="The Python on the nodes, or a command that acts as one, such as 'uv run python' "
         "(default: this one).",
     ),
     click.option(
         "--container",
-        type=ContainerWords(),
+        type=_container,
         metavar="IMAGE",
         help="An image of apptainer that workers run in, or the words of its command, such as "
         "'apptainer exec --nv image.sif'.",
@@ -180,7 +149,7 @@ _how_it_starts = (
         "--shared-files/--no-shared-files",
         default=None,
         help="Whether nodes see this machine's files (default: the setting, else yes); if not, "
-        "HTCondor brings what workers need.",
+        "HTCondor and PBS bring what workers need.",
     ),
     click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
@@ -191,7 +160,7 @@ _how_it_starts = (
     ),
     click.option(
         "--start-timeout",
-        type=Time(),
+        type=time_of(),
         metavar="TIME",
         help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
@@ -221,16 +190,6 @@ def _gigabytes(text: str) -> float:
         raise click.BadParameter(words) from None
 
 
-def _walltime(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    try:
-        return parse_seconds("time", text)
-    except ConfigurationError as error:
-        words = f"{text!r} is not a time; {error.hint}"
-        raise click.BadParameter(words) from None
-
-
 _held = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
     click.option(
@@ -249,7 +208,7 @@ resource_options = _options(
     click.option(
         "--time",
         "walltime",
-        type=_walltime,
+        type=time_of(),
         metavar="TIME",
         help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),
@@ -265,10 +224,10 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
-        if scheduler not in _TAKEN_BY[name] and scheduler in OF_DISPATCHERS:
-            takers = ", ".join(_TAKEN_BY[name])
+        takers = _TAKEN_BY.get(name, _BATCH)
+        if scheduler not in takers and scheduler in OF_DISPATCHERS:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
+                f"--{name.replace('_', '-')} is for {', '.join(takers)}, not for {scheduler}"
             )
     return {_NAMES.get(name, name): value for name, value in found.items()}
 
@@ -282,6 +241,4 @@ def resources_of(given: dict[str, Any]) -> Resource:
 
 def entry_for(name: str | None) -> SchedulerEntry:
     """Return the scheduler of this name, by default that of the settings, else the best here."""
-    from gridengine.schedulers.default import default_entry
-
     return default_entry()[0] if name is None else entry_of(name)

@@ -20,7 +20,15 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import command, echo, folded, json_option, print_json
+from gridengine.cli.console import (
+    command,
+    echo,
+    exit_on_signals,
+    folded,
+    json_option,
+    print_json,
+    time_of,
+)
 from gridengine.cli.explain import status_with_reasons
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
@@ -97,10 +105,10 @@ Any key goes back."""
 @click.option("--once", is_flag=True, help="Print one frame, and exit.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.2),
+    type=time_of(least=0.2),
     default=1.0,
     show_default=True,
-    help="Seconds between two frames.",
+    help="The time between two frames: seconds, or 5 min.",
 )
 @click.option(
     "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="The table to show."
@@ -188,11 +196,6 @@ def _end(fault: ClusterError, last: WatchAnswer | None) -> str:
     return f"{fault.message}; when it was last seen, of its calls {last.status.ended_words}"
 
 
-def merged_answers(before: WatchAnswer, after: WatchAnswer) -> WatchAnswer:
-    """Return the later answer, with the last events of both."""
-    return replace(after, status=merged(before.status, after.status))
-
-
 def cpu_between(before: WatchAnswer, after: WatchAnswer) -> float | None:
     """Return the part of a processor that the dispatcher used between these answers; None when they
     are too close together.
@@ -240,8 +243,7 @@ class _Screen:
         from rich.live import Live
         from rich.text import Text
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        exit_on_signals()
         signal.signal(signal.SIGWINCH, lambda number, frame: self._events.put([]))
         # Without COLUMNS and LINES, which are wrong once the terminal is resized.
         size = {name: one for name, one in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -292,7 +294,7 @@ class _Screen:
         elif isinstance(event, WatchAnswer):
             if self._told is not None:
                 self._cpu = cpu_between(self._told, event) or self._cpu
-                event = merged_answers(self._told, event)
+                event = replace(event, status=merged(self._told.status, event.status))
             self._told = event
         elif event:
             for key in event:

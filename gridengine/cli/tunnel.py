@@ -4,8 +4,6 @@ that stays open with the command.
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -13,8 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.console import Command, echo
+from gridengine.cli.console import Command, echo, exit_on_signals
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine, is_name
+from gridengine.dispatcher.standalone.tunnel import Tunnel
 
 F = TypeVar("F", bound=Callable[..., Any])
 WORDS = "gridengine.cli.tunnel.words"
@@ -103,12 +102,9 @@ def stay(name: str, ssh: str | None, python: str | None, words: tuple[str, ...] 
     Raises:
         GridEngineError: it cannot be opened, or not again; the text says why.
     """
-    from gridengine.dispatcher.standalone.tunnel import Tunnel
-
     folder = DispatcherFolder.of(name)
     far = far_machine(folder, ssh, python)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: sys.exit(0))
+    exit_on_signals(lambda number: 0)
     opened = False
     try:
         with Tunnel(folder, far) as tunnel:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from gridengine.cli.completion import dispatcher_names, watched_names
-from gridengine.cli.console import command, echo, print_json
+from gridengine.cli.console import command, echo, json_option, print_json
 from gridengine.cli.scheduler_options import (
     SchedulerChoice,
     entry_for,
@@ -42,7 +42,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.schedulers.local import TcpProcessLauncher
+from gridengine.schedulers.local import ProcessScheduler, TcpProcessLauncher
 from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.connections import ask_all
@@ -238,12 +238,7 @@ def extra_workers(
 @click.option(
     "--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing."
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="With --dry, for scripts: count, request and script of each run.",
-)
+@json_option(", with --dry: count, request and script of each run")
 def up_command(
     names: tuple[str, ...],
     count: int | None,
@@ -346,8 +341,6 @@ def worker_command(
       gridengine worker --no-shared-files worker.json    with a copy of the dispatcher's worker.json
       ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
     """
-    from gridengine.schedulers.local import ProcessScheduler
-
     resources = _held(count, **held)
     file = worker_file(dispatcher)
     if not is_nothing(resources):

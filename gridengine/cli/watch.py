@@ -12,7 +12,7 @@ from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.watching.call_descriptions import cause_of
 from gridengine.watching.connections import DispatcherEnded, Watched
 from gridengine.watching.dispatcher_lookup import connect
-from gridengine.watching.notices import ENDED, FAILED, Notice, Notifier
+from gridengine.watching.notices import ENDED, FAILED, Notice, Notifier, notice_of
 from gridengine.watching.runs_on_disk import report_of
 
 CALLS_FAILED = 3
@@ -41,7 +41,7 @@ def watch_command(name: str, notify: str | None) -> None:
     notifier = None if notify is None else Notifier(notify)
     with connect(name) as watched:
         answer = _until_the_end(watched, notifier)
-    notice = notice_of(answer, ENDED)
+    notice = _notice(answer, ENDED)
     _tell(notice, notifier)
     sys.exit(CALLS_FAILED if notice.failed or notice.left else 0)
 
@@ -57,7 +57,7 @@ def _until_the_end(watched: Watched, notifier: Notifier | None) -> WatchAnswer:
     while True:
         if answer.status.failed and not told:
             told = True
-            _tell(notice_of(answer, FAILED), notifier)
+            _tell(_notice(answer, FAILED), notifier)
         try:
             answer = watched.next_answer()
         except DispatcherEnded:
@@ -70,20 +70,10 @@ def _tell(notice: Notice, notifier: Notifier | None) -> None:
         notifier.send(notice)
 
 
-def notice_of(answer: WatchAnswer, event: str) -> Notice:
-    """Return the message that tells this answer."""
-    who, status = answer.identity, answer.status
-    failed = [one for one in status.failures if not one.cancelled]
-    return Notice(
-        event=event,
-        name=who.name,
-        done=status.done,
-        failed=status.failed,
-        cancelled=status.cancelled,
-        left=status.waiting + status.running,
-        seconds=round(status.elapsed_seconds, 1),
-        error=cause_of(failed[0]) if failed else "",
-        host=who.host,
-        pid=who.pid,
-        more=f"gridengine report {who.run_id}",
+def _notice(answer: WatchAnswer, event: str) -> Notice:
+    who, failures = answer.identity, answer.status.failures
+    error = next((cause_of(one) for one in failures if not one.cancelled), "")
+    more = f"gridengine report {who.run_id}"
+    return notice_of(
+        event, answer.status, error, name=who.name, host=who.host, pid=who.pid, more=more
     )

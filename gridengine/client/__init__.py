@@ -2,12 +2,11 @@
 
     f, arguments, options (api)
       functions: f -> Function, pickled once, known by its digest
-      dependencies: futures among the arguments -> references
       |
-      |- map: map_run -> submission ------------.
-      |- single call: future -> batcher         |  hand_in: TaskMaker -> Task
-      |- graph: graph -> executor_submissions   |  HandedTasks._submit -> Dispatcher.submit
-      `- actor, job: one call each -------------'        |
+      |- map: map_run -> submission ------------.  hand_in: TaskMaker -> Task
+      |- single call: future -> batcher         |  (dependencies: futures among the arguments
+      |- graph: graph -> executor_submissions   |  -> references)
+      `- actor, job: one call each -------------'  HandedTasks._submit -> Dispatcher.submit
                                                          |
     the caller's thread          the I/O thread          v
     outcomes (unpickled) <-- submission's queue <-- HandedTasks.settled <-- CallsFinished
@@ -19,7 +18,9 @@ There is one hand-in (`hand_in`), and three ways to it. Many calls of one functi
 each with the calls that it waits for. Each of the three is a `HandedTasks`: a table of its tasks
 that have not ended, and the listener for their outcomes, which it puts where they belong
 (`_take_outcome`): into the queue of a map or into futures. A job and an actor are one task, and
-listen for themselves. All have their tasks made by a `TaskMaker`.
+listen for themselves. All have their tasks made by a `TaskMaker`, or by the `CallTemplate` of
+single calls that wait: these alone pickle calls, tell the dispatcher of the results that they need,
+and number the tasks. (A job is pickled before there is a dispatcher.)
 
 The `submitter` offers all three ways to executors and pools; their maps and graphs
 (`executor_submissions`) end with the executor. Read `hand_in` first, then `submission`, then

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import pickle
 import signal
 import threading
 from collections import deque
@@ -27,7 +26,6 @@ from gridengine.call_context.actors import (
     encode,
 )
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.dependencies import introduce
 from gridengine.client.executor_lifetime import Settlement
 from gridengine.client.functions import make_function
 from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
@@ -39,10 +37,9 @@ from gridengine.errors import ActorLost, Cancelled, ConfigurationError, GridEngi
 from gridengine.requests import CallsFinished, Function, TaskBegan, TaskMessage
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import is_constant
 from gridengine.serialize.payload import FULL, Payload
-from gridengine.serialize.references import Reference, awaited_in, numbers
+from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.wire.messages import Attempt
 
@@ -94,26 +91,20 @@ class ActorCalls(Settlement, OutcomeListener):
         """
         within_call = self.dispatcher.call_slot is not None
         function = make_function(ActorTarget(make, within_call), logs=self.options.logs)
-        payload = pickling.dump_calls(
-            [(args, kwargs)], form=FULL, describe=lambda _: f"the call of {function.name}"
-        )
-        self._make(function, payload)
+        maker = TaskMaker(self.dispatcher, function, FULL, self.options)
+        self._make(maker, maker.pickled([(args, kwargs)]))
 
-    def _make(self, function: Function, payload: Payload) -> None:
+    def _make(self, maker: TaskMaker, payload: Payload) -> None:
         """Submit the call that makes the object and answers requests."""
         if self.options.demand is not ANY:
             self.dispatcher.check(self.options.demand)
-        dispatcher = self.dispatcher
-        references = [
-            *introduce(function.payload, dispatcher),
-            *introduce(payload, dispatcher),
-        ]
-        maker = TaskMaker(dispatcher, function, FULL, self.options)
-        task = maker.task(payload, watched=True, name=self.name, after=numbers(references))
+        function = maker.function
+        needed = maker.introduce(function.payload, payload)
+        task = maker.task(payload, needed=needed, watched=True, name=self.name)
         self.task = task.id
         self._open, self._is_open = self._open + 1, True
         try:
-            dispatcher.submit(function, [task], self)
+            self.dispatcher.submit(function, [task], self)
         except BaseException:
             self._open, self._is_open = self._open - 1, False
             raise
@@ -129,7 +120,7 @@ class ActorCalls(Settlement, OutcomeListener):
         """
         template = self._template(method)
         try:
-            payload = _dump(template.function.name, args, kwargs)
+            payload = _dump(template, args, kwargs)
         except Exception as error:
             self.check()
             return CallFuture(template, None, Failed(error))
@@ -343,22 +334,22 @@ class ActorCalls(Settlement, OutcomeListener):
         return lost
 
 
-def _dump(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payload:
+def _dump(template: CallTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payload:
     """Return the pickled arguments of a method's call.
 
     Raises:
         PicklingError: they cannot be pickled; the text names which.
         ConfigurationError: there is a future or a shared object among them.
     """
+    call = args, kwargs
     if is_constant((*args, *kwargs.values())):
-        return [pickle.dumps([(args, kwargs)], 5)]
-    payload = pickling.dump_calls(
-        [(args, kwargs)], form=FULL, describe=lambda _: f"the call of {name}"
-    )
+        return template.joined([call])
+    payload = template.pickled([call])
     if awaited_in(payload) or needs_of(payload):
         kind = "future" if awaited_in(payload) else "shared object"
         raise ConfigurationError(
-            f"an argument of {name} is, or contains, a {kind}, which methods of actors do not take",
+            f"an argument of {template.function.name} is, or contains, a {kind}, which methods of "
+            "actors do not take",
             hint="give its result(), or give it when the actor is made",
         )
     return payload

@@ -4,16 +4,10 @@ over.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 
 from gridengine.client.future import CallFuture, CallTemplate
 from gridengine.client.hand_in import HandedTask
-from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot
-from gridengine.serialize.encoding import with_needs
-from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_objects import needs_of
 
 
 class TaskOfCalls(HandedTask):
@@ -24,19 +18,6 @@ class TaskOfCalls(HandedTask):
     template: CallTemplate
     futures: Sequence[CallFuture]
     load: int
-
-    def payload(self) -> Payload:
-        """Return the pickled list of the calls."""
-        if len(self.futures) == 1:
-            call = self.futures[0].call
-            return call.payload if type(call) is CallSnapshot else [pickle.dumps([call], 5)]
-        calls = [future.call for future in self.futures]
-        needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
-        if not needs:
-            # Constants need no pickler of our own, which takes time to set up.
-            return [pickle.dumps(calls, 5)]
-        payload = pickling.dump_calls(calls, form=self.template.form)
-        return with_needs(payload, *needs) if any(needs) else payload
 
 
 AHEAD_SECONDS = 0.2

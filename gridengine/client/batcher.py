@@ -31,7 +31,6 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.references import numbers
 
 if TYPE_CHECKING:
     from gridengine.client.named_run_calls import RunCalls
@@ -322,15 +321,17 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         """Submit a batch as one task. If that fails, the error is the outcome of its calls."""
         template, first, task = batch.template, batch.futures[0].call, None
         needs = not batch.load and type(first) is CallSnapshot
+        calls: list[Any] = []
         bound: list[tuple[int, int]] = []
         try:
             for index, future in enumerate(batch.futures):
+                calls.append(future.call)
                 if future.waiters is not None and future.waiters.reference is not None:
                     bound.append((index, future.waiters.reference.number))
             task = template.task(
-                batch.payload(),
+                template.joined(calls),
                 batch.count,
-                after=numbers(first.references) if needs else (),
+                needed=first.references if needs else (),
                 kept=tuple(bound),
             )
             # Before `submit`, because an outcome may arrive before it returns.

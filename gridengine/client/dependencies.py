@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.client.future import MOST_CALLS, CallFuture
-from gridengine.client.future_outcomes import CANCELLED, Failed, UndecodedResult
 from gridengine.client.outcomes import path_from
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.requests import CallsFinished, ResultData
@@ -67,35 +65,6 @@ class FutureSource(ResultSource):
             return ResultData(cancelled=True)
         error = self._future.exception()
         return pickled(None if error else self._future.result(), error, "")
-
-
-class CallSource:
-    """The future of a call of ours."""
-
-    def __init__(self, future: CallFuture) -> None:
-        self._future = future
-
-    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Tell the dispatcher which call it is, if the dispatcher runs it."""
-        batcher = self._future.template.batcher
-        return batcher.dispatcher is dispatcher and batcher.bind_reference(self._future, reference)
-
-    def when_done(self, act: Callable[[], object]) -> None:
-        """Call the function in a thread of the batcher's, or here if the call has ended."""
-        self._future.template.batcher.when_done(self._future, act)
-
-    def data(self) -> ResultData:
-        """Return the call's outcome, still pickled if it can be forwarded without re-pickling."""
-        future = self._future
-        outcome, name = future.outcome, future.template.function.name
-        if outcome is CANCELLED:
-            return ResultData(cancelled=True, path=path_from(future.call or (), name))
-        event = outcome.event if type(outcome) in (UndecodedResult, Failed) else None
-        data = None if event is None else unread(event, future.place % MOST_CALLS, name)
-        if data is None:
-            error = future.exception()
-            data = pickled(future.outcome, error, name)
-        return data
 
 
 def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
@@ -158,11 +127,9 @@ class _References:
         """Return the reference of a future, or of an object that stands for one, and its source;
         None if the object stands for no result now.
         """
-        found: Found | None
+        found: Found | None = obj, FutureSource(obj)
         if isinstance(obj, ResultHolder):
             found = obj._find_source()
-        else:
-            found = obj, CallSource(obj) if isinstance(obj, CallFuture) else FutureSource(obj)
         if found is None:
             return None
         with self._lock:

@@ -14,10 +14,11 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Self
 
-from gridengine.calls.interface import Dispatcher, without_slot
-from gridengine.client.dependencies import CallSource, supply
-from gridengine.client.future import CallFuture
+from gridengine.calls.interface import Dispatcher, WithoutSlot
+from gridengine.client.dependencies import supply
+from gridengine.client.future import CallFuture, CallSource
 from gridengine.client.future_outcomes import (
     RUNNING,
     Done,
@@ -209,6 +210,42 @@ class Lifetime(ABC):
         return self._callbacks is not None and self._callbacks.is_current()
 
 
+class WithBlock(ABC):
+    """The `with` and `async with` of executors and actors. `_lifetime` is that of their calls."""
+
+    _lifetime: Lifetime
+
+    @abstractmethod
+    def shutdown(self, wait: bool = True) -> None:
+        """Take no more calls, and wait for those that were made."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        """Shut down, and wait for the calls; after a Ctrl-C, end them instead."""
+        if isinstance(error, KeyboardInterrupt):
+            self._lifetime.kill_all()
+        self.shutdown(wait=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        """Leave the block as `__exit__` does, in a task of asyncio or trio: other tasks run
+        meanwhile. A task that is cancelled ends the calls, as a Ctrl-C does.
+        """
+        from gridengine.client.loop_tasks import in_thread, is_cancellation  # few need it
+
+        if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
+            self._lifetime.kill_all()
+        await in_thread(self.shutdown, self._lifetime.kill_all)
+
+
 def ended_by_close(error: BaseException, dispatcher: Dispatcher) -> BaseException:
     """Return the error of calls that a dispatcher has refused. If it has been closed meanwhile,
     they are cancelled, as the calls that it had.
@@ -291,7 +328,7 @@ class Settlement(Lifetime):
         """
 
     def join(self, timeout: float | None = None) -> bool:
-        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
+        with WithoutSlot(self.dispatcher.call_slot if self._open else None) as wait:
             wait.expired = not super().join(timeout)
         return not wait.expired
 

@@ -15,17 +15,16 @@ import msgspec
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence
-from gridengine.client.dependencies import introduce, pickled
+from gridengine.client.dependencies import pickled
 from gridengine.client.executor_lifetime import ended_by_close
 from gridengine.client.future import MOST_CALLS, CallFuture, CallTemplate
 from gridengine.client.future_outcomes import RUNNING, Failed, UndecodedResult
 from gridengine.client.graph import Node, WrittenCall, key_text, written
-from gridengine.client.hand_in import HandedTask, HandedTasks
+from gridengine.client.hand_in import HandedTask, HandedTasks, TaskMaker
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapTask, Submission
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.requests import CallsFinished, ResultData, Task
-from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import ATOMS, FULL, Payload
@@ -168,8 +167,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
             self._fail(node, error)
             return
         after = [one.reference for one in node.needs if one.reference]
-        if references:
-            after += numbers(references)
+        after += numbers(references)
         kept = ((0, node.reference),) if node.reference else ()
         task = template.task(payload, after=tuple(after), kept=kept)
         self._referred.extend(references)
@@ -211,19 +209,19 @@ class GraphSubmission(HandedTasks[GraphTask]):
         if is_plain:
             return templates[form], (pickle.dumps([call], 5),), references
         try:
-            payload = _dumped(node, call, form)
+            payload = _dumped(node, call, templates[form])
         except Exception:
             for one in node.sequence or ():  # raise the error of the step that cannot be pickled
-                _dumped(one, (one.args, one.kwargs or {}), FULL)
+                _dumped(one, (one.args, one.kwargs or {}), templates[FULL])
             raise
-        return templates[form], payload, (*introduce(payload, self.dispatcher), *references)
+        return templates[form], payload, (*templates[form].introduce(payload), *references)
 
     def _share(self, node: Node) -> None:
         """Pickle data once that several nodes need. If it cannot be pickled, each of these nodes
         gets the error, with its own name.
         """
         with contextlib.suppress(Exception):
-            payload = None if node.reference else pickling.dump_calls([node.value])
+            payload = None if node.reference else self.end.template.pickled([node.value])
             if payload is not None and not awaited_in(payload) and not needs_of(payload):
                 node.reference = new_number()
                 self._supplied.append((node.reference, ResultData(payload)))
@@ -345,8 +343,8 @@ class GraphSubmission(HandedTasks[GraphTask]):
             self._batcher.end(self)
 
 
-def _dumped(node: Node, call: Any, form: int) -> Payload:
-    return pickling.dump_calls([call], form=form, describe=lambda _: f"node {key_text(node.key)}")
+def _dumped(node: Node, call: Any, maker: TaskMaker) -> Payload:
+    return maker.pickled([call], lambda _: f"node {key_text(node.key)}")
 
 
 def _node_at(event: CallsFinished, key: Any) -> str:

@@ -46,7 +46,7 @@ from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.serialize.users_modules import own_modules
-from gridengine.system import present_umask
+from gridengine.system.machine import present_umask
 from gridengine.wire.messages import CallerState
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]

@@ -9,6 +9,7 @@ it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.w
 from __future__ import annotations
 
 import contextlib
+import pickle
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -20,6 +21,7 @@ from typing import Any, Final, Protocol
 from msgspec import field
 
 from gridengine.calls.interface import Dispatcher, Releasable, WithoutSlot
+from gridengine.client.dependencies import Found, pickled, unread
 from gridengine.client.future_outcomes import (
     CANCELLED,
     RUNNING,
@@ -31,13 +33,17 @@ from gridengine.client.future_outcomes import (
     is_failure,
 )
 from gridengine.client.hand_in import TaskMaker
-from gridengine.client.outcomes import cancelled_error
+from gridengine.client.outcomes import cancelled_error, path_from
 from gridengine.client.waiters import RegisteredWaiters, Waiters, release
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
-from gridengine.serialize.payload import PayloadAtWorker
-from gridengine.serialize.references import Reference
+from gridengine.requests import ResultData
+from gridengine.serialize.argument_snapshot import CallSnapshot, is_constant
+from gridengine.serialize.encoding import with_needs
+from gridengine.serialize.payload import FULL, Payload, PayloadAtWorker
+from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.serialize.shared_objects import needs_of
 
 MOST_CALLS: Final = 1024
 """At most this many calls travel as one task."""
@@ -85,13 +91,38 @@ class FutureBatcher(Protocol):
 
 
 class CallTemplate(TaskMaker, frozen=True, eq=False, kw_only=True):
-    """Makes tasks of calls that have futures; those of one template may travel together."""
+    """Makes tasks of single calls; those of one template may travel together."""
 
     batcher: FutureBatcher
     pace: Pace = field(default_factory=Pace)
 
+    def snapshot(self, call: Any, needed: tuple[Reference, ...] = ()) -> Any:
+        """Return a single call as it waits until it is handed over: itself if its arguments cannot
+        change, else a `CallSnapshot`. `needed` are the references in its function.
 
-class CallFuture(Future[Any]):
+        Raises:
+            PicklingError: see `pickled`.
+        """
+        form = self.form
+        if not needed and is_constant(call if form != FULL else (*call[0], *call[1].values())):
+            return call
+        taken = CallSnapshot(self.pickled([call]))
+        taken.references = *self.introduce(taken.payload), *needed
+        return taken
+
+    def joined(self, calls: list[Any]) -> Payload:
+        """Return the payload of single calls that `snapshot` has returned."""
+        if len(calls) == 1:
+            [call] = calls
+            return call.payload if type(call) is CallSnapshot else [pickle.dumps(calls, 5)]
+        needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
+        if not needs:  # they are constants
+            return [pickle.dumps(calls, 5)]
+        payload = self.pickled(calls)
+        return with_needs(payload, *needs) if any(needs) else payload
+
+
+class CallFuture(Future[Any], ResultHolder):
     """A call's future. It keeps all promises of `concurrent.futures.Future`.
 
     `call` is the call's argument or arguments until it has ended; after a cancellation because of
@@ -396,6 +427,9 @@ class CallFuture(Future[Any]):
                 return
         call_safely(fn, self)
 
+    def _find_source(self) -> Found:
+        return self, CallSource(self)
+
     # The end of the call
 
     def settle(self, outcome: FutureOutcome) -> None:
@@ -445,6 +479,35 @@ class CallFuture(Future[Any]):
         )
         vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal
+
+
+class CallSource:
+    """The future of a call of ours."""
+
+    def __init__(self, future: CallFuture) -> None:
+        self._future = future
+
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """Tell the dispatcher which call it is, if the dispatcher runs it."""
+        batcher = self._future.template.batcher
+        return batcher.dispatcher is dispatcher and batcher.bind_reference(self._future, reference)
+
+    def when_done(self, act: Callable[[], object]) -> None:
+        """Call the function in a thread of the batcher's, or here if the call has ended."""
+        self._future.template.batcher.when_done(self._future, act)
+
+    def data(self) -> ResultData:
+        """Return the call's outcome, still pickled if it can be forwarded without re-pickling."""
+        future = self._future
+        outcome, name = future.outcome, future.template.function.name
+        if outcome is CANCELLED:
+            return ResultData(cancelled=True, path=path_from(future.call or (), name))
+        event = outcome.event if type(outcome) in (UndecodedResult, Failed) else None
+        data = None if event is None else unread(event, future.place % MOST_CALLS, name)
+        if data is None:
+            error = future.exception()
+            data = pickled(future.outcome, error, name)
+        return data
 
 
 def call_safely(

@@ -1,12 +1,13 @@
-"""The one hand-in: pickled calls become tasks (`TaskMaker`), and a table has the tasks that were
-handed over and have not ended (`HandedTasks`).
+"""The one hand-in: `TaskMaker` makes tasks of calls, and `HandedTasks` has the tasks that were
+handed over and have not ended.
 """
 
 from __future__ import annotations
 
 import functools
+import pickle
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -15,16 +16,20 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.unsettled import Listener
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, no_memory
 from gridengine.requests import CallsFinished, Function, Task
-from gridengine.serialize.payload import Payload
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import ATOMS, Buffer, Payload
+from gridengine.serialize.references import Reference, awaited_in, numbers
+from gridengine.serialize.shared_objects import RepeatedArrays
 
 if TYPE_CHECKING:
     from gridengine.client.named_run import OpenRun
 
 
 class TaskMaker(Struct, frozen=True, eq=False):
-    """Makes tasks of calls of one function that have the same form and options.
+    """Makes tasks of calls of one function that have the same form and options: pickles them, tells
+    the dispatcher which results they need, and numbers them.
 
     Args:
         submitter: the submitter's number; by it the calls take turns with others.
@@ -36,11 +41,55 @@ class TaskMaker(Struct, frozen=True, eq=False):
     options: CallOptions
     submitter: int = 0
 
-    def task(self, payload: Payload, count: int = 1, first: int = UNNUMBERED, **more: Any) -> Task:
+    def pickled(
+        self,
+        calls: Sequence[Any],
+        describe: Callable[[int], str] | None = None,
+        repeated: RepeatedArrays | None = None,
+    ) -> list[Buffer]:
+        """Return the payload of a list of calls.
+
+        describe: returns a call's name for errors, by its index; by default it is that of the
+            function.
+        repeated: knows the large arrays of earlier calls.
+
+        Raises:
+            PicklingError: a call cannot be pickled; the text names the call and the argument.
+        """
+        describe = describe or (lambda _: f"the call of {self.function.name}")
+        if len(calls) == 1 and type(calls[0]) in ATOMS:
+            try:  # without a pickler of our own, which takes time to set up
+                return [pickle.dumps([calls[0]], 5)]
+            except MemoryError as error:
+                raise no_memory(f"to pickle {describe(0)}") from error
+        return pickling.dump_calls(calls, form=self.form, describe=describe, repeated=repeated)
+
+    def introduce(self, *payloads: Payload) -> tuple[Reference, ...]:
+        """Tell the dispatcher for which results the references in these payloads stand, and return
+        the references. They must live until the payloads are submitted.
+        """
+        found: tuple[Reference, ...] = ()
+        for payload in payloads:
+            if awaited_in(payload):
+                from gridengine.client.dependencies import introduce  # few need it
+
+                found += introduce(payload, self.dispatcher)
+        return found
+
+    def task(
+        self,
+        payload: Payload,
+        count: int = 1,
+        first: int = UNNUMBERED,
+        needed: Iterable[Reference] = (),
+        **more: Any,
+    ) -> Task:
         """Return pickled calls as a task with a new number. `first` is the number of the first call
-        in its map; `more` are fields of `Task`.
+        in its map, `needed` are the results that the calls wait for, `more` are fields of `Task`.
         """
         options = self.options
+        if needed:
+            more["after"] = numbers(needed)
         return Task(
             id=self.dispatcher.new_id(),
             payload=payload,

@@ -10,7 +10,7 @@ from gridengine.calls.inline import PASSING
 from gridengine.client.actor_calls import ActorCalls
 from gridengine.client.future import CallFuture
 from gridengine.client.future_outcomes import Failed
-from gridengine.requests import Function
+from gridengine.client.hand_in import TaskMaker
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 
@@ -20,9 +20,9 @@ class InlineActorCalls(ActorCalls):
 
     _object: ActorObject | None = None
 
-    def _make(self, function: Function, payload: Payload) -> None:
+    def _make(self, maker: TaskMaker, payload: Payload) -> None:
         """Make the object of copies of its class and its arguments."""
-        target, _ = pickling.load_function(function.payload)
+        target, _ = pickling.load_function(maker.function.payload)
         [(args, kwargs)], _ = pickling.load_items(payload)
         assert isinstance(target, ActorTarget)
         self.task, self._ready = self.dispatcher.new_id(), True

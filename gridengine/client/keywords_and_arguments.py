@@ -68,8 +68,8 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallChanges(TypedDict, total=False):
-    """The options of calls, each of which may be None: that stands for a value given elsewhere, or
-    for the default.
+    """The options of calls, each of which may be None: the value is then one given elsewhere, or
+    the default.
     """
 
     retries: int | None

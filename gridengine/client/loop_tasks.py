@@ -5,6 +5,7 @@ each event loop has a function by which any thread can wake a task.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 import threading
@@ -111,7 +112,7 @@ class TrioWaiter(TaskWaiter):
 
 @contextlib.asynccontextmanager
 async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
-    """The same as `without_slot`, in a task. If the task is cancelled meanwhile, it goes on at
+    """The same as `WithoutSlot`, in a task. If the task is cancelled meanwhile, it goes on at
     once, without waiting for the slot.
     """
     if slot is None:
@@ -291,8 +292,9 @@ def _start_in_trio(run: Callable[[], Awaitable[None]], end: Callable[[], None]) 
     each task waits until the one that was started before it has begun.
     """
     trio: Any = sys.modules["trio"]
-    previous, begun = _last_begun(trio), trio.Event()
-    _last_begun(trio, begun)
+    last, begun = _last_begun(), trio.Event()
+    previous = last.get()
+    last.set(begun)
 
     async def begin() -> None:
         try:
@@ -306,15 +308,10 @@ def _start_in_trio(run: Callable[[], Awaitable[None]], end: Callable[[], None]) 
     trio.lowlevel.spawn_system_task(begin)
 
 
-def _last_begun(trio: Any, begun: Any = None) -> Any:
-    """Return, or set, the event of the task that was started last in this run of trio."""
-    global _RUN_VARIABLE
-    if _RUN_VARIABLE is None:
-        _RUN_VARIABLE = trio.lowlevel.RunVar("gridengine_last_begun", None)
-    return _RUN_VARIABLE.get() if begun is None else _RUN_VARIABLE.set(begun)
-
-
-_RUN_VARIABLE: Any = None
+@functools.cache
+def _last_begun() -> Any:
+    """Return the variable of trio's runs that has the event of the task that was started last."""
+    return sys.modules["trio"].lowlevel.RunVar("gridengine_last_begun", None)
 
 
 async def value_of(future: Future[Any]) -> Any:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gridengine.calls.interface import without_slot
+from gridengine.calls.interface import WithoutSlot
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
 from gridengine.errors import Cancelled, trim
@@ -132,16 +132,11 @@ class MapRun:
         reraise: bool = False,
     ) -> None:
         self.submission = submission
-        self.add: Callable[[list[Any], int], int] = (
-            submission.add if reraise else submission.add_what_can_travel
-        )
-        """Adds a block of calls to the submission, given the number of the first call; returns the
-        bytes of the block.
-        """
         self.results = MapResults()
         self.total = total
         self._chunksize = chunksize
         self._reraise = reraise
+        self.add = submission.adder(reraise=reraise)
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks. The first block is small, so that work begins soon; later
@@ -235,7 +230,7 @@ class MapRun:
             while position < len(results.values):
                 stop = results.settled_from_start()
                 if stop == position:
-                    with without_slot(self.submission.dispatcher.call_slot):
+                    with WithoutSlot(self.submission.dispatcher.call_slot):
                         stop = self._await_next(position, seconds_left)
                 error = results.first_error
                 if error is not None and error < stop:

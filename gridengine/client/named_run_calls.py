@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -282,37 +282,36 @@ class RunCalls(OpenRun):
         self.expect_calls(its, task.payload if len(its) == task.count else None)
 
 
-Submit: TypeAlias = Callable[[Function, Sequence[Task], Listener], None]
-
-
 class RunJobs(OpenRun):
     """The named run of jobs. A job is known by its target and the target's arguments."""
 
     _submitter = 0
     """The submitter's number of all jobs, once there are any."""
 
-    def submit_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Submit | None:
-        """Return a function that submits a job to this dispatcher and records its outcome or, if
-        the outcome is known, settles the job with it. `call` is the call of the job's target. If
-        the job cannot be recorded, return None.
+    def submit_job(
+        self,
+        dispatcher: Dispatcher,
+        function: Function,
+        task: Task,
+        listener: Listener,
+        call: tuple[Any, Any],
+    ) -> None:
+        """Submit a job, and record its outcome if the job has a key; or, if the outcome is known,
+        settle the job with it. `call` is the job's target, and the target's arguments.
         """
+        target, given = call
         digest, payload = pickling.dump_function(target)
-        function = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
-        self.check_ignored(target, function)
-        run_call = self.ask(target, function, call, FULL)
+        its = Function(digest=digest, payload=payload, path=(), directory=b"", name="")
+        self.check_ignored(target, its)
+        run_call = self.ask(target, its, given, FULL)
         if run_call is None:
-            return None
-        if (found := run_call.found) is not None:
+            dispatcher.submit(function, [task], listener)
+        elif (found := run_call.found) is not None:
             if not isinstance(found, CallsFinished):
                 found = CallsFinished(0, 0, 1, pickling.dump_values(found))
-            end = found
-            return lambda function, tasks, listener: listener.settled(end)
-        arguments = None if run_call.block else pickling.dump_calls([call])
-        submitter = self._submitter = self._submitter or dispatcher.new_id()
-
-        def submit(function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-            [task] = tasks
-            self.expect_calls([(task.id, 0, run_call)], arguments)
-            self.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
-
-        return submit
+            listener.settled(found)
+        else:
+            self._submitter = self._submitter or dispatcher.new_id()
+            self.expect_calls([(task.id, 0, run_call)], task.payload)
+            task = replace(task, submitter=self._submitter)
+            self.submit(dispatcher, function, [task], listener)

@@ -33,21 +33,8 @@ from gridengine.settings.values import settings
 
 
 class CallOptions(Struct, frozen=True):
-    """The keywords of `map`, `Job` and the others, checked.
-
-    Args:
-        retries: how often a call is run again after the death of its process or worker, or after an
-            exception in `retry_on`.
-        timeout: the time that each run of a call may take, then in seconds; None is no limit.
-        retry_on: exception classes; a call that raises an instance of one is run again.
-        escalate_memory: the factor by which a call's memory is multiplied when it is run again
-            because it ran out of memory. By default, a `MemoryError` is raised at once.
-        resources: the resources that a call needs, such as `Cores(2) & Memory(0.5)`. `Memory` is
-            also the call's limit, in GB, and `WTime` its limit of time.
-        priority: of one program's waiting calls, those with a higher priority begin first.
-        forward_logging: whether log records and warnings of calls are passed to the caller's
-            loggers; None takes the setting.
-        seed: what the streams of random numbers of the calls come from; None is no seed.
+    """The keywords of `map`, `Job` and the others, checked; `map` says what they mean. From then on
+    `timeout` is in seconds, and `seed` is a `random_streams.Seed`.
 
     Raises:
         TypeError, ConfigurationError: an option has another type, or is out of its range; the text
@@ -103,8 +90,8 @@ class CallOptions(Struct, frozen=True):
 def given(
     called: Callable[..., object], options: CallChanges, keywords: Any = CallChanges
 ) -> dict[str, Any]:
-    """Return the options, of those that `called` was given, that are not None. None stands for the
-    default, or for a value given elsewhere. `keywords` are those that there are.
+    """Return the options that `called` was given, without those that are None: None stands for the
+    default, or for a value from elsewhere. `keywords` is the type of all possible options.
 
     Raises:
         TypeError, ConfigurationError: there is no such option; or see `CallOptions`.

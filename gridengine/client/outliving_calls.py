@@ -106,9 +106,8 @@ def flush_handed(client: RemoteScheduler, timeout: float | None = None) -> bool:
     """Write which calls of named runs were handed in, for the process that takes over their
     outcomes. Return whether that is durable, within `timeout` seconds for each run if given.
     """
-    files = [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
     # A list, so that all files are flushed even if one fails.
-    flushed = [file.writer.flush(timeout) for file in files]
+    flushed = [file.writer.flush(timeout) for file in _files_of(client)]
     return all(flushed)
 
 
@@ -116,12 +115,16 @@ def leave_runs(client: RemoteScheduler) -> None:
     """Leave the calls of named runs to the dispatcher, and the runs to the next process that opens
     them.
     """
-    files = [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
+    files = _files_of(client)
     for place in client.of_runs:
         cast("RemoteDispatcher", dispatcher_of(place)).close(detach=True)
     for file in files:
         if len(file.clients) == 1:  # otherwise another dispatcher still runs calls of it
             leave(file)
+
+
+def _files_of(client: RemoteScheduler) -> list[RunFile]:
+    return [file for file in files_in_use() if file.clients.get(client.path) in client.of_runs]
 
 
 class _LeftCalls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import sys
@@ -23,9 +24,8 @@ from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.errors import PicklingError
 from gridengine.requests import CallsFinished, Task
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize import pickling
-from gridengine.serialize.payload import STAR, Payload, size_of
-from gridengine.serialize.references import Reference, awaited_in, numbers
+from gridengine.serialize.payload import STAR
+from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
 
@@ -69,15 +69,12 @@ class MapRequest(Struct, frozen=True):
 
 
 def numbered(request: MapRequest, calls: Iterator[Any]) -> tuple[MapRequest, Iterator[Any]]:
-    """Return a request and its calls; with a seed, each call has its number."""
-    seed = request.options.seed
-    if seed is None:
-        return request, calls
+    """Return a request with a seed, and its calls, each with its number."""
     from gridengine.call_context.random_streams import with_numbers
     from gridengine.client.initializer import seeded  # few need these
 
     numbers = itertools.count()
-    seeded_request = replace(request, f=seeded(request.f, seed), form=STAR)
+    seeded_request = replace(request, f=seeded(request.f, request.options.seed), form=STAR)
     return seeded_request, with_numbers(request.form, calls, numbers)
 
 
@@ -162,7 +159,7 @@ class Submission(HandedTasks[MapTask]):
             maker = TaskMaker(dispatcher, function, request.form, request.options, number)
             made = cls(maker)
             if function.after:
-                made._needed_by_all = made._introduce(function.payload)
+                made._needed_by_all = maker.introduce(function.payload)
             made._scheduler, made._ours, made._opened_run = scheduler, ours, run
             if run is not None:
                 made.record_in(run, named_run_calls.RunMap(run, request.f, maker, run.first))
@@ -213,49 +210,49 @@ class Submission(HandedTasks[MapTask]):
         """
         return None if self.has_room() else LOOK_SECONDS
 
-    def add(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
-        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
-        size of the calls in bytes, with the data that they share with other calls.
+    def adder(self, *, reraise: bool) -> Callable[[Sequence[Any], int], int]:
+        """Return the function that adds a block of calls, to be sent by `flush`, given the number
+        of the first. It returns the size of the calls in bytes, with the data that they share with
+        other calls. A named run is asked for the calls first.
 
-        asked: the named run has been asked for these calls.
+        reraise: the function raises a `PicklingError` if one of the calls cannot be pickled; none
+            of them is added. Otherwise the error is the outcome of that call.
+        """
+        add = self._add if reraise else self._add_what_can_travel
+        return add if self._run is None else functools.partial(self._add_unknown, add)
+
+    def _add(self, calls: Sequence[Any], first: int) -> int:
+        """Add calls as one task.
 
         Raises:
-            PicklingError: one of the calls cannot be pickled; none of them is added.
+            PicklingError: one of the calls cannot be pickled.
         """
-        if self._run is not None and not asked:
-            return self._add_unknown(calls, first, self.add)
-        repeated = self._repeated
+        maker, repeated = self._maker, self._repeated
         stored, named = repeated.stored, repeated.named
-        payload = pickling.dump_calls(
-            calls, describe=lambda place: f"call {first + place}", repeated=repeated
-        )
+        payload = maker.pickled(calls, lambda place: f"call {first + place}", repeated)
         if repeated.repeats_generator and self.dispatcher.slots > 1:
             from gridengine.client.copied_generators import warn_of_repeated  # few need it
 
             repeated.repeats_generator = None
             warn_of_repeated(self.name)
-        after: tuple[int, ...] = ()
-        if getattr(payload, "awaits", None) or self._needed_by_all:
+        needed = self._needed_by_all
+        if getattr(payload, "awaits", None) or needed:
             if len(calls) > 1:
                 return self._add_apart(calls, first)
-            references = *self._introduce(payload), *self._needed_by_all
-            self._needed_by_added += references
-            after = numbers(references)
-        task = self._maker.task(payload, len(calls), first, after=after)
+            needed = *maker.introduce(payload), *needed
+            self._needed_by_added += needed
+        task = maker.task(payload, len(calls), first, needed)
         self._added.append(task)
-        pickled = size_of(payload)
+        pickled = sum(map(len, payload))  # `size_of`, without a call
         size = pickled + repeated.stored - stored
         self._handed[task.id] = MapTask(len(calls), len(calls), first, size)
         self._unread_calls += len(calls)
         self._added_bytes += size
         return pickled + repeated.named - named
 
-    def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
-        from gridengine.client.dependencies import introduce  # few need it
-
-        return introduce(payload, self.dispatcher)
-
-    def _add_unknown(self, calls: Sequence[Any], first: int, add: Callable[..., int]) -> int:
+    def _add_unknown(
+        self, add: Callable[[Sequence[Any], int], int], calls: Sequence[Any], first: int
+    ) -> int:
         """Put the outcomes of calls that the named run knows into the queue, and add the others.
         Return the size of the calls in bytes.
         """
@@ -264,7 +261,7 @@ class Submission(HandedTasks[MapTask]):
         for part in self._run.parts(calls, first):
             if part.outcomes is None:
                 before = len(self._added)
-                size += add(part.calls, part.first, asked=True)
+                size += add(part.calls, part.first)
                 self._run.expect(part, self._added[before:])
             else:
                 for outcome in part.outcomes:
@@ -272,34 +269,32 @@ class Submission(HandedTasks[MapTask]):
         return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls as `add` does if some of them refer to results of other calls. Each of those
-        becomes a task of its own; the others stay together.
+        """Add calls of which some refer to results of other calls. Each of these becomes a task of
+        its own; the others stay together.
         """
         size, start = 0, 0
         for index, call in enumerate(calls):
-            alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
+            alone = self._needed_by_all or awaited_in(self._maker.pickled([call]))
             if alone and start < index:
-                size += self.add(calls[start:index], first + start, asked=True)
+                size += self._add(calls[start:index], first + start)
             if alone:
-                size += self.add([call], first + index, asked=True)
+                size += self._add([call], first + index)
                 start = index + 1
         left = calls[start:]
-        return size + (self.add(left, first + start, asked=True) if left else 0)
+        return size + (self._add(left, first + start) if left else 0)
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int, *, asked: bool = False) -> int:
-        """Add calls as `add` does. Those that cannot be pickled are left out, and get the error as
-        their outcome.
+    def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
+        """Add calls. Those that cannot be pickled are left out, and get the error as their
+        outcome.
         """
-        if self._run is not None and not asked:
-            return self._add_unknown(calls, first, self.add_what_can_travel)
         try:
-            return self.add(calls, first, asked=True)
+            return self._add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        size = self.add_what_can_travel(calls[:half], first, asked=True)
-        return size + self.add_what_can_travel(calls[half:], first + half, asked=True)
+        size = self._add_what_can_travel(calls[:half], first)
+        return size + self._add_what_can_travel(calls[half:], first + half)
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """Add calls that fail with this error and are not sent."""

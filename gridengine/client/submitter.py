@@ -17,7 +17,6 @@ from gridengine.call_context.environment import Variables, own_variables, presen
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
-from gridengine.client.dependencies import introduce
 from gridengine.client.executor_submissions import (
     FunctionTemplates,
     GraphSubmission,
@@ -32,13 +31,12 @@ from gridengine.client.keywords_and_arguments import check_function
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.requests import Function
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import make_scheduler
-from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
@@ -212,12 +210,8 @@ class Submitter:
             else:
                 template, call = templates[STAR], args
             given = call
-            if references:
-                call = pickled_call(call, template.form, template.function.name)
-            elif type(call) not in PLAIN:
-                call = snapshot(call, template.form, template.function.name)
-            if type(call) is CallSnapshot:
-                call.references = *introduce(call.payload, batcher.dispatcher), *references
+            if references or type(call) not in PLAIN:
+                call = template.snapshot(call, references)
         except Exception as error:
             batcher.check()
             return CallFuture(self._unsent(f), None, Failed(error))
@@ -376,9 +370,9 @@ def _make_templates(
 
         warn_of_copies(f)
     if before is None or known is None or known.digest != function.digest:
-        references = introduce(function.payload, batcher.dispatcher)
-        templates = (_template(batcher, function, form, options) for form in (SINGLE, STAR, FULL))
-        before = tuple(templates), references
+        forms = SINGLE, STAR, FULL
+        templates = tuple(_template(batcher, function, form, options) for form in forms)
+        before = templates, templates[SINGLE].introduce(function.payload)
     return before, size_of(function.payload)
 
 
@@ -424,8 +418,25 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
     def make() -> Scheduler:
         if place is None or isinstance(place, str):
             return make_scheduler(place, max_workers)
-        kind: Any = place
-        made: Scheduler = kind(max_workers=max_workers)
-        return made
+        return _made_with(place, max_workers, word)
 
     return make
+
+
+def _made_with(place: Any, max_workers: int, word: str) -> Scheduler:
+    """Call a scheduler class, or another callable that makes a scheduler, with the number.
+
+    Raises:
+        TypeError: it takes no such number; or see `connect.resolve`.
+    """
+    try:
+        made: Scheduler = place(max_workers=max_workers) if callable(place) else place
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # by its own code
+        raise TypeError(
+            f"{word}={max_workers} is given, and scheduler={short_repr(place)} takes no "
+            "max_workers: give the number where the scheduler is made, as in scheduler=lambda: "
+            f"gridengine.ProcessScheduler({max_workers})"
+        ) from None
+    return made

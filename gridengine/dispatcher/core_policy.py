@@ -7,10 +7,12 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
-from gridengine.wire.processes import python_version
 
 GATHER_SECONDS = 0.05
+MOST_BEATS_PER_SECOND = 500
+"""How many signs of life a second a dispatcher is to read at most: some 3 % of a processor."""
 MOST_FILE_BEAT_SECONDS, LEAST_FILE_LEASE_SECONDS = 5.0, 10.0
 FILE_SECONDS = 0.1
 """How long a message takes that travels as a file, while messages come and go."""
@@ -40,7 +42,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         else scheduler.start_timeout,
         max_nesting=settings.max_nesting,
         version=__version__,
-        python=python_version(),
+        python=PYTHON,
         run_id=run.id,
         addresses=run.addresses,
         epoch=run.epoch,
@@ -49,12 +51,15 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
 
 
 def beat_seconds(scheduler: Scheduler, settings: Settings) -> float:
-    """Return how often workers give a sign of life. By files they do so less often, because each is
-    a file: twelve times in a lease, but not more often than the setting says.
+    """Return how often workers give a sign of life: as the setting says, or less often, down to
+    twelve times in a lease. That is so by files, because each sign is a file, and where more than
+    a thousand workers may come, because the dispatcher reads them all.
     """
     if scheduler.transport == "tcp":
-        return settings.beat_seconds
-    return max(settings.beat_seconds, min(MOST_FILE_BEAT_SECONDS, settings.lease_seconds / 12))
+        least = scheduler.max_workers / MOST_BEATS_PER_SECOND
+    else:
+        least = MOST_FILE_BEAT_SECONDS
+    return max(settings.beat_seconds, min(least, settings.lease_seconds / 12))
 
 
 def check_lease(settings: Settings) -> None:

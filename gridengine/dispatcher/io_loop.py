@@ -199,7 +199,7 @@ class EffectPerformer:
             TaskBegan: unsettled.began,
             TaskMessage: unsettled.noted,
             Launch: launcher.launch,
-            Withdraw: self._withdraw,
+            Withdraw: lambda effect: launcher.cancel(effect.handles),
             Explain: self._explain,
             Lost: self._lost,
             WantAnswered: self._answer_want,
@@ -245,9 +245,6 @@ class EffectPerformer:
         )
         self._send(effect.worker, message, payload)
         self.sent[Allocate] += 1
-
-    def _withdraw(self, effect: Withdraw) -> None:
-        self._launcher.cancel(effect.handles)
 
     def _explain(self, effect: Explain) -> None:
         look = self._launcher.read_log if effect.running else self._launcher.explain

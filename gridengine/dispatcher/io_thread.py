@@ -528,16 +528,12 @@ def _open_link(
     """Return the link to a scheduler's workers. `home` is the folder of a stand-alone
     dispatcher.
     """
-    if scheduler.local and home is not None:
-        from gridengine.dispatcher.remote_workers import MixedWorkers  # imports ZeroMQ
-
-        return MixedWorkers(
-            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
+    kind: Callable[..., LocalWorkers | RemoteWorkers | MixedWorkers] = LocalWorkers
+    if home is not None or not scheduler.local:
+        from gridengine.dispatcher.remote_workers import (  # imports ZeroMQ
+            MixedWorkers,
+            RemoteWorkers,
         )
-    if scheduler.local:
-        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, clock=clock)
-    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
 
-    return RemoteWorkers(
-        scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
-    )
+        kind = MixedWorkers if scheduler.local else RemoteWorkers
+    return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)

@@ -22,6 +22,7 @@ from gridengine.dispatcher.core.events import (
     LaunchFailed,
     Polled,
 )
+from gridengine.dispatcher.core.provisioner import NO_REASON
 from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import (
     UNREACHABLE,
@@ -253,13 +254,12 @@ class LauncherThread:
 
         def look_up() -> Event:
             words = self._opened().explain(handles)
-            reason = words or "the batch system gives no reason"
             log.log(
                 level,
                 "waiting for %.0f s for cluster job %s to start: %s",
                 seconds,
                 handles[0].id,
-                reason,
+                words or NO_REASON,
             )
             return Explained(handles[0], words)
 

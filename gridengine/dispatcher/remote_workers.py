@@ -10,8 +10,7 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.call_context.process_resources import memory_here
-from gridengine.dispatcher.core_policy import check_lease
+from gridengine.dispatcher.core_policy import beat_seconds, check_lease
 from gridengine.dispatcher.run_directory import (
     EXCHANGE,
     LOGS,
@@ -28,6 +27,7 @@ from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_own_block
 from gridengine.settings.values import Settings
+from gridengine.system import usable_memory
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, Saved
@@ -35,6 +35,12 @@ from gridengine.wire.server import Server
 from gridengine.wire.session_server import SessionServer
 
 log = logging.getLogger("gridengine")
+
+ANSWERS_PER_LEASE, MOST_UNANSWERED = 6, 4
+"""A worker knows by the answers to its beats that its dispatcher lives. With ten thousand workers
+the answers take more time than all else, so a beat is answered if it is the fourth without an
+answer; with a short lease earlier, so that a worker hears six answers within a lease.
+"""
 
 
 class RemoteWorkers:
@@ -70,13 +76,16 @@ class RemoteWorkers:
             self._server.close()
             raise
         self._blocks = ResultBlocks(
-            settings.kept_bytes or memory_here() // 4, self.context.directory
+            settings.kept_bytes or usable_memory() // 4, self.context.directory
         )
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams) if home is None else None
         """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget
+        heard_each = settings.lease_seconds / ANSWERS_PER_LEASE
+        beats = int(heard_each // beat_seconds(scheduler, settings))
+        self._answered_beats = max(1, min(MOST_UNANSWERED, beats))
         self.fd = self._server.fd
         self.poller = select.poll()
         self.poller.register(self.fd, select.POLLIN)
@@ -107,7 +116,7 @@ class RemoteWorkers:
                 output.take(peer, message, bytes(buffers[0]))
                 continue
             if isinstance(message, Beat | Measured):
-                self._server.beat(peer)  # by which a worker knows that its dispatcher lives
+                self._server.answer_beat(peer, self._answered_beats)
             if isinstance(message, Fetched | Saved):
                 yield peer, message, self._blocks.take_in(buffers, in_own_block)
                 continue

@@ -24,6 +24,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.registry import SCHEDULERS
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
 from gridengine.system.machine import exists
 from gridengine.wire.connection_file import (
@@ -33,7 +34,6 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
-from gridengine.wire.processes import python_version
 
 if TYPE_CHECKING:
     from gridengine.wire.session_server import SessionServer
@@ -233,7 +233,7 @@ def _connection(
         addresses=server.addresses,
         slots=scheduler.slots,
         version=__version__,
-        python=python_version(),
+        python=PYTHON,
         beat_seconds=beat_seconds(scheduler, settings),
         lease_seconds=settings.lease_seconds,
         start_seconds=settings.start_seconds,

@@ -219,20 +219,13 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.Connec
 
 
 def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
-    """Yield the runs that are probably under way, the oldest first: the first run of each batch, up
-    to the number of slots in each slot group; and all runs that wait for nested calls.
-    """
-    seen: set[int] = set()
-    taken: dict[int, int] = {}
+    """Yield the runs that are probably under way, the oldest first."""
+    begun: dict[bytes, set[int]] = {}
     for run in islice(state.runs.values(), MOST_LOOKED_AT):
-        batch, group = id(run.batch), id(run.slot_group)
-        if batch in seen:
-            continue
-        seen.add(batch)
-        if run.batch.waiting:
-            yield run_status(run, now)
-        elif taken.get(group, 0) < run.slot_group.slots:
-            taken[group] = taken.get(group, 0) + 1
+        worker = run.worker
+        if worker.id not in begun:
+            begun[worker.id] = worker.under_way()
+        if run.number in begun[worker.id]:
             yield run_status(run, now)
 
 

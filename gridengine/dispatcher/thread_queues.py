@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from gridengine.system import Wakeup
+from gridengine.system.polling import Wakeup
 
 E = TypeVar("E")
 

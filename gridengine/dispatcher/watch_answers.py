@@ -47,11 +47,12 @@ from gridengine.output.stream_writer import OutputExcerpt
 from gridengine.requests import TasksCancelled
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
 from gridengine.status.rows import FileFault
 from gridengine.system import resident_bytes
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.processes import program, python_version
+from gridengine.wire.processes import program
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.launcher_thread import LauncherThread
@@ -319,7 +320,7 @@ def identity_here(
         since=since,
         scheduler=scheduler,
         version=__version__,
-        python=python_version(),
+        python=PYTHON,
         folder=str(folder) if folder != Path() else "",
     )
 

@@ -26,7 +26,8 @@ from gridengine.dispatcher.watch_messages import WatchAnswer, WatchRequest
 from gridengine.status.rows import Status
 from gridengine.status.run_log import RunLog
 from gridengine.status.watch_events import EventRecorder, Position
-from gridengine.system import Poller, peer_user
+from gridengine.system import peer_user
+from gridengine.system.polling import Poller
 from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
 
 log = logging.getLogger("gridengine")

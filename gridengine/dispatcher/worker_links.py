@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from gridengine.call_context.process_resources import memory_here
 from gridengine.dispatcher.run_directory import LOGS, Home
 from gridengine.errors import ConfigurationError
 from gridengine.output.stream_writer import LogLimit, OutputExcerpt, StandardStreams
@@ -30,6 +29,7 @@ from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.settings.values import Settings
+from gridengine.system import usable_memory
 from gridengine.wire.agent_requests import answer_in_user_process
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
@@ -188,7 +188,7 @@ class LocalWorkers:
             import tempfile  # imported here: it takes milliseconds, and few need it
 
             folder = Path(tempfile.gettempdir())
-        self._blocks = ResultBlocks(settings.kept_bytes or memory_here() // 4, folder)
+        self._blocks = ResultBlocks(settings.kept_bytes or usable_memory() // 4, folder)
         self._sent_blocks = ResultBlocks() if home is not None else None
         """The blocks of results that a client of this machine may be sent as they are."""
         self._wake = wake

@@ -26,16 +26,14 @@ from msgspec import Struct
 from gridengine.errors import GridEngineError
 from gridengine.journal.call_keys import KEY_BYTES, CallKeys, FunctionKey, changed_parts
 from gridengine.journal.run_file import (
-    FAILED,
     RAISED,
     RETURNED,
     RunFile,
     explained,
     payload_of,
-    read_result,
+    read_outcome,
 )
 from gridengine.serialize import pickling
-from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer, Payload
 
 
@@ -331,15 +329,7 @@ class KnownCalls:
     @functools.lru_cache(maxsize=4)  # noqa: B019 - it lives as long as what is found by it is used
     def _content(self, row: int) -> Any:
         with explained(self._run.name, self._run.path):
-            payload = read_result(self._reader, row)
-        if self._rows[row].state == FAILED:
-            return pickle.loads(payload[0])
-        if self._rows[row].state == RAISED:
-            return payload
-        values, complete = pickling.load_values(payload)
-        if not complete:
-            raise next(one.error for one in values if type(one) is Unloadable)
-        return values
+            return read_outcome(self._reader, row, self._rows[row].state)
 
 
 def digest_of(arguments: Buffer, form: int) -> bytes:

@@ -13,7 +13,11 @@ over. Rejected: asking only whether it answers. A dispatcher behind a firewall, 
 was away for two seconds, would be replaced while it runs. A dispatcher that finds its lock taken
 ends as if killed, and so does its supervisor, because two would write into one journal.
 
-A named run has such a lock, too (`take_lock`).
+A named run has such a lock, too (`take_lock`), and its script touches it likewise: sshfs, BeeGFS
+and an NFS without locks (nolock, local_lock of nfs(5)) lock for one machine alone, and raise no
+error. Where the lock is free and the file names a process of another machine that touched it
+lately, one of two things is true: the lock is invisible here, or that process was killed. The next
+touch tells. A lock that is seen is never taken over: the script may be suspended.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import errno
 import logging
 import os
 import socket
-import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +44,8 @@ TOUCH_SECONDS = 10.0
 """How often the process with a lock touches the file."""
 SILENT_SECONDS = 60.0
 """After this time without a touch, another machine may take the lock over."""
+LOOK_SECONDS = 1.0
+"""How often a process that waits looks for a touch."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -154,16 +160,21 @@ def is_shown(path: Path) -> bool:
     Raises:
         OSError: the file cannot be looked at.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:  # fstat of an open file: NFS answers with the present time, not a cached one
-        touched = os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-    with tempfile.TemporaryFile(dir=path.parent) as probe:
-        return os.fstat(probe.fileno()).st_mtime - touched < SILENT_SECONDS
+    return machine.file_age(path) < SILENT_SECONDS
+
+
+def other_machine(path: Path) -> Holder | None:
+    """Return the process of another machine that has the lock at this path, by its own word and
+    touches: whether it is locked may be invisible here.
+
+    Raises:
+        OSError: the file cannot be looked at.
+    """
+    machine.touched_at(path)  # has the file's present size be known
+    holder = read_holder(path)
+    if holder is None or holder.is_here or not is_shown(path):
+        return None
+    return holder
 
 
 def read_holder(path: Path) -> Holder | None:
@@ -198,10 +209,51 @@ def _is_at(descriptor: int, path: Path) -> bool:
 log = logging.getLogger("gridengine")
 
 
-def take_lock(path: Path, what: str, *, wait: bool) -> LockFile:
+class RunLock:
+    """The lock of a named run, which this process has. A thread touches its file until it is
+    closed.
+    """
+
+    def __init__(self, lock: LockFile, path: Path) -> None:
+        self._lock = lock
+        self._path = path
+        try:
+            lock.write(Holder.here())
+        except OSError as error:  # the lock holds all the same
+            log.debug("%s cannot be written: %s", path, error)
+        self._written = path.read_bytes()
+        self._closed = threading.Event()
+        threading.Thread(target=self._show, name="gridengine-lock", daemon=True).start()
+
+    def _show(self) -> None:
+        while not self._closed.wait(TOUCH_SECONDS):
+            with contextlib.suppress(OSError):  # by its path: the descriptor may be closed now
+                os.utime(self._path)
+
+    def check(self) -> None:
+        """Check that this process still has the lock: a process of another machine takes it when
+        this one was suspended for long, and is free to write then.
+
+        Raises:
+            OSError: another has it, or had it meanwhile; or the file cannot be read now.
+        """
+        if self._path.read_bytes() != self._written:
+            who = read_holder(self._path) or "another process"
+            raise OSError(f"this process was silent, and {who} has taken the run over")
+
+    def close(self) -> None:
+        """Release the lock, and say so."""
+        self._closed.set()
+        with contextlib.suppress(OSError):  # the folder was removed, or another has the lock
+            self.check()
+            self._lock.write(None)
+        self._lock.close()
+
+
+def take_lock(path: Path, what: str, *, wait: bool) -> RunLock:
     """Return the lock at this path. One process on any machine has it at a time; it is released
     when that process closes it or dies. The file stays. On a file system without locks a warning is
-    logged, and everybody gets the lock.
+    logged, and every process of this machine gets the lock.
 
     what: the name of the locked thing in messages, such as 'the run "sweep"'. wait: whether to wait
         for the lock to be released.
@@ -212,25 +264,55 @@ def take_lock(path: Path, what: str, *, wait: bool) -> LockFile:
     """
     lock = LockFile.take(path)
     if lock is None:
-        who = read_holder(path) or "a process that has not said who it is"
-        told = f"{what} is in use by {who}"
-        if not wait:
-            raise JournalError(
-                told, hint="wait=True waits for it to end; another name= is another run"
-            )
-        log.warning("%s; waiting for it to end", told)
+        _refuse_or_tell(path, what, wait=wait)
         lock = LockFile.take(path, wait=True)
         assert lock is not None
-    if lock.lacking:
-        log.warning(
-            "%s: the file system of %s has no locks (%s): see to it that no other script uses "
-            "it at the same time",
-            what,
-            path,
-            lock.lacking,
-        )
     try:
-        lock.write(Holder.here())
-    except OSError as error:  # the lock holds all the same
-        log.debug("%s cannot be written: %s", path, error)
-    return lock
+        _wait_for_other_machines(path, what, wait=wait)
+        if lock.lacking:
+            log.warning(
+                "%s: the file system of %s has no locks (%s): see to it that no other script of "
+                "this machine uses it at the same time",
+                what,
+                path,
+                lock.lacking,
+            )
+        return RunLock(lock, path)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _refuse_or_tell(path: Path, what: str, *, wait: bool) -> None:
+    holder = read_holder(path)
+    told = f"{what} is in use by {holder or 'a process that has not said who it is'}"
+    if wait:
+        log.warning("%s; waiting for it to end", told)
+        return
+    hint = "wait=True waits for it to end; another name= is another run"
+    if holder is not None and not holder.is_here and not is_shown(path):
+        hint += f"; if that machine is down for good, and its lock is still there, delete {path}"
+    raise JournalError(told, hint=hint)
+
+
+def _wait_for_other_machines(path: Path, what: str, *, wait: bool) -> None:
+    """Wait while a process of another machine touches the lock, which is free as seen from here.
+
+    Raises:
+        JournalError: there is one, and `wait` is false.
+    """
+    touched, lives = None, False
+    while (holder := other_machine(path)) is not None:
+        if touched is None:
+            touched = machine.touched_at(path)
+            log.warning(
+                "%s was in use by %s, and has not been released; waiting at most %g s for a sign "
+                "that this process lives",
+                what,
+                holder,
+                SILENT_SECONDS,
+            )
+        elif not lives and machine.touched_at(path) != touched:
+            lives = True
+            _refuse_or_tell(path, what, wait=wait)
+        time.sleep(LOOK_SECONDS)

@@ -38,10 +38,17 @@ import msgspec
 
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
-from gridengine.journal.lock_file import take_lock
-from gridengine.journal.writer import JournalWriter, check_private, is_of_the_file, open_connection
+from gridengine.journal.lock_file import other_machine, take_lock
+from gridengine.journal.writer import (
+    JournalWriter,
+    check_private,
+    is_of_the_file,
+    is_on_network,
+    open_connection,
+)
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import check_unmarked
+from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_objects import needs_of
@@ -66,6 +73,11 @@ Row: TypeAlias = tuple[Any, ...]
 def folder() -> Path:
     """Return the folder for the files of runs without `journal=`."""
     return settings().runs / FOLDER
+
+
+def lock_of(path: Path) -> Path:
+    """Return the lock of a run's file."""
+    return path.with_name(f"{path.name}{LOCK}")
 
 
 def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
@@ -149,6 +161,25 @@ def read_result(connection: sqlite3.Connection, row: int) -> list[Buffer]:
     return payload
 
 
+def read_outcome(connection: sqlite3.Connection, row: int, state: int) -> Any:
+    """Return the content of a row of results in this state: its values, the payload of an
+    exception, or an error of the package.
+
+    Raises:
+        VersionMismatch: see `read_result`.
+        Exception: it cannot be rebuilt here.
+    """
+    payload = read_result(connection, row)
+    if state == FAILED:
+        return pickle.loads(payload[0])
+    if state == RAISED:
+        return payload
+    values, complete = pickling.load_values(payload)
+    if not complete:
+        raise next(one.error for one in values if type(one) is Unloadable)
+    return values
+
+
 class Closes(Protocol):
     """Anything that can be closed."""
 
@@ -174,7 +205,7 @@ class RunFile:
                 if not path.parent.exists():  # else another process has just made it
                     raise
         try:
-            self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
+            self._lock = take_lock(lock_of(path), self.what, wait=wait)
         except OSError as error:
             raise JournalError(
                 f"{self.what} cannot be stored in {path}: {error.strerror or error}",
@@ -289,6 +320,7 @@ class RunFile:
         with self._lock_of_rows:
             if self._rows is tables:
                 self._rows = None
+        self._lock.check()
         for table, rows in tables.items():
             statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})"
             connection.execute("SAVEPOINT rows")
@@ -465,13 +497,30 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
             f"the file of the run {name!r} cannot be read: {path}: {error.strerror}"
         ) from None
     check_private(path)
+    on_network = is_on_network(path)
+    if on_network:
+        _check_readable_here(name, path)
     with explained(name, path):
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
+            if on_network:  # a machine that has the disk itself may have written it otherwise
+                connection.execute("PRAGMA journal_mode = DELETE")
             return _checked(connection, name, path)
         except BaseException:
             connection.close()
             raise
+
+
+def _check_readable_here(name: str, path: Path) -> None:
+    """Check that no script uses the file with a write-ahead log, which only its machine can read:
+    one that has the disk itself, and not as a network's file system.
+    """
+    if Path(f"{path}-wal").exists() and (holder := other_machine(lock_of(path))):
+        raise JournalError(
+            f"the run {name!r} cannot be read on this machine now: {holder}, uses it with a log "
+            "that only programs of that machine can read",
+            hint="read it there, or when that process has ended",
+        )
 
 
 def _checked(connection: sqlite3.Connection, name: str, path: Path) -> sqlite3.Connection:

@@ -6,17 +6,16 @@ import collections
 import contextlib
 import itertools
 import logging
-import pickle
 import platform
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError, VersionMismatch
-from gridengine.journal.lock_file import is_locked, take_lock
+from gridengine.journal.lock_file import is_locked, other_machine, take_lock
 from gridengine.journal.run_file import (
     FAILED,
     LOCK,
@@ -24,15 +23,15 @@ from gridengine.journal.run_file import (
     SUFFIX,
     explained,
     folder,
+    lock_of,
     open_to_read,
     path_of,
     payload_of,
-    read_result,
+    read_outcome,
 )
 from gridengine.journal.writer import SIDE_FILES
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import PYTHON, check_unmarked, minor_version
-from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Buffer
 
 log = logging.getLogger("gridengine")
@@ -156,7 +155,8 @@ def is_under_way(name: str, path: Path) -> bool:
     Raises:
         JournalError: the file cannot be read.
     """
-    if not is_locked(path.with_name(f"{path.name}{LOCK}")):
+    lock = lock_of(path)
+    if not is_locked(lock) and other_machine(lock) is None:
         return False
     with reading(name, path) as connection:
         return not all(call.row for call in calls(connection))
@@ -193,20 +193,16 @@ def outcome(connection: sqlite3.Connection, call: StoredCalls) -> list[Any] | Ba
     Raises:
         Exception: they cannot be rebuilt here.
     """
-    payload = read_result(connection, call.row)
+    content = read_outcome(connection, call.row, call.state)
     if call.state == FAILED:
-        error: BaseException = pickle.loads(payload[0])
-        return error
+        return cast(BaseException, content)
     if call.state != RETURNED:
-        return pickling.load_exception(payload)
+        return pickling.load_exception(content)
     [[start, item]] = connection.execute(
         "SELECT start, item FROM results WHERE id = ?", (call.row,)
     )
     first = item + call.start - start
-    values, complete = pickling.load_values(payload)
-    if not complete:
-        raise next(one.error for one in values if type(one) is Unloadable)
-    return values[first : first + call.stop - call.start]
+    return list(content[first : first + call.stop - call.start])
 
 
 def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:
@@ -303,7 +299,6 @@ def forget(path: Path) -> None:
         OSError: it cannot be deleted.
     """
     name = path.name.removesuffix(SUFFIX)
-    lock = path.with_name(f"{path.name}{LOCK}")
-    with contextlib.closing(take_lock(lock, f'the run "{name}"', wait=False)):
+    with contextlib.closing(take_lock(lock_of(path), f'the run "{name}"', wait=False)):
         for one in files(path):
             one.unlink(missing_ok=True)

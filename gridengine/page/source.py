@@ -14,9 +14,8 @@ from gridengine.dispatcher.watch_messages import ACTS, GRAPH, STATUS, Identity, 
 from gridengine.errors import GridEngineError
 from gridengine.status.rows import GraphStatus
 from gridengine.watching.connections import Watched
-from gridengine.watching.dispatcher_lookup import connect
-from gridengine.watching.names import NotKnown
-from gridengine.watching.runs_on_disk import check_told, ended_answer, report_of
+from gridengine.watching.dispatcher_lookup import connect, running_or_ended
+from gridengine.watching.runs_on_disk import check_told, report_of
 
 SHARED_SECONDS = 0.8
 """For how long an answer, or the error that there is none, is shared by all viewers."""
@@ -47,19 +46,13 @@ class Source:
         self.identity: Identity
         self._name = name
         """The name by which the dispatcher is looked for."""
-        self._begin(name)
-
-    def _begin(self, name: str) -> None:
-        try:
-            self._watched = connect(name)
-        except NotKnown:
-            self.ended = ended_answer(name)
-            if self.ended is None:
-                raise
-            check_told(self.ended)
-            self.identity = self.ended.identity
+        found = running_or_ended(name)
+        if isinstance(found, WatchAnswer):
+            check_told(found)
+            self.ended, self.identity = found, found.identity
             self._name = name or self.identity.name
         else:
+            self._watched = found
             self._ask(STATUS, 0, (), 0)
 
     def ask(

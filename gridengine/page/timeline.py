@@ -80,17 +80,13 @@ def _calls(answer: WatchAnswer, total: float) -> Iterator[tuple[str, TimelineBar
     """
     for one in answer.timeline:
         begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"
-        yield (
-            one.worker,
-            TimelineBar(0, max(0.0, begun), one.seconds, one.function, state, one.died),
-        )
+        bar = TimelineBar(0, max(0.0, begun), one.seconds, one.function, state, one.died)
+        yield one.worker, bar
     workers = {one.id: f"{one.host} {one.job or one.pid}" for one in answer.status.workers}
     for run in answer.status.runs:
-        worker = workers.get(run.worker, f"{run.host} {run.job}")
-        yield (
-            worker,
-            TimelineBar(0, max(0.0, total - run.seconds), run.seconds, run.function, "running"),
-        )
+        begun = max(0.0, total - run.seconds)
+        bar = TimelineBar(0, begun, run.seconds, run.function, "running")
+        yield workers.get(run.worker, f"{run.host} {run.job}"), bar
 
 
 def _lanes(calls: Sequence[tuple[str, TimelineBar]]) -> list[tuple[str, int]]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gridengine.display import plural
-from gridengine.settings.processors import usable_processors
 from gridengine.settings.systems import SYSTEMS, BatchSystem
+from gridengine.system import usable_processors
 
 
 @dataclass(frozen=True, slots=True)

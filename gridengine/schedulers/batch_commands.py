@@ -83,8 +83,9 @@ class WorkerArray:
             a worker is recognised by the path of its standard output.
         files: None where nodes see the run directory. Else the files and folders that the system
             brings to the folder in which the script begins, with the script itself. The variable
-            GRIDENGINE_JOB_LOG then has the last two parts of the log's path. Only for systems with
-            `brings_files`.
+            GRIDENGINE_JOB_LOG then has the last two parts of the log's path (`told_log`). Only for
+            systems with `unbrought`.
+        host: the name by which nodes know this machine, if there are `files`.
     """
 
     name: str
@@ -93,11 +94,16 @@ class WorkerArray:
     options: Sequence[str]
     log: Callable[[object], str]
     files: Sequence[Path] | None = None
+    host: str = ""
 
     @property
     def folder(self) -> Path:
         """The run directory, in which jobs are to start."""
         return self.script.parent
+
+    def told_log(self, task: object) -> str:
+        """Return what a worker is told of the path of its log, which it does not see."""
+        return "/".join(Path(self.log(task)).parts[-2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,16 +287,16 @@ class BatchCommands(BatchWords):
         """
 
     def endings(self, ended: Mapping[str, Seen]) -> Sequence[Argv]:
-        """Return commands that tell more of these tasks, none of which ended in order, or which are
-        listed no more (`GONE`, `VANISHED`): exit status, node, who deleted them. By default none.
+        """Return commands that tell more of these tasks, which ended or are listed no more (`GONE`,
+        `VANISHED`): exit status, node, who deleted them. By default none.
         """
         return ()
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         """Return the statements of the outputs of `endings` on these tasks; an output is empty if
         its command failed. A task that is left out is reported as it was; a task whose state is not
-        `ENDED` or `FAILED` has not ended, and is not reported. By default `parse` reads the
-        outputs.
+        `ENDED` or `FAILED` has not ended: a rule of the site renames jobs, for example. By default
+        `parse` reads the outputs.
         """
         try:
             found = self.parse("".join(outputs)) if outputs else {}
@@ -310,6 +316,12 @@ class BatchCommands(BatchWords):
         `succeeds_if_said`). A process that outlives the user's repeats it until it succeeds, for at
         most a minute.
         """
+
+    def wait_all(self, name: str) -> Argv:
+        """Return the command that waits until all jobs of this name have ended, if the system
+        brings logs back only then; by default none.
+        """
+        return ()
 
     def why(self, id: str) -> Argv:
         """Return the command that tells why a task waits, if listings do not (their `reason` is

@@ -36,7 +36,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
-from gridengine.schedulers.brought_files import BroughtFiles, brought_files
+from gridengine.schedulers.brought_files import NOT_BROUGHT, BroughtFiles, brought_files
 from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -82,6 +82,11 @@ CAUSES = {
         "the package gridengine is not there for its Python",
         "install gridengine for the Python on the nodes, or name another by python= or a prologue=",
     ),
+    r"exec: [^/\s]+: not found": (
+        "its command is not in the PATH there",
+        "have a line of prologue= bring it, as 'module load apptainer'; or give its whole path in "
+        "container= or python=",
+    ),
     "gridengine: the worker could not be started": (
         "its Python could not be run",
         "name a Python by python= that is there on the nodes too, on a shared file system, say; "
@@ -90,8 +95,15 @@ CAUSES = {
     f"{NO_ANSWER}: file:": ("it cannot write to the run directory", UNSHARED),
     NO_ANSWER: ("it could not connect", UNREACHABLE),
     "connection.json is not a connection file": ("it cannot read the run directory", UNSHARED),
+    NOT_BROUGHT: (
+        "the copy failed",
+        "the nodes copy them by scp, which may ask for no password; the setting host names this "
+        "machine as nodes know it; the batch system's mail to you has the copy's own words",
+    ),
 }
-"""Words in the log of a worker that never connected: the cause, and the remedy."""
+"""Words in the log of a worker that never connected, or in the reason of its job's end: the cause,
+and the remedy.
+"""
 
 
 NO_LOG = (
@@ -132,7 +144,7 @@ class BatchScheduler(Scheduler):
         shared_files: whether the nodes see the files of this machine. With False the batch system's
             own transfer brings what a worker needs, and `python` names a Python that nodes have, or
             a file that is brought: "gridengine.pyz", the package in one file, or an archive of an
-            environment, "env.tar.gz". HTCondor alone (default: the setting, True).
+            environment, "env.tar.gz". HTCondor and PBS alone (default: the setting, True).
         worker_resources: the resources of each worker, such as `Cores(32) & Memory(120)`: calls
             share them, and each worker runs all calls that fit (default: each worker holds the
             resources that one call requests, and runs one call at a time).
@@ -242,12 +254,12 @@ class BatchScheduler(Scheduler):
                 batch system, need a folder that the nodes share.
         """
         words = getattr(type(self), "_commands", None)
-        if words is None or not words.brings_files:
+        if words is None or words.unbrought is None:
             raise ConfigurationError(
                 f"shared_files=False: {type(self).__name__} cannot have its batch system bring "
-                "files to the nodes; HTCondorScheduler can",
-                hint="in jobs of others, start workers by hand: see 'Where nothing is shared' in "
-                "docs/dispatcher.md",
+                "files to the nodes; HTCondorScheduler and PBSScheduler can",
+                hint="start workers by hand, in jobs that fetch what they need by scp: see 'Where "
+                "nothing is shared' in docs/dispatcher.md",
             )
         if self.transport == "files":
             raise ConfigurationError(
@@ -461,11 +473,11 @@ def exit_report(handle: Handle, end: Report, host: str = "", *, look: str = "") 
     """
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
-    cause, hint = first_match(tail, CAUSES) or (
+    cause, hint = first_match(f"{tail}\n{end.reason}", CAUSES) or (
         "",
         "the interpreter, the package and the run directory must be there on the node",
     )
-    if handle.log and not Path(handle.log).exists():
+    if handle.log and not cause and not Path(handle.log).exists():
         hint += f"; {NO_LOG}"
         hint += f", as `{look.replace('JOB', handle.id)}` tells" if look else ""
     reason = "; ".join(filter(None, [end.reason, cause]))

@@ -72,9 +72,9 @@ class BatchWords(ABC):
     title: str
     """Its name for people."""
 
-    brings_files = False
-    """Whether its own transfer of files can bring what a worker needs to nodes that share no files
-    with this machine (`WorkerArray.files`).
+    unbrought: re.Pattern[str] | None = None
+    """What the path of a file may not have that its own transfer brings to nodes which share no
+    files with this machine (`WorkerArray.files`); None: it has no such transfer.
     """
 
     # The meanings of its refusals.
@@ -244,17 +244,18 @@ class BatchWords(ABC):
         """Return the values for the places of the setting `gpus`."""
         return {"n": count}
 
-    def token(self, name: str) -> list[str]:
-        """Return the words for a `Token` that the settings do not have.
+    def token(self, name: str, known: Iterable[str]) -> list[str]:
+        """Return the words for a `Token` that the settings do not have; they have those `known`.
 
         Raises:
             ConfigurationError: there are none.
         """
         if self.token_option:
             return [self.token_option.format(name)]
+        there = f"; there are: {', '.join(known)}" if known else ""
         raise ConfigurationError(
-            f"Token({name!r}): the settings do not say what this is on this {self.title}",
-            hint=f"write it into a settings file: [{self.key}.tokens] {name} = the options",
+            f"Token({name!r}): the settings do not say what this is on this {self.title}{there}",
+            hint=f'write it into a settings file: [{self.key}.tokens] {name} = "the options"',
         )
 
     @classmethod

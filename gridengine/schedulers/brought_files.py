@@ -9,6 +9,7 @@ user's own that this process has imported. Calls run in the scratch folder.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import types
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gridengine.call_context.environment import SCRATCH
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.worker_command import command_words
 from gridengine.serialize.users_modules import is_own_module, parts_of
@@ -24,6 +26,8 @@ ONE_FILE = ".pyz"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 UNPACKED = "unpacked-environment"
 """The folder into which an archive of an environment is unpacked; no module has such a name."""
+NOT_BROUGHT = "its files could not be brought to its node"
+"""The reason of a job's end, for systems that say no more of it."""
 _NOT_SENT = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 
 
@@ -44,22 +48,21 @@ class BroughtFiles(NamedTuple):
         """The shell lines that begin the script, in the scratch folder. There is one log, and the
         job has no home.
         """
-        # Imported here, as `launch_script` does: local workers need none of it.
-        from gridengine.call_context.environment import SCRATCH
-
         return ["exec 2>&1", f'export {SCRATCH}="$PWD" HOME="$PWD"', *self.unpacking]
 
-    def all_files(self, connection: Path) -> list[Path]:
+    def all_files(self, connection: Path, unbrought: re.Pattern[str]) -> list[Path]:
         """Return all files and folders that a job is brought now.
 
         Raises:
-            ConfigurationError: one has a comma in its path, which separates files.
+            ConfigurationError: one has `unbrought` in its path, of which the batch system would
+                make another path.
         """
         found = list(dict.fromkeys([connection, *self.files, *_own_modules()]))
         for path in found:
-            if "," in str(path):
+            if match := unbrought.search(str(path)):
                 raise ConfigurationError(
-                    f"{path} has a comma in its path: a batch system cannot bring it to a node",
+                    f"{path} has {match[0]!r} in its path: the batch system cannot bring it to a "
+                    "node",
                     hint="give it another name, or move it to another folder",
                 )
         return found
@@ -95,8 +98,8 @@ def brought_files(python: object) -> BroughtFiles:
         return BroughtFiles([f"./{path.name}"], [path], [f"chmod u+x {name}"])
     unpack = (
         f"mkdir {UNPACKED} && tar -xf {name} -C {UNPACKED} || "
-        f'{{ echo "gridengine: the worker could not be started on $HOSTNAME: {name} cannot be '
-        'unpacked"; exit 1; }'
+        f'{{ echo "gridengine: the worker could not be started on $HOSTNAME:" {name} '
+        '"cannot be unpacked"; exit 1; }'
     )
     return BroughtFiles([f"{UNPACKED}/bin/python"], [path], [unpack])
 

@@ -16,8 +16,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.command import CommandOutput, CommandRunner
 from gridengine.schedulers.requests import first_match
-from gridengine.settings.processors import usable_processors
 from gridengine.settings.values import Setting, sources
+from gridengine.system import usable_processors
 
 
 class CheckState(enum.Enum):
@@ -107,7 +107,7 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
     runner = CommandRunner(system, environment)
     first, *others = map(str, found.values())
     doubt = "" if system.tested else "which gridengine's authors have not run; tell them"
-    words = [first, _first_line(runner.answer(system.version()).output), *others, doubt]
+    words = [first, line_of(runner.answer(system.version()).output, 0), *others, doubt]
     yield finding("commands", CheckState.OK, ", ".join(filter(None, words)))
     answer = runner.answer(system.ping())
     if answer.failure or not system.is_up(answer.output):
@@ -115,13 +115,15 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
         remedy = first_match(said, system.unavailable) or "ask whoever runs it"
         yield finding(system.server_name, CheckState.BROKEN, said, remedy)
         return
-    yield finding(system.server_name, CheckState.OK, _first_line(answer.output) or "answers")
+    yield finding(system.server_name, CheckState.OK, line_of(answer.output, 0) or "answers")
     if system.queues():
         yield _queues(system, runner.answer(system.queues()))
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def line_of(text: str, place: int) -> str:
+    """Return the first (0) or last (-1) line that is not blank; empty if there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[place] if lines else ""
 
 
 def _queues(system: BatchCommands, answer: CommandOutput) -> Finding:

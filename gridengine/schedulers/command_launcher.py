@@ -11,7 +11,8 @@ A task, from its listings (`_judge`):
 
     QUEUED, RUNNING or SUSPENDED -> reported as such
     ran before, and waits or was restarted -> lost, and deleted: another takes its place
-    missing once -> nothing; missing twice -> ended (it has left a log) or deleted (it has not)
+    missing once -> nothing; missing twice -> looked for by its id (`endings`), and if that finds
+        nothing ended (it has left a log) or deleted (it has not)
     about to end -> nothing; for `ENDING_SECONDS` -> failed
     ended or failed -> asked for its reason (`endings`), then reported, once
 """
@@ -24,6 +25,7 @@ import math
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -57,10 +59,13 @@ from gridengine.schedulers.requests import (
     unavailable,
     worker_options,
 )
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 5.0
+LOGS_SECONDS = 8.0
+"""How long `close` waits for logs that jobs bring at their end."""
 LISTING_SECONDS = 1.0
 """The least time between two listings."""
 ENDING_SECONDS = 30.0
@@ -80,7 +85,8 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 @dataclass(slots=True)
 class CommandTask:
     """The launcher's record of a task: its demand, why it waits and whether a listing said so, when
-    it started, since when it has been about to end, and whether the last listing lacked it.
+    it started, since when it has been about to end, whether the last listing lacked it, and whether
+    it lives though listings lack it: a rule of the site has renamed it.
     """
 
     demand: Demand
@@ -89,6 +95,7 @@ class CommandTask:
     start: str | None = None
     ending_since: float | None = None
     absent: bool = False
+    renamed: bool = False
 
 
 class CommandLauncher(BatchLauncher[CommandTask]):
@@ -166,8 +173,20 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     def _submission(
         self, options: Sequence[str], count: int, log: Callable[[object], str]
     ) -> list[str]:
-        files = None if self.brought is None else self.brought.all_files(self.run.connection)
-        array = WorkerArray(self.name, count, self.script, options, log, files)
+        files, host = None, ""
+        if self.brought is not None:
+            assert self.system.unbrought is not None
+            files = self.brought.all_files(self.run.connection, self.system.unbrought)
+            host = settings().host or socket.gethostname()
+        array = WorkerArray(
+            name=self.name,
+            count=count,
+            script=self.script,
+            options=options,
+            log=log,
+            files=files,
+            host=host,
+        )
         return list(self.system.submit(array))
 
     # Submission.
@@ -362,15 +381,21 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     # Ends.
 
     def _exit_reports(self, ends: Mapping[Handle, Seen]) -> dict[Handle, Report]:
-        """Return a report on each task that ended, with the details that the system tells."""
-        bad = {handle.id: end for handle, end in ends.items() if end.state is WorkerStatus.FAILED}
-        known = self._endings(bad) if bad else {}
-        reports = {}
+        """Return a report on each task that ended, with the details that the system tells; and on
+        each that lives all the same.
+        """
+        known = self._endings({handle.id: end for handle, end in ends.items()}) if ends else {}
+        reports, living = dict[Handle, Report](), dict[Handle, Report]()
         lingering = []
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
-            if end.state is None or end.state in LIVE:
-                continue
+            if not _is_over(end):
+                self.tasks[handle].renamed = True
+                found = self._judge(handle, end, time.monotonic())
+                if not isinstance(found, Seen):
+                    living |= {handle: found} if found else {}
+                    continue
+                end = found
             end = self.amended(handle, end)
             if listed.linger or end.linger:
                 lingering.append(handle.id)
@@ -383,7 +408,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if lingering:
             self.try_delete(lingering)
         self.forget(reports)
-        return reports
+        return living | reports
 
     def _avoidable(self, host: str) -> str:
         """Return a host if it is one, not several, and the system has words to leave it out."""
@@ -428,13 +453,26 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         if guard is not None:
             try:
                 self.runner.run(self._any_site.cancel_all(self.name), CLOSE_SECONDS)
+                self._cancel([task.id for task, one in self.tasks.items() if one.renamed])
             except BatchSystemError as error:
                 logger.warning(
                     "process %d still tries to cancel this run's jobs: %s", guard.leave(), error
                 )
             else:
                 guard.dismiss()
+                self._await_logs()
         self.script.unlink(missing_ok=True)
+
+    def _await_logs(self) -> None:
+        """Wait for the logs that the system brings back at the end of jobs: the run directory may
+        go now, and a system that cannot copy them there leaves the jobs' folders on the nodes.
+        """
+        command = self.system.wait_all(self.name) if self.brought is not None else ()
+        if command:
+            try:
+                self.runner.run(command, LOGS_SECONDS)
+            except BatchSystemError:
+                logger.warning("the logs of jobs that have not ended yet are lost")
 
 
 def _is_over(seen: Seen) -> bool:

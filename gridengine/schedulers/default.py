@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from gridengine.call_context.current_call import GVAR
+from gridengine.call_context.current_call import GVAR, calling_process
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import ENTERED, Scheduler
@@ -126,8 +126,11 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
 
 
 def _default(entry: SchedulerEntry, *, named: bool) -> Scheduler:
-    """Return the scheduler for calls that name none. It is also that of its name, except on a
-    cluster that nobody named, where it begins with few workers.
+    """Return the scheduler for calls that name none. `named` says whether the settings name it.
+
+    Calls with `scheduler="slurm"` share it with calls that name none, so that both use the same
+    workers. One exception: on a cluster that only this package has chosen, the scheduler is apart,
+    because it requests no more than `FIRST_WORKERS` workers at first.
     """
     if named or entry.scheduler_class().local:
         return _once(entry.name, entry.make)
@@ -145,11 +148,7 @@ def current_scheduler() -> Scheduler:
 
 def makes_calls() -> bool:
     """Return whether this code runs in a call whose nested calls go to the same scheduler."""
-    if not GVAR.in_runner:
-        return False
-    from gridengine.call_context.current_call import calling_process
-
-    return calling_process() is not None
+    return GVAR.in_runner and calling_process() is not None
 
 
 def named_scheduler(name: str) -> Scheduler:

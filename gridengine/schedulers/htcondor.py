@@ -12,7 +12,6 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gridengine.call_context.environment import LOG
@@ -58,6 +57,8 @@ BY_TRANSFER = (
     "stream_output=true",
 )
 """Submit commands for jobs that share no files: keys travel, and the script writes to one log."""
+MACRO = r"\$\w*\("
+"""How macros begin, which HTCondor expands in submit commands: `$(NAME)`, `$ENV(NAME)`."""
 OTHER_HOSTS = 'regexp("^('
 """How our condition for other hosts begins, after its `!`."""
 TOO_LARGE = "no slot has so much, even when it is empty"
@@ -73,7 +74,7 @@ class HTCondorCommands(BatchCommands):
     """HTCondor's own commands."""
 
     key, title = "htcondor", "HTCondor"
-    brings_files = True
+    unbrought = re.compile(f",|{MACRO}")
     commands = ("condor_submit", "condor_q", "condor_rm", "condor_history", "condor_status")
     package, server_name = "Debian: htcondor", "schedd"
     # Jobs have no PATH.
@@ -157,7 +158,7 @@ class HTCondorCommands(BatchCommands):
                 it and it is in /tmp, of which each job has its own.
         """
         folder, is_shared = str(array.folder), array.files is None
-        if "$(" in folder or (is_shared and re.match("/(var/)?tmp/", f"{folder}/")):
+        if re.search(MACRO, folder) or (is_shared and re.match("/(var/)?tmp/", f"{folder}/")):
             raise ConfigurationError(
                 f"jobs of HTCondor cannot start in the run directory {folder}: it has `$(` in its "
                 "path, or is in a folder for temporary files, of which each job has one of its own",
@@ -171,7 +172,7 @@ class HTCondorCommands(BatchCommands):
             before.append("getenv=HOME,USER,LOGNAME,SHELL")
             ours += [f"error={log}", f"initialdir={folder}", "should_transfer_files=NO"]
         else:
-            variables += f" {LOG}={'/'.join(Path(log).parts[-2:])}"
+            variables += f" {LOG}={array.told_log('$(Process)')}"
             before.append("transfer_output_files=")
             more, word = self.said(options).get(TRANSFERRED, ("", ""))
             options = [one for one in options if one != word]

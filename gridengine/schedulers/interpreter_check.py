@@ -4,7 +4,6 @@ arguments `python=`, `container=` and `prologue=` of a scheduler give a worker.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -15,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from gridengine._version import __version__
-from gridengine.schedulers.checks import CheckState, Finding
+from gridengine.schedulers.checks import CheckState, Finding, line_of
+from gridengine.schedulers.command import run_command
 from gridengine.schedulers.worker_command import (
     command_words,
     container_words,
@@ -30,6 +30,8 @@ PROBE = (
     "import gridengine; print('\\ngridengine', gridengine.__version__, gridengine.__file__, "
     "flush=True); import gridengine.worker.main; print('\\nwhole')"
 )
+LOGGED = 'cd "$1" && exec "$0" >log 2>&1'
+"""Runs a script in a folder that has no packages, with its output in a file."""
 CONDA = (
     "with conda say `conda run --no-capture-output`; a worker is known by its standard output, "
     "which must be its log"
@@ -62,37 +64,15 @@ def check_interpreter(
         path=python_path(environment.get("PYTHONPATH", "")),
         caller=environment,
     )
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
-        ended = _run(script, environment, output.fileno(), wait)
-        output.seek(0)
-        said = output.read() if ended else None
-        return judge(command, said, os.fstat(output.fileno()).st_ino)
-
-
-def _run(script: str, environment: Mapping[str, str], output: int, wait: float) -> bool:
-    """Run a script in a folder that has no packages; return whether it ended in time."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "worker.sh")
+    with tempfile.TemporaryDirectory() as empty:
+        path, log = Path(empty, "worker.sh"), Path(empty, "log")
         path.write_text(script)
         path.chmod(0o700)
-        process = subprocess.Popen(
-            [path],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         try:
-            process.wait(wait)
-            return True
+            run_command(["/bin/sh", "-c", LOGGED, str(path), empty], environment, wait)
         except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait()
+            return judge(command, None, 0)
+        return judge(command, log.read_text(errors="replace"), log.stat().st_ino)
 
 
 def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
@@ -120,7 +100,7 @@ def judge(command: Sequence[str], output: str | None, log: int) -> Finding:
         lacks = re.search(r"No module named '([\w.]+)'", output)
         what = f"{line} (Python {version})"
         if lacks is None:
-            return broken(f"{what}: {_last_line(output)}", by_hand)
+            return broken(f"{what}: {line_of(output, -1)}", by_hand)
         return broken(f"{what} has no {lacks[1].partition('.')[0]}", f"install it: {install}")
     if package[1] != __version__:
         words = f"{line} has gridengine {package[1]}, and this is {__version__}"
@@ -142,11 +122,7 @@ def _not_run(command: Sequence[str], output: str, by_hand: str) -> Finding:
             f"there is no command {command[0]} here",
             "give its whole path, or load its module by a line of prologue=",
         )
-    line = _last_line(output.partition("gridengine: the worker could not be started")[0])
+    line = line_of(output.partition("gridengine: the worker could not be started")[0], -1)
     return _broken(
         f"{shlex.join(command)} does not run Python: {line or 'it says nothing'}", by_hand
     )
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -49,7 +49,7 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-from gridengine.system import nvidia_gpus
+from gridengine.system import nvidia_gpus, usable_memory
 
 KILL_SECONDS = 0.5
 """How long a killed process may take to end."""
@@ -427,17 +427,8 @@ def memory_here(cores: int = 0) -> Memory:
     granted = (
         math.inf if allocation is None else allocation.memory_beside(cores or allocation.cores)
     )
-    limit = int(min(memory_of_machine(), granted))
+    limit = int(min(usable_memory(), granted))
     return Memory(int(100 * to_gigabytes(limit)) / 100)  # short enough to be read
-
-
-def memory_of_machine() -> int:
-    """Return the bytes of this machine's memory, or of the control group's (cgroups(7)) if less."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
-            limits.append(int(Path(path).read_text()))
-    return min(limits)
 
 
 def gpus_of_machine() -> list[Resource]:

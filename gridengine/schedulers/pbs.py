@@ -17,7 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Self
 
-from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
+from gridengine.call_context.environment import LOG
+from gridengine.errors import (
+    ConfigurationError,
+    GridEngineError,
+    OutOfMemory,
+    TimeoutError,
+    exit_words,
+)
 from gridengine.schedulers.batch_commands import (
     BatchCommands,
     Queue,
@@ -28,6 +35,7 @@ from gridengine.schedulers.batch_commands import (
     shell_exit_words,
 )
 from gridengine.schedulers.batch_words import Option, clock_seconds, option_text
+from gridengine.schedulers.brought_files import NOT_BROUGHT
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
@@ -44,6 +52,10 @@ ENDED = frozenset("FX")
 NEVER_RAN = "92"
 """The substate of a job that PBS ended because its dependency can never come true. Somebody's
 deletion is 91.
+"""
+STAGING, NOT_STAGED = "15", "37"
+"""The substates of a job whose files are being brought, and of one, or of an array, for which that
+failed. A subjob whose files could not be brought stays in the first, and loses its host.
 """
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")
@@ -90,6 +102,11 @@ def seen_in(fields: Fields) -> Seen | None:
             words = f"jobs that it waited for have not ended as it asked: {fields['depend']}"
             return Seen(WorkerStatus.FAILED, words, host=host)
         return _ended(fields, host) if runs and "Exit_status" in fields else None
+    substate = fields.get("substate")
+    if substate == NOT_STAGED or (substate == STAGING and not host):
+        return Seen(WorkerStatus.FAILED, f"PBS says that {NOT_BROUGHT}", linger=True)
+    if substate == STAGING:
+        return Seen(WorkerStatus.QUEUED, f"its files are being brought to {host}")
     comment = fields.get("comment", "").strip()
     if GIVEN_UP.search(comment):
         return Seen(WorkerStatus.FAILED, comment, linger=True)
@@ -151,8 +168,14 @@ def _ended(fields: Fields, host: str) -> Seen:
 
 LOGGED = 'exec "$0" >"$1$PBS_ARRAY_INDEX$2" 2>&1'
 """A job: it runs its script, with a log of its own. PBS itself may write logs at the end."""
+BROUGHT = f'export {LOG}="$1$PBS_ARRAY_INDEX$2"; exec "./$0"'
+"""A job in a folder of its own, to which PBS brings its script, and from which it copies the
+output, which no worker could name.
+"""
 LIST = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qstat -t -f $ids; }'
 CANCEL = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qdel $ids; }'
+WAIT = 'while [ -n "$(qselect -N "$1")" ]; do sleep 0.3; done'
+QDEL = "set -f; status=0; for ids do qdel $ids || status=$?; done; exit $status"
 
 ALONE = frozenset({"-f", "-h", "-I", "-V", "-X", "-z"})
 """The options without a value."""
@@ -173,6 +196,8 @@ class PBSCommands(BatchCommands):
     key, title = "pbs", "PBS"
     # Only PBS has this command; Grid Engine has all the others, TORQUE most.
     commands = ("pbs_rstat",)
+    # Commas separate files, `@` and `:` their parts; scp may have a shell at its other end.
+    unbrought = re.compile(r"[^\w/.+=~-]")
     away = re.compile(
         r"cannot connect|could(n't| not) connect|connection (refused|reset)|no free connections|"
         r"connection table full|server shutting down|timed? ?out|unable to authenticate|end of "
@@ -320,12 +345,40 @@ class PBSCommands(BatchCommands):
         """Return the command that submits an array, or a single job: PBS has no arrays of one. The
         script is run by path, not by a login shell. Only a single job can forbid a restart.
         """
-        before, _, after = array.log("\0" if array.count > 1 else "1").partition("\0")
+        log = array.log if array.files is None else array.told_log
+        before, _, after = log("\0" if array.count > 1 else "1").partition("\0")
         of_array = ["-J", f"1-{array.count}"] if array.count > 1 else []
         own = ["-m", "n", *([] if of_array else ["-r", "n"]), *array.options]
-        ours = ["-N", array.name, *of_array, "-j", "oe", "-o", "/dev/null"]
-        job = ["--", "/bin/sh", "-c", LOGGED, str(array.script), before, after]
-        return ["qsub", "-f", *own, *ours, *job]
+        ours = ["-N", array.name, *of_array, "-j", "oe"]
+        if array.files is None:
+            job = [LOGGED, str(array.script)]
+            # Named by the submitting host, it would be copied there by scp, which may take minutes.
+            ours += ["-o", "localhost:/dev/null"]
+        else:
+            job = [BROUGHT, array.script.name]
+            ours += self._staging(array)
+        return ["qsub", "-f", *own, *ours, "--", "/bin/sh", "-c", *job, before, after]
+
+    def _staging(self, array: WorkerArray) -> list[str]:
+        """Return the options by which PBS brings an array's script and files to a folder of each
+        job, and its output back. Files that the user has it bring are beside them.
+
+        Raises:
+            ConfigurationError: PBS cannot copy to and from the run directory.
+        """
+        assert array.files is not None
+        if match := self.unbrought.search(str(array.folder)):
+            raise ConfigurationError(
+                f"the run directory {array.folder} has {match[0]!r} in its path: PBS cannot copy "
+                "files from there to nodes",
+                hint="set GRIDENGINE_RUN_DIRECTORY to another",
+            )
+        files = [f"{path.name}@{array.host}:{path}" for path in (array.script, *array.files)]
+        own, _ = self.said(array.options).get("-W stagein", ("", ""))
+        stagein = ",".join(filter(None, [*files, own]))
+        log = array.log("^array_index^" if array.count > 1 else "1")
+        staging = ["-W", f"stagein={stagein}", "-W", "sandbox=PRIVATE"]
+        return [*staging, "-o", f"{array.host}:{log}"]
 
     def ids(self, output: str, count: int) -> list[str]:
         found = one_line(r"(\d+)(\[\])?(\.\S+)?", output)
@@ -357,10 +410,19 @@ class PBSCommands(BatchCommands):
         return [["qstat", "-x", "-f", *ended]] if self._history else []
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
-        return ["qdel", *ids]
+        """Return the command that deletes jobs, by one `qdel` for the subjobs of each array and one
+        for all others: of subjobs beside others the server of OpenPBS 23.06 dies.
+        """
+        arrays: dict[str, list[str]] = {}
+        for id in ids:
+            arrays.setdefault(id.partition("[")[0] if "[" in id else "", []).append(id)
+        return shell(QDEL, *map(" ".join, arrays.values()))
 
     def cancel_all(self, name: str) -> list[str]:
         return shell(CANCEL, name)
+
+    def wait_all(self, name: str) -> list[str]:
+        return shell(WAIT, name)
 
     def own_jobs(self) -> list[str]:
         return shell('qselect -u "$(id -un)"')

@@ -11,7 +11,9 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from gridengine.errors import ConfigurationError, SchedulerUnavailable
 from gridengine.schedulers.detect import why_no_command, why_no_grid_engine
+from gridengine.schedulers.launcher import BatchSystemError, BatchSystemRefusal
 from gridengine.settings.systems import SYSTEMS
 
 if TYPE_CHECKING:
@@ -74,8 +76,6 @@ class SchedulerEntry(NamedTuple):
         Raises:
             SchedulerUnavailable: there is none; the text says why.
         """
-        from gridengine.errors import ConfigurationError, SchedulerUnavailable
-
         reason = (
             why_no_command(self.command, environment)
             if self.command
@@ -83,8 +83,6 @@ class SchedulerEntry(NamedTuple):
         )
         if reason:
             raise SchedulerUnavailable(reason)
-        from gridengine.schedulers.launcher import BatchSystemError, BatchSystemRefusal
-
         try:
             return self.system_class()._system_here()
         except (BatchSystemError, ConfigurationError) as error:
@@ -118,15 +116,25 @@ def entry_of(name: str) -> SchedulerEntry:
     Raises:
         ConfigurationError: there is no such scheduler; the text lists the known ones.
     """
-    if name in BY_NAME:
-        return BY_NAME[name]
+    found = BY_NAME.get(name) or next((one for one in of_sites() if one.name == name), None)
+    if found is not None:
+        return found
+    from gridengine.settings.files import suggestion
+
+    raise ConfigurationError(f"there is no scheduler {name!r}", hint=suggestion(name, BY_NAME))
+
+
+def of_sites() -> Iterator[SchedulerEntry]:
+    """Yield the schedulers of the site's own, by their entry points."""
     from importlib.metadata import entry_points
 
     from gridengine.settings.schema import OF_SITES
 
-    for found in entry_points(group=OF_SITES, name=name):
-        return SchedulerEntry(name, found.value, name, name, package="")
-    from gridengine.errors import ConfigurationError
-    from gridengine.settings.files import suggestion
+    for one in entry_points(group=OF_SITES):
+        yield SchedulerEntry(one.name, one.value, one.name, one.name, package="")
 
-    raise ConfigurationError(f"there is no scheduler {name!r}", hint=suggestion(name, BY_NAME))
+
+def of_class(name: str) -> SchedulerEntry | None:
+    """Return the scheduler whose class has this name, one of the site's own too."""
+    own = (one for one in of_sites() if one.class_name == name)
+    return BY_CLASS.get(name) or next(own, None)

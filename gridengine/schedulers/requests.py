@@ -154,7 +154,7 @@ def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) ->
         return system.split(fill_template(f"{system.key}.gpus", template, **places))
     if type(part) is Token:
         said = site.tokens.get(part.name)
-        return system.token(part.name) if said is None else system.split(said)
+        return system.token(part.name, site.tokens) if said is None else system.split(said)
     return native_options(part, system.native_name)  # none for Capacity
 
 

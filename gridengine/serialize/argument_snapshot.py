@@ -1,5 +1,5 @@
 """A snapshot of a call's arguments at the time of its submission: arguments that may change are
-pickled at once.
+pickled at once (`client.future.CallTemplate`).
 
 Arguments that cannot change wait as they are. Workers import this module too, so it imports little.
 """
@@ -48,28 +48,6 @@ class HiddenArguments(list[Any]):
 def restore(*payload: Any) -> Any:
     """Return the one call of a payload."""
     return pickling.load(payload)[0]
-
-
-def snapshot(call: Any, form: int, name: str = "the function") -> Any:
-    """Return the call itself if its arguments cannot change, else the pickled call.
-
-    Raises:
-        PicklingError: the call cannot be pickled; the text names the argument.
-    """
-    if is_constant(call if form != FULL else (*call[0], *call[1].values())):
-        return call
-    return pickled_call(call, form, name)
-
-
-def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
-    """Return the pickled call.
-
-    Raises:
-        PicklingError: the call cannot be pickled; the text names the argument.
-    """
-    return CallSnapshot(
-        pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
-    )
 
 
 def given_words(call: Any, form: int) -> str:

@@ -19,6 +19,7 @@ from gridengine.errors import VersionMismatch
 from gridengine.serialize.payload import Buffer
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
+"""The minor version of this Python, such as `3.11`."""
 MARK = f"{PYTHON} (byte code {int.from_bytes(MAGIC_NUMBER[:2], 'little')})\n".encode()
 """Stands before the bytes of code: the version of Python, and that of its byte code."""
 GLOBAL_OPERATIONS = frozenset(

@@ -36,8 +36,8 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """An open file of this process that calls need: a duplicate, closed when nothing refers to this
-    object any more.
+    """A duplicate of an open file that calls need. It is closed when nothing refers to this object
+    any more.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -33,7 +33,7 @@ def imports_for_effect(
     main: types.ModuleType, variables: int, modules: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the loaded modules that calls of the script `main` import before they
-    begin, in its order; and those of them by whose names the script does nothing else.
+    begin, in the script's order; and the names of those among them that the script never uses.
 
     variables, modules: how many variables the script has, which each cell of a notebook adds to,
         and how many modules are loaded. These tell when to look again.

@@ -58,7 +58,7 @@ def looks_up(code: types.CodeType) -> bool:
 
 
 def names_of_text(text: str, is_looking_up: bool) -> frozenset[str]:
-    """Return the names in a text, if it reads like code; of other texts the marked names alone."""
+    """Return all names in a text that reads like code, and the marked names in any other text."""
     return _names_of_text(text, is_looking_up) if len(text) <= MOST_CHARACTERS else frozenset()
 
 

@@ -19,7 +19,7 @@ from gridengine.serialize import itemwise_unpickler, shared_objects
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import ATOMS, Buffer, Payload, PayloadAtWorker
+from gridengine.serialize.payload import ATOMS, SINGLE, Buffer, Payload, PayloadAtWorker
 from gridengine.serialize.recipes import Recipe
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
@@ -153,14 +153,13 @@ def load_function(payload: Payload) -> tuple[Callable[..., Any], tuple[type[Base
 def dump_calls(
     calls: Sequence[Any],
     *,
-    form: int | None = None,
+    form: int = SINGLE,
     describe: Callable[[int], str] = "call {}".format,
     repeated: RepeatedArrays | None = None,
 ) -> list[Buffer]:
     """Return the payload of a list of calls.
 
-    form: the form of the calls (`payload.SINGLE`, `STAR` or `FULL`), for the text of errors;
-        guessed from each call by default.
+    form: the form of the calls (`payload.SINGLE`, `STAR` or `FULL`), for the text of errors.
     describe: returns a call's name for errors, by its index in the list.
     repeated: knows the large arrays of earlier calls.
 
@@ -168,11 +167,6 @@ def dump_calls(
         PicklingError: the text names the call, its argument (of several, the first is argument 1),
             and the part of the argument that cannot be pickled.
     """
-    if len(calls) == 1 and type(calls[0]) in ATOMS:
-        try:
-            return [pickle.dumps([calls[0]], 5)]
-        except MemoryError as error:
-            raise no_memory(f"to pickle {describe(0)}") from error
     how = functools.partial(encode, list(calls), takes_futures=True, repeated=repeated)
     dump = functools.partial(with_dill, how)
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))

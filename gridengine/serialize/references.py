@@ -22,9 +22,12 @@ RESULT_NAME_BYTES = 8
 """The length of a result's name. Names of shared objects and functions are longer."""
 
 
-class ReferenceUser(Protocol):
-    """A dispatcher, which knows the results that references stand for."""
+class NameUser(Protocol):
+    """A dispatcher, whose workers may have shared objects, and which knows the results that
+    references stand for.
+    """
 
+    def release(self, name: bytes) -> None: ...
     def release_references(self, references: list[int]) -> None: ...
 
 
@@ -37,7 +40,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.number = new_number()
-        self._users: list[weakref.ref[ReferenceUser]] = []
+        self._users: list[weakref.ref[NameUser]] = []
         weakref.finalize(self, _release, self.number, self._users).atexit = False
 
     @property
@@ -45,20 +48,20 @@ class Reference:
         """The bytes by which it is pickled."""
         return self.number.to_bytes(RESULT_NAME_BYTES, "big")
 
-    def is_known_to(self, user: ReferenceUser) -> bool:
+    def is_known_to(self, user: NameUser) -> bool:
         """Return whether this dispatcher knows the reference."""
         return any(one() is user for one in self._users)
 
-    def add_user(self, user: ReferenceUser) -> None:
+    def add_user(self, user: NameUser) -> None:
         """Note that a dispatcher knows the reference."""
         self._users.append(weakref.ref(user))
 
-    def remove_user(self, user: ReferenceUser) -> None:
+    def remove_user(self, user: NameUser) -> None:
         """Note that a dispatcher does not know the reference after all."""
         self._users[:] = [one for one in self._users if one() is not user]
 
 
-def _release(number: int, users: list[weakref.ref[ReferenceUser]]) -> None:
+def _release(number: int, users: list[weakref.ref[NameUser]]) -> None:
     """Tell the dispatchers that know a reference that it is gone. The garbage collector calls this
     too, at any point and in any thread: it must not wait for a lock.
     """

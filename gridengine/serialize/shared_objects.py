@@ -21,24 +21,18 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import chain
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from msgspec import Struct
 
 from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.serialize.references import NOTHING, Awaited
+from gridengine.serialize.references import NOTHING, Awaited, NameUser
 from gridengine.serialize.shared_memory import StoredPayload, is_equal, protected, store
 from gridengine.threads import once
 
 T = TypeVar("T")
 NAME_BYTES = 16
 """The length of names. Any buffer that travels apart from its pickle is longer."""
-
-
-class ObjectUser(Protocol):
-    """A dispatcher, whose workers may have received shared objects."""
-
-    def release(self, name: bytes) -> None: ...
 
 
 class SharedObject:
@@ -57,7 +51,7 @@ class SharedObject:
         self.payload = payload
         self.handles = handles
         self.needs: tuple[SharedObject, ...] = needs_of(payload)
-        self._users: list[weakref.ref[ObjectUser]] = []
+        self._users: list[weakref.ref[NameUser]] = []
         self._lock = threading.Lock()
         self._released = False
         registry().owned[name] = self
@@ -68,7 +62,7 @@ class SharedObject:
         with resolving_locally():
             return _load(self.payload)
 
-    def used_by(self, user: ObjectUser) -> None:
+    def used_by(self, user: NameUser) -> None:
         """Call `user.release` once no handle is left; at once if none is left now."""
         with self._lock:
             users = [one for one in self._users if one() not in (None, user)]
@@ -315,10 +309,10 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
     """The large arrays among the arguments of calls, for one thread. It holds no array, and a copy
     no longer than its array lives.
 
-    stored: how many bytes were copied for calls to share.
-    named: for how many bytes calls have a name instead.
-    generators: of the first calls that have any: their generators of random numbers.
-    repeats_generator: whether later calls have one of these too; None once that has been told.
+    stored: how many bytes were copied, to be shared by calls.
+    named: the size in bytes of the arrays for which calls have a name.
+    generators: the generators of random numbers in the first calls that have any.
+    repeats_generator: whether later calls have one of these too; None once the user was warned.
     """
 
     stored: int = 0

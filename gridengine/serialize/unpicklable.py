@@ -231,10 +231,8 @@ def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> 
     return "make it in the function, or exclude it from pickling (`__getstate__`)"
 
 
-def arguments(form: int | None, call: Any) -> Parts:
-    """Yield the arguments of a call. If its form is None, it is guessed."""
-    if form is None and isinstance(call, tuple):
-        form = FULL if tuple(map(type, call)) == (tuple, dict) else STAR
+def arguments(form: int, call: Any) -> Parts:
+    """Yield the arguments of a call of this form."""
     if form not in (FULL, STAR):
         yield "the argument", call
         return

@@ -4,7 +4,7 @@
 
 The later source wins. The result is one frozen `Settings` for the process, made at its first use.
 Read `schema` first, then `values`. `locations` says where the files are; `files` reads those that
-are trusted. `processors` says how many processors there are.
+are trusted.
 
 Keep in step: a field of `schema.Settings`, and its row in docs/settings.md, where its meaning is.
 

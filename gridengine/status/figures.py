@@ -93,7 +93,23 @@ class FunctionCounts:
         return longest
 
 
-class FailureStatus(Struct, frozen=True):
+class DescribedCall(Struct, frozen=True, kw_only=True):
+    """The part of a row on a call that describes the call.
+
+    history: how earlier attempts ended.
+    arguments, place: the pickled calls of its task, if they are short, and the index of the call
+        in them.
+    parameters: the names of the function's positional parameters, as far as they are known.
+    """
+
+    history: Sequence[str] = ()
+    arguments: bytes = b""
+    place: int = 0
+    form: int = 0
+    parameters: Sequence[str] = ()
+
+
+class FailureStatus(DescribedCall, frozen=True):
     """Calls that ended without a value.
 
     error, hint: the kind of error with its words, and the remedy, if the dispatcher knows them.
@@ -117,12 +133,7 @@ class FailureStatus(Struct, frozen=True):
     attempts: int = 0
     peak_memory: int = 0
     cancelled: bool = False
-    history: Sequence[str] = ()
-    arguments: bytes = b""
-    place: int = 0
-    form: int = 0
     hint: str = ""
-    parameters: Sequence[str] = ()
 
 
 MOST_SAMPLED = 2000

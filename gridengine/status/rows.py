@@ -18,7 +18,7 @@ from gridengine.arguments import format_seconds
 from gridengine.display import html_table
 from gridengine.errors import safe_repr
 from gridengine.resources.base import Resource
-from gridengine.status.figures import FailureStatus
+from gridengine.status.figures import DescribedCall, FailureStatus
 from gridengine.status.watch_events import MOST_EVENTS, WatchEvent
 
 
@@ -161,7 +161,7 @@ class ConnectedWorkerStatus(Struct, frozen=True):
     agent_processor: float | None = None
 
 
-class RunStatus(Struct, frozen=True):
+class RunStatus(DescribedCall, frozen=True):
     """Calls of a task that a worker has.
 
     id: the task's number, and the index of the first unsettled call.
@@ -172,9 +172,6 @@ class RunStatus(Struct, frozen=True):
     limit: the seconds that each call may take, or None.
     late: whether the calls take longer than expected. waits: whether they wait for their nested
         calls.
-    history: how earlier attempts ended.
-    arguments, place: the pickled calls, if they are short, and the index of the call in them.
-    parameters: the names of the function's positional parameters, as far as they are known.
     memory: the bytes of the process that runs them; 0 if unknown.
     """
 
@@ -192,22 +189,16 @@ class RunStatus(Struct, frozen=True):
     limit: float | None = None
     late: bool = False
     waits: bool = False
-    history: Sequence[str] = ()
-    arguments: bytes = b""
-    place: int = 0
-    form: int = 0
     memory: int = 0
-    parameters: Sequence[str] = ()
 
 
-class CallStatus(Struct, frozen=True):
+class CallStatus(DescribedCall, frozen=True):
     """One unsettled call, or a settled call of a task that has unsettled ones.
 
     state: `waiting` in a queue, or for `missing` results; `running`; or `ended`.
     since_seconds: since its submission.
     request, waiting: the resources that it requests, and how many calls wait for the same.
-    attempts: how many attempts it may have. history: how the earlier ones ended.
-    arguments, place, form, parameters: see `RunStatus`.
+    attempts: how many attempts it may have.
     """
 
     id: str
@@ -219,11 +210,6 @@ class CallStatus(Struct, frozen=True):
     waiting: int = 0
     missing: int = 0
     attempts: int = 1
-    history: Sequence[str] = ()
-    arguments: bytes = b""
-    place: int = 0
-    form: int = 0
-    parameters: Sequence[str] = ()
 
 
 class FileFault(Struct, frozen=True):

@@ -8,16 +8,6 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.resources.demand import Demand
-
-
-class DemandCounts(Struct, frozen=True):
-    """The waiting calls, running calls and slots of one demand."""
-
-    waiting: int
-    running: int
-    slots: int
-
 
 class ClientCounts(Struct, frozen=True):
     """A client's weight and its calls: waiting (also for results), at workers, done, failed, and
@@ -44,7 +34,8 @@ class Snapshot(Struct, frozen=True):
         them. retried: attempts that another followed.
     statuses: how many workers are `requested`, `launched` and not connected yet, and, of the
         connected ones, `idle`, `busy`, `silent` and `stopping`.
-    demands: the calls of each demand.
+    slots: how many calls the connected workers run at a time; None where only another process
+        knows.
     clients: the calls of each client, by number; 0 is the dispatcher's own process.
     output: says where workers' logs have what calls print; empty where calls print elsewhere.
     """
@@ -59,14 +50,9 @@ class Snapshot(Struct, frozen=True):
     cancelled: int = 0
     retried: int = 0
     statuses: Mapping[str, int] = MappingProxyType({})
-    demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
+    slots: int | None = None
     clients: Mapping[int, ClientCounts] = MappingProxyType({})
     output: str = ""
-
-    @property
-    def slots(self) -> int:
-        """How many calls the connected workers run at a time."""
-        return sum(one.slots for one in self.demands.values())
 
     def of(self, submitter: int) -> Snapshot:
         """Return the snapshot of one submitter: only its batches count as running."""

@@ -1,7 +1,10 @@
 """What Linux and macOS do differently. Only this room asks which system this is; everything above
 it does the same on both.
 
-Read the functions here, which most processes need from their start, then `machine`: what few need.
+Read the functions here, which runners and fork servers need from their start, then `polling`, by
+which dispatchers and agents wait, and `machine`: what few need. Memory, sockets, processors and the
+ends of processes stay in one module, since each fork server needs all four before its first fork
+and every module adds to its start.
 
                               Linux                            macOS
     waking, polling           eventfd, epoll                   a pipe, `selectors` (kqueue)
@@ -38,120 +41,18 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 if sys.platform == "linux":
     import fcntl
-    from select import EPOLLIN, EPOLLOUT, epoll
-
-    READABLE, WRITABLE = EPOLLIN, EPOLLOUT
-    Polling: TypeAlias = epoll
 else:
     import threading
-    from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-
-    READABLE, WRITABLE = EVENT_READ, EVENT_WRITE
 
 NO_SIGNAL = int(getattr(socket, "MSG_NOSIGNAL", 0))
 """The flag of sends to a peer that may be gone. Python ignores SIGPIPE where there is none."""
 _PAGE = resource.getpagesize()
 PAUSE_SECONDS = 0.05
 """How often is looked at what the system does not report."""
-
-
-if sys.platform == "linux":
-
-    class Wakeup:
-        """Wakes a thread that polls the descriptor `fd`.
-
-        set: makes the descriptor readable, from any thread.
-        clear: makes it unreadable. Raises `BlockingIOError` if it is not readable.
-        """
-
-        def __init__(self) -> None:
-            self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self.set: Callable[[], object] = partial(os.eventfd_write, self.fd, 1)
-            self.clear: Callable[[], object] = partial(os.eventfd_read, self.fd)
-            self.close: Callable[[], object] = partial(os.close, self.fd)
-
-    def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
-        """Return one of these signals, which are blocked, once it is there; None when none came
-        within this many seconds.
-        """
-        received = signal.sigtimedwait(numbers, seconds)
-        return None if received is None else received.si_signo
-
-else:
-
-    class Wakeup:
-        def __init__(self) -> None:
-            self.fd, self._other = os.pipe()
-            os.set_blocking(self.fd, False)
-            os.set_blocking(self._other, False)
-            self.clear: Callable[[], object] = partial(os.read, self.fd, 4096)
-            self.close: Callable[[], object] = partial(_close_all, (self.fd, self._other))
-
-        def set(self) -> None:
-            with contextlib.suppress(BlockingIOError):  # it is full, thus readable
-                os.write(self._other, b"\0")
-
-    def _close_all(descriptors: Iterable[int]) -> None:
-        for fd in descriptors:
-            os.close(fd)
-
-    class Polling(DefaultSelector):
-        """Has what is used here of the interface of `select.epoll`."""
-
-        def poll(self, timeout: float = 0, maxevents: int = -1) -> list[tuple[int, int]]:
-            ready = [(key.fd, events) for key, events in self.select(timeout)]
-            return ready if maxevents < 0 else ready[:maxevents]
-
-    def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
-        until = time.monotonic() + seconds
-        while not (here := signal.sigpending().intersection(numbers)):
-            if time.monotonic() > until:
-                return None
-            time.sleep(PAUSE_SECONDS)
-        return signal.sigwait(here)
-
-
-class Poller:
-    """Calls a function for each descriptor that can be read or, on request, written."""
-
-    def __init__(self) -> None:
-        self._polling = Polling()
-        self._callbacks: dict[int, Callable[[], None]] = {}
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when `poll` has a function to call."""
-        return self._polling.fileno()
-
-    def register(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call this function whenever the descriptor is readable."""
-        self._polling.register(fd, READABLE)
-        self._callbacks[fd] = callback
-
-    def unregister(self, fd: int) -> None:
-        """Undo `register`. May be called twice."""
-        if self._callbacks.pop(fd, None) is not None:
-            self._polling.unregister(fd)
-
-    def poll_writable(self, fd: int, wanted: bool) -> None:
-        """Call the function also when the descriptor is writable, or no longer so."""
-        self._polling.modify(fd, READABLE | (WRITABLE if wanted else 0))
-
-    def poll(self, seconds: float = 0.0) -> None:
-        """Call the functions that are due. Wait for the first one at most this many seconds."""
-        for fd, _ in self._polling.poll(seconds):
-            if fd in self._callbacks:
-                self._callbacks[fd]()
-
-    def close(self) -> None:
-        """Call no more functions. May be called twice."""
-        self._polling.close()
-        self._callbacks.clear()
 
 
 # Memory that processes share
@@ -302,18 +203,6 @@ def peer_process(sock: socket.socket) -> int:
     return _credentials(sock)[0]
 
 
-if sys.platform == "linux":
-
-    def pipe_bytes(descriptor: int) -> int:
-        """Return how many bytes a pipe can hold."""
-        return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
-
-else:
-
-    def pipe_bytes(descriptor: int) -> int:
-        return 1 << 16
-
-
 def open_descriptors() -> list[int]:
     """Return the descriptors of this process, and perhaps one that is closed by now.
 
@@ -460,6 +349,13 @@ if sys.platform == "linux":
 
             return [child.pid for child in psutil.Process().children()]
 
+    def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
+        """Return one of these signals, which are blocked, once it is there; None when none came
+        within this many seconds.
+        """
+        received = signal.sigtimedwait(numbers, seconds)
+        return None if received is None else received.si_signo
+
     class DeathWithParent:
         """Has forks of this process die with it. It is made in the parent."""
 
@@ -495,6 +391,14 @@ else:
             # An orphan may end its own children, as below a subreaper.
             return {pid for pid, parent in parents.items() if parent not in parents}
 
+    def wait_for_signal(numbers: Collection[signal.Signals], seconds: float) -> int | None:
+        until = time.monotonic() + seconds
+        while not (here := signal.sigpending().intersection(numbers)):
+            if time.monotonic() > until:
+                return None
+            time.sleep(PAUSE_SECONDS)
+        return signal.sigwait(here)
+
     class DeathWithParent:
         def __init__(self) -> None:
             self._read, self._write = os.pipe()  # which the parent's end closes
@@ -509,24 +413,6 @@ else:
 
 
 # What does without /proc where there is none
-
-
-def present_umask() -> int:
-    """Return this process's umask. It is read from /proc, because the system call sets it for a
-    moment, in which other threads may make files.
-    """
-    said = b""
-    with contextlib.suppress(FileNotFoundError):  # there is no /proc
-        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
-        finally:
-            os.close(descriptor)
-    if said:
-        return int(said.split()[0], 8)
-    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
-    os.umask(umask)
-    return umask
 
 
 def nvidia_gpus() -> int:
@@ -544,14 +430,68 @@ def reset_peak_memory() -> None:
         file.write(b"5")
 
 
-def control_groups() -> list[str]:
-    """Return the lines on this process's control groups (cgroups(7))."""
+def prefer_as_oom_victim() -> None:
+    """Let the kernel kill this process rather than its parent when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
+        file.write(b"500")
+
+
+# What control groups leave of this machine to a process (cgroups(7))
+
+
+GROUPS = "/sys/fs/cgroup"
+
+
+def control_groups(controller: str, top: str = GROUPS) -> Iterator[str]:
+    """Yield the folder of this process's group for a controller ("cpu", "memory"), in version 1 or
+    2 of control groups, then the folders of the groups above it. Some may be missing: inside a
+    container the file system may begin at the process's own group.
+    """
+    for line in _memberships():
+        number, controllers, group = line.split(":", 2)
+        if number != "0" and controller not in controllers.split(","):
+            continue
+        root, group = top if number == "0" else f"{top}/{controller}", group.rstrip("/")
+        while group:
+            yield root + group
+            group = group.rpartition("/")[0]
+        yield root
+
+
+def _memberships() -> list[str]:
     with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
         return file.read().splitlines()
     return []
 
 
-def prefer_as_oom_victim() -> None:
-    """Let the kernel kill this process rather than its parent when memory runs out."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
-        file.write(b"500")
+def _limits(folder: str, *names: str) -> list[int]:
+    """Return the numbers in these files of a control group."""
+    words: list[str] = []
+    for name in names:
+        with contextlib.suppress(OSError), open(f"{folder}/{name}") as file:  # the top has none
+            words += file.read().split()
+    return [int(one) for one in words if one.isdecimal()]  # "max" and -1 are no limit
+
+
+def usable_processors(top: str = GROUPS) -> int:
+    """Return how many processors this process may use: those of its CPU affinity, but no more than
+    the quota of its container (a control group) lets run at a time, rounded up.
+
+    Source: the kernel's documentation, admin-guide/cgroup-v2 (`cpu.max`) and scheduler/sched-bwc.
+    """
+    usable = len(processors())
+    for folder in control_groups("cpu", top):
+        limits = _limits(folder, "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        if len(limits) == 2:  # a quota and its period, in microseconds; else there is no quota
+            usable = min(usable, max(1, -(-limits[0] // limits[1])))
+    return usable
+
+
+def usable_memory(top: str = GROUPS) -> int:
+    """Return how many bytes of memory this process and its neighbours may have: the machine's, or
+    less where its control group or one above it says so.
+    """
+    sizes = [os.sysconf("SC_PHYS_PAGES") * _PAGE]
+    for folder in control_groups("memory", top):
+        sizes += _limits(folder, "memory.max", "memory.limit_in_bytes")
+    return min(sizes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import struct
 import sys
@@ -108,6 +109,18 @@ else:
 
 
 if sys.platform == "linux":
+
+    def pipe_bytes(descriptor: int) -> int:
+        """Return how many bytes a pipe can hold."""
+        return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+
+else:
+
+    def pipe_bytes(descriptor: int) -> int:
+        return 1 << 16
+
+
+if sys.platform == "linux":
     MOST_SOCKET_PATH = 107
     """The longest path of a Unix socket, in bytes (unix(7))."""
     OPEN_ONLY = os.O_PATH
@@ -143,6 +156,41 @@ else:
         import psutil
 
         return {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+
+
+def file_age(path: Path) -> float:
+    """Return how many seconds ago a file was touched, by the clock of its file system: the clocks
+    of two machines may differ. Infinite if there is no such file.
+
+    Raises:
+        OSError: it cannot be looked at, or no file can be made beside it.
+    """
+    import tempfile  # few ask
+
+    touched = touched_at(path)
+    if touched is None:
+        return math.inf
+    with tempfile.TemporaryFile(dir=path.parent) as probe:
+        return os.fstat(probe.fileno()).st_mtime - touched
+
+
+def touched_at(path: Path) -> float | None:
+    """Return when a file was touched, by the clock of its file system, as its server knows by now;
+    None if there is no such file.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:  # the answer to a change has the present size and times, where fstat may have old ones
+        with contextlib.suppress(OSError):  # another user's, or read-only
+            os.fchmod(descriptor, 0o600)
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
 
 
 # Other processes, and the machine
@@ -234,6 +282,24 @@ else:
 
 
 # What does without /proc where there is none
+
+
+def present_umask() -> int:
+    """Return this process's umask. It is read from /proc, because the system call sets it for a
+    moment, in which other threads may make files.
+    """
+    said = b""
+    with contextlib.suppress(FileNotFoundError):  # there is no /proc
+        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
+        finally:
+            os.close(descriptor)
+    if said:
+        return int(said.split()[0], 8)
+    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
+    os.umask(umask)
+    return umask
 
 
 def own_path(descriptor: int) -> str:

@@ -15,12 +15,12 @@ import pickletools
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.status.figures import FailureStatus
+from gridengine.status.figures import DescribedCall, FailureStatus
 
 MOST_SHOWN = 60
 """How many characters the arguments may take."""
@@ -68,20 +68,7 @@ class _DescribingUnpickler(pickle.Unpickler):
         return Named()
 
 
-class Described(Protocol):
-    """A row on a call, see `RunStatus`."""
-
-    @property
-    def arguments(self) -> bytes: ...
-    @property
-    def place(self) -> int: ...
-    @property
-    def form(self) -> int: ...
-    @property
-    def parameters(self) -> Sequence[str]: ...
-
-
-def arguments_of(one: Described) -> str:
+def arguments_of(one: DescribedCall) -> str:
     """Return the arguments of a row's call, with the names of the parameters where they are known.
     Where its task is too long to be kept, an exception that it raised tells them.
     """

@@ -237,7 +237,5 @@ def standalone_folders() -> list[DispatcherFolder]:
 
 
 def is_watched_elsewhere(folder: DispatcherFolder) -> bool:
-    """Return whether a stand-alone dispatcher runs and can be watched over the network. Older
-    versions had no key for watchers.
-    """
+    """Return whether a stand-alone dispatcher runs and has its key for watchers."""
     return (folder.path / WATCHER).exists() and folder.state() is DispatcherState.RUNNING

@@ -115,8 +115,7 @@ def there() -> tuple[list[Known[DispatcherPlace]], Silent]:
     """Return the dispatchers that run on this machine, and all stand-alone dispatchers."""
     answers, silent = ask_all()
     alone = list(map(of_folder, standalone_folders()))
-    homes = {one.id: str(one.thing.folder) for one in alone}  # older versions do not report theirs
-    known = [_of_answer(path, answer, homes) for path, answer in answers]
+    known = [_of_answer(path, answer) for path, answer in answers]
     seen = {one.id for one in known}
     known += [one for one in alone if not one.id or one.id not in seen]
     return known, {process_of(path): error for path, error in silent}
@@ -133,14 +132,11 @@ def of_folder(folder: DispatcherFolder) -> Known[DispatcherPlace]:
     return Known(folder.name, place, about, words, id=run_id, paths=(path,))
 
 
-def _of_answer(
-    socket: Path, answer: WatchAnswer, homes: Mapping[str, str]
-) -> Known[DispatcherPlace]:
+def _of_answer(socket: Path, answer: WatchAnswer) -> Known[DispatcherPlace]:
     who = answer.identity
-    path = who.home or homes.get(who.run_id)
-    if not path:
+    if not who.home:
         return of_answer(answer, DispatcherPlace(socket, Path(who.folder) if who.folder else None))
-    home = DispatcherFolder(Path(path))
+    home = DispatcherFolder(Path(who.home))
     told = of_answer(answer, DispatcherPlace(socket, home.path, home))
     own = tuple(dict.fromkeys([*told.own, *of_folder(home).own]))
     return told._replace(own=own)
@@ -271,23 +267,32 @@ def connect(text: str = "") -> Watched:
     return watched
 
 
-def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
-    """Return the answer of the dispatcher of this name, and True. If none runs, return the report
-    of the last run of this name, and False. An empty name means the only dispatcher that runs, else
-    the last report.
+def running_or_ended(name: str) -> Watched | WatchAnswer:
+    """Return a connection to the dispatcher of this name; if none runs, the report of the last run
+    of this name. An empty name means the only dispatcher that runs, else the last report.
 
     Raises:
         ConfigurationError: there is neither, or there are several.
         ClusterError: the dispatcher does not answer.
     """
     try:
-        with connect(name) as watched:
-            return watched.ask(ask, most=MOST_SAMPLED), True
+        return connect(name)
     except NotKnown:
         found = ended_answer(name)
         if found is None:
             raise
+        return found
+
+
+def answer_of(name: str, ask: str = STATUS) -> tuple[WatchAnswer, bool]:
+    """Return the answer of the dispatcher of this name, and True; or a report, as
+    `running_or_ended` finds it, and False.
+    """
+    found = running_or_ended(name)
+    if isinstance(found, WatchAnswer):
         return found, False
+    with found:
+        return found.ask(ask, most=MOST_SAMPLED), True
 
 
 def or_as_call(look: Callable[[str, str], T], name: str, which: str) -> T:

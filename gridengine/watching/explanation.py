@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -22,7 +22,13 @@ from gridengine.status.rows import (
     Status,
 )
 from gridengine.watching.call_descriptions import Cause, causes
-from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
+from gridengine.watching.next_steps import (
+    failure_step,
+    reason_and_step,
+    resume_step,
+    silence_step,
+    words_of,
+)
 from gridengine.watching.phrases import (
     Explanation,
     ago,
@@ -130,14 +136,17 @@ def _of_queue(
     calls = plural(queue.waiting, "call")
     if queue.request:
         calls += f" that ask{'s' if queue.waiting == 1 else ''} for {queue.request}"
-    verb = "waits" if queue.waiting == 1 else "wait"
+    calls += " waits" if queue.waiting == 1 else " wait"
     if queue.command is not None:
-        return _of_people(queue, queue.command, f"{calls} {verb}")
-    for reason in (_of_start, _of_queued, _of_failures, _of_limit, _of_silence):
-        found = reason(status, who, launches, f"{calls} {verb}")
-        if found is not None:
-            return found
-    return _of_slots(status, queue, f"{calls} {verb}")
+        return _of_people(queue, queue.command, calls)
+    return (
+        _of_start(launches, calls)
+        or _of_queued(status, who, launches, calls)
+        or _of_failures(launches, calls)
+        or _of_limit(status, launches, calls)
+        or _of_silence(status, who, calls)
+        or _of_slots(status, queue, calls)
+    )
 
 
 def _of_people(queue: QueueStatus, command: str, calls: str) -> Explanation:
@@ -146,10 +155,7 @@ def _of_people(queue: QueueStatus, command: str, calls: str) -> Explanation:
     return Explanation("no_worker", f"{calls}: {text}", step)
 
 
-Reason = Callable[[Status, Identity, LaunchStatus, str], Explanation | None]
-
-
-def _of_start(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_start(one: LaunchStatus, calls: str) -> Explanation | None:
     if one.workers or not one.starting:
         return None
     if one.unanswered:
@@ -189,9 +195,7 @@ def _of_queued(status: Status, who: Identity, one: LaunchStatus, calls: str) -> 
     )
 
 
-def _of_failures(
-    status: Status, who: Identity, one: LaunchStatus, calls: str
-) -> Explanation | None:
+def _of_failures(one: LaunchStatus, calls: str) -> Explanation | None:
     if one.requested and not one.workers:
         return Explanation(
             "requested", f"{calls}: workers are being asked for at this moment", "wait"
@@ -214,7 +218,7 @@ def _left_out(one: LaunchStatus) -> str:
     return f"; left out, since no worker could be started there: {hosts}" if hosts else ""
 
 
-def _of_limit(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
     if one.workers or status.worker_count < status.max_workers:
         return None
     return Explanation(
@@ -225,7 +229,7 @@ def _of_limit(status: Status, who: Identity, one: LaunchStatus, calls: str) -> E
     )
 
 
-def _of_silence(status: Status, who: Identity, one: LaunchStatus, calls: str) -> Explanation | None:
+def _of_silence(status: Status, who: Identity, calls: str) -> Explanation | None:
     told = silence(status, who)
     if told is None or status.statuses["silent"] < status.worker_count:
         return None
@@ -331,8 +335,7 @@ def silence(status: Status, who: Identity) -> Explanation | None:
         "silent",
         f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
         "cut",
-        "look at the jobs' states with the batch system's own command, and at that machine; "
-        "their calls run again elsewhere if they stay silent",
+        silence_step(who.scheduler, first.job if first is not None else ""),
         first.host if first is not None else "",
     )
 

@@ -35,10 +35,5 @@ class Newest(Generic[T]):
         """Wait for a value and return it; None when no more values come."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is not None or self._over)
-        return self.take()
-
-    def take(self) -> T | None:
-        """Return the untaken value; None when there is none."""
-        with self._changed:
             one, self._held = self._held, None
             return one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gridengine.schedulers.batch_words import BatchWords
-from gridengine.schedulers.registry import BY_CLASS
+from gridengine.schedulers.registry import of_class
 from gridengine.schedulers.requests import parted
 
 FULL = (
@@ -17,9 +17,9 @@ RESUMED = "their calls go on when they are resumed: "
 
 
 def words_of(scheduler: str) -> type[BatchWords] | None:
-    """Return the words of the batch system of a scheduler's class; None if it is not ours."""
-    entry = BY_CLASS.get(scheduler)
-    return entry.system_class()._commands if entry is not None and entry.system else None
+    """Return the words of the batch system of a scheduler's class; None if it is not known."""
+    entry = of_class(scheduler)
+    return None if entry is None else getattr(entry.scheduler_class(), "_commands", None)
 
 
 def reason_and_step(scheduler: str, reason: str, job: str) -> tuple[str, str]:
@@ -31,9 +31,20 @@ def reason_and_step(scheduler: str, reason: str, job: str) -> tuple[str, str]:
     elif re.search(FULL[0], reason):
         step = FULL[1]
     elif not step:
-        look = f": `{words.look}`" if words is not None and words.look else ""
-        step = f"ask the batch system itself{look}"
+        step = _ask_itself(words)
     return told, of_job(step, job)
+
+
+def silence_step(scheduler: str, job: str) -> str:
+    """Return the next step for silent workers, of which `job` is the first."""
+    own = of_job(_ask_itself(words_of(scheduler)), job) if job else ""
+    look = "look at that machine; their calls run again elsewhere if they stay silent"
+    return f"{own}, and {look}" if own else look
+
+
+def _ask_itself(words: type[BatchWords] | None) -> str:
+    look = f": `{words.look}`" if words is not None and words.look else ""
+    return f"ask the batch system itself{look}"
 
 
 def resume_step(scheduler: str, job: str) -> str:

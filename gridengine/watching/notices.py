@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gridengine.display import printable
 from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.status.rows import Status
 
 log = logging.getLogger("gridengine")
 COMMAND_SECONDS = 20.0
@@ -58,6 +59,22 @@ class Notice(Struct, frozen=True, kw_only=True):
         what = "has ended" if self.event == ENDED else "has its first failed call"
         why = f": {self.error}" if self.error else ""
         return f"{self.name} {what}, {', '.join(counts)}{why}"
+
+
+def notice_of(event: str, status: Status, error: str, **who: Any) -> Notice:
+    """Return the message that tells these counts of calls, and the error of the first that failed.
+    `who` are the other fields of `Notice`.
+    """
+    return Notice(
+        event=event,
+        done=status.done,
+        failed=status.failed,
+        cancelled=status.cancelled,
+        left=status.waiting + status.running,
+        seconds=round(status.elapsed_seconds, 1),
+        error=error,
+        **who,
+    )
 
 
 Receiver: TypeAlias = str | Callable[[Notice], object]

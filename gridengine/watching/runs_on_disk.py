@@ -124,8 +124,9 @@ def ended_answer(name: str) -> WatchAnswer | None:
 
 def ended_answers() -> Iterator[WatchAnswer]:
     """Yield the reports of ended runs, and the identities of killed ones, the last begun first."""
+    reports = filter(None, map(_report_in, report_files()))
     killed = sorted(_killed(), key=lambda one: one.identity.run_id, reverse=True)
-    return heapq.merge(_reports(), killed, key=lambda one: one.identity.run_id, reverse=True)
+    return heapq.merge(reports, killed, key=lambda one: one.identity.run_id, reverse=True)
 
 
 def check_told(answer: WatchAnswer) -> None:
@@ -142,10 +143,6 @@ def report_of(run_id: str) -> WatchAnswer | None:
     """Return the report of the run with this id; None if there is none."""
     path = report_file(run_id)
     return None if path is None else _report_in(path)
-
-
-def _reports() -> Iterator[WatchAnswer]:
-    return filter(None, map(_report_in, report_files()))
 
 
 def _report_in(path: Path) -> WatchAnswer | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -35,14 +36,6 @@ class Column(NamedTuple):
     width: int
     value: Callable[[Any], Any]
     show: Callable[[Any], str] = str
-
-
-class Traffic(NamedTuple):
-    """Messages of one kind: how many workers have been sent, and how many workers have sent."""
-
-    kind: str
-    sent: int
-    received: int
 
 
 def _count(number: int) -> str:
@@ -138,13 +131,13 @@ VIEWS: Mapping[str, tuple[Callable[[WatchAnswer], Sequence[Any]], Sequence[Colum
     ),
     "messages": (
         lambda answer: [
-            Traffic(kind, answer.sent.get(kind, 0), answer.received.get(kind, 0))
+            (kind, answer.sent.get(kind, 0), answer.received.get(kind, 0))
             for kind in sorted({*answer.sent, *answer.received})
         ],
         (
-            Column("message", 0, lambda one: one.kind),
-            Column("sent", 12, lambda one: one.sent, _count),
-            Column("received", 12, lambda one: one.received, _count),
+            Column("message", 0, itemgetter(0)),
+            Column("sent", 12, itemgetter(1), _count),
+            Column("received", 12, itemgetter(2), _count),
         ),
     ),
 }

@@ -54,8 +54,8 @@ Rejected:
 Other modules: `session_server` and `session_client` (what both ends do, whatever carries their
 messages), `server` (a dispatcher's end over TCP, and the addresses of this machine),
 `dispatcher_connection` (the end of a worker or client over TCP), `file_server` and
-`file_connection` (both ends by files, which `file_socket` writes and reads), `envelope_file` (what
-a file holds), `agent_requests` (a runner's requests to its agent), `sockets` (options,
-polling and keys that both ends over TCP share), `connection_file` (how others find a dispatcher),
-`clock`, `processes` (whether others still run; the limits of this one).
+`file_connection` (both ends by files, which `file_socket` writes and reads), `agent_requests` (a
+runner's requests to its agent), `sockets` (options, polling and keys that both ends over TCP
+share), `connection_file` (how others find a dispatcher), `clock`, `processes` (whether others still
+run; the limits of this one).
 """

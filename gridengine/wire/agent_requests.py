@@ -10,13 +10,12 @@ this machine.
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
 import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gridengine.system import CLOSED_ON_EXEC, own, peer_process
+from gridengine.system import CLOSED_ON_EXEC, own
 from gridengine.wire.channel import socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
@@ -37,38 +36,13 @@ Answer: TypeAlias = tuple[bytes, int | None]
 # The runner's end
 
 
-class _AgentSocket:
-    """The socket from this process to its agent, if this process is a runner."""
-
-    sock: socket.socket | None = None
-
-
-@functools.cache
-def _agent() -> _AgentSocket:
-    return _AgentSocket()
-
-
-def connect(descriptor: int) -> None:
-    """Send this process's requests through this socket."""
-    _agent().sock = socket.socket(fileno=descriptor)
-
-
-def agent_pid() -> int:
-    """Return the process id of the agent, which has made the socket."""
-    sock = _agent().sock
-    assert sock is not None
-    return peer_process(sock)
-
-
-def ask(request: bytes) -> tuple[bytes, int]:
-    """Return the agent's answer: a value, and a descriptor that this process now owns, -1 if none.
+def ask(sock: socket.socket, request: bytes) -> tuple[bytes, int]:
+    """Return the agent's answer to a request through this socket: a value, and a descriptor that
+    this process now owns, -1 if none.
 
     Raises:
         LookupError: there is no answer; the text says why.
     """
-    sock = _agent().sock
-    if sock is None:
-        raise LookupError("this process runs no calls for another")
     ours, theirs = socket_pair()
     with ours:
         try:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import zmq
 
 from gridengine.errors import ConfigurationError
-from gridengine.system import READABLE, Polling
+from gridengine.system.polling import READABLE, Polling
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.local_connection import IDENTITY_BYTES, connect

@@ -6,10 +6,10 @@ folder of a run, and the two ends of each way through it. No thread, and no cloc
     run directory/exchange/WORKER/         files for one worker
     run directory/exchange/alive           touched by the dispatcher now and then
 
-A file holds one or more envelopes of a session. Its name is the sender's and a number that counts
-from 1. The sender writes it under a name that begins with a dot, closes it, and renames it; the
-receiver reads files in order and removes each. A file may be lost or read twice all the same, by a
-crash or where NFS repeats a request: the session above notices both.
+A file holds one or more envelopes of a session, as msgpack. Its name is the sender's and a number
+that counts from 1. The sender writes it under a name that begins with a dot, closes it, and renames
+it; the receiver reads files in order and removes each. A file may be lost or read twice all the
+same, by a crash or where NFS repeats a request: the session above notices both.
 
 Why this works on NFS (nfs(5), "Data and metadata coherence"; fs/nfs/dir.c):
 
@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import logging
 import os
 import re
@@ -51,12 +52,15 @@ import secrets
 import stat
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from gridengine.errors import ProtocolError
-from gridengine.wire.connection_file import folder_at, is_private, why_unreachable, write_private
-from gridengine.wire.envelope_file import decode_file, encode_file
+from gridengine.serialize.payload import Buffer
+from gridengine.system.machine import file_age
+from gridengine.wire.connection_file import folder_at, is_private, why_unreachable
 from gridengine.wire.session import Frames
 
 log = logging.getLogger("gridengine")
@@ -87,20 +91,9 @@ def is_attended(exchange: Path) -> bool:
     file system. Where that cannot be found out, because nothing can be written, return True.
     """
     try:
-        # Opened, not looked up: that asks a file server for the present time of the file.
-        fd = os.open(exchange / ALIVE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        touched = os.fstat(fd).st_mtime
-        os.close(fd)
-    except OSError:
-        return False
-    probe = exchange / f".now-{secrets.token_hex(8)}"
-    try:
-        write_private(probe, b"")
-        now = probe.stat().st_mtime
-        probe.unlink()
+        return file_age(exchange / ALIVE) < ALIVE_SECONDS
     except OSError:
         return True
-    return now - touched < ALIVE_SECONDS
 
 
 def make_folder(folder: Path) -> None:
@@ -144,7 +137,7 @@ class Outbox:
         self._queue.append(frames)
 
     def clear(self) -> None:
-        """Drop what has not been written. The numbers of files go on."""
+        """Drop all envelopes that are not written. The numbers of files go on."""
         self._queue.clear()
         self._next.clear()
 
@@ -169,7 +162,9 @@ class Outbox:
         return True
 
     def _has_room(self) -> bool:
-        """Look what has been read only when the bounds are reached: it costs a list."""
+        """Return whether one more file may be written. To see which files were read, the folder is
+        listed, but only when the bounds are reached.
+        """
         if self._is_within_bounds():
             return True
         with _noticing_end(), opened_folder(self._folder) as fd:
@@ -225,7 +220,7 @@ class Inbox:
         self._last = ""
 
     def forget(self, sender: str) -> None:
-        """Drop what is stored for a sender that is gone."""
+        """Forget a sender that is gone."""
         self._expected.pop(sender, None)
         self._awaited.discard(sender)
 
@@ -282,6 +277,41 @@ class Inbox:
                     break
                 self._awaited.discard(sender)
                 yield name
+
+
+_MAGIC, _HASH_BYTES = b"GEf\x02", 16
+_SMALL = 16 * 1024
+"""Frames up to this size are copied, so that they do not keep the whole file in memory."""
+
+
+def encode_file(place: str, envelopes: Sequence[Frames], key: bytes) -> list[Buffer]:
+    """Return the content of a file, in parts. `place` is its folder and name."""
+    body = msgspec.msgpack.encode(envelopes)
+    return [_head(place, body, key), body]
+
+
+def decode_file(place: str, data: Buffer, key: bytes) -> list[Frames]:
+    """Return the envelopes in a file.
+
+    Raises:
+        ProtocolError: it is not whole, or was written without the key or for another place.
+    """
+    begin = len(_MAGIC) + _HASH_BYTES
+    head, body = bytes(data[:begin]), memoryview(data)[begin:]
+    if not secrets.compare_digest(head, _head(place, body, key)):
+        raise ProtocolError("it is not whole, or none of this run")
+    try:
+        envelopes = msgspec.msgpack.decode(body, type=list[list[memoryview]])
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"it has no envelopes: {error}") from None
+    return [[bytes(one) if len(one) <= _SMALL else one for one in each] for each in envelopes]
+
+
+def _head(place: str, body: Buffer, key: bytes) -> bytes:
+    """Return the first bytes of a file: the magic, and a keyed hash of its place and content."""
+    made = hashlib.blake2b(f"{place}\n".encode(), key=key[:64], digest_size=_HASH_BYTES)
+    made.update(body)
+    return _MAGIC + made.digest()
 
 
 @contextlib.contextmanager
@@ -354,7 +384,5 @@ def is_listening(address: str) -> bool:
     """
     exchange = folder_at(address)
     if exchange is not None:
-        from gridengine.wire.exchange_folder import is_attended  # few exchange files
-
         return is_attended(exchange)
     return not why_unreachable(address, LISTEN_SECONDS)

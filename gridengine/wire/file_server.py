@@ -102,8 +102,9 @@ class FileServer(SessionServer):
             self._socket.forget(peer.hex())
 
     def close(self, linger_seconds: float = 0.5) -> None:
-        """Write what was sent, and say that nobody looks any more. With an epoch the folder stays
-        for the next process, else it is removed: its workers then leave. May be called twice.
+        """Write the queued envelopes, and remove the mark that the dispatcher is alive. With an
+        epoch the folder stays for the next process; otherwise it is removed, and its workers leave.
+        May be called twice.
         """
         if self._socket is not None:
             self._socket.close(linger_seconds)

@@ -24,7 +24,7 @@ from collections import deque
 from pathlib import Path
 
 from gridengine.errors import GridEngineError, safe_repr
-from gridengine.system import Wakeup
+from gridengine.system.polling import Wakeup
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.exchange_folder import (
     ALIVE,
@@ -78,7 +78,7 @@ class Files:
         """The peers that are gone, and when to remove their folders."""
         self._missing = 0
         self._failing = set[str]()
-        """What could not be done, once it was told."""
+        """The failures that were logged and have not passed."""
 
     @property
     def is_gone(self) -> bool:
@@ -109,7 +109,7 @@ class Files:
             self._be_quick(now)
 
     def forget(self, peer: str, now: float) -> None:
-        """Send a peer nothing of what is queued, and remove its folder later."""
+        """Drop the envelopes that are queued for a peer, and remove its folder later."""
         self._drop(peer)
         self._forgotten[peer] = now + FORGET_SECONDS
 
@@ -118,8 +118,8 @@ class Files:
         self._look_at = min(self._look_at, now + QUICK_SECONDS)
 
     def step(self, now: float, *, reads: bool = True) -> list[tuple[str, Frames]]:
-        """Write what is queued, and do everything else that is due. Return the envelopes that have
-        come, each with its sender; none unless `reads`.
+        """Write the queued envelopes, and do everything else that is due. Return the envelopes that
+        have arrived, each with its sender; none unless `reads`.
         """
         self._write(now)
         self._tend(now)
@@ -155,7 +155,9 @@ class Files:
                     self._tell_success(doing)
 
     def _drop(self, peer: str) -> None:
-        """Drop what is queued for a peer. Its outbox stays: the numbers of files go on."""
+        """Drop the envelopes that are queued for a peer. Its outbox stays: the numbers of files go
+        on.
+        """
         if peer in self._outboxes:
             self._outboxes[peer].clear()
             self._waiting.pop(peer, None)
@@ -238,7 +240,7 @@ class FileSocket:
         self._wake.set()
 
     def forget(self, peer: str) -> None:
-        """Send a peer nothing more of what was not written yet, and remove its folder later."""
+        """Drop the envelopes for a peer that are not written yet, and remove its folder later."""
         self._asked.append((peer, None))
         self._wake.set()
 
@@ -274,7 +276,7 @@ class FileSocket:
             self._notice.set()
 
     def _step(self, now: float) -> float:
-        """Do what is due; return the seconds until the next call, if nothing wakes the thread."""
+        """Do everything that is due. Return after how many seconds to call this again."""
         self._take_asked(now)
         # What the loop has not received yet stays in the folder, and keeps the senders waiting.
         came = self._files.step(now, reads=self._came - self._taken < MOST_BYTES)
@@ -294,7 +296,7 @@ class FileSocket:
                 self._files.put(peer, frames, now)
 
     def _finish(self, until: float) -> None:
-        """Write what is left, as long as there is time."""
+        """Write the remaining envelopes until the time `until`."""
         while True:
             now = self._clock.monotonic()
             self._take_asked(now)
@@ -305,7 +307,7 @@ class FileSocket:
             self._wake.wait(QUICK_SECONDS / 2)
 
     def close(self, linger_seconds: float) -> None:
-        """End the thread, once it has written what was sent, or after this time. May be called
+        """End the thread, once it has written all envelopes, or after this time. May be called
         twice.
         """
         if self._closing_at is None:

@@ -42,15 +42,8 @@ from collections.abc import Collection, Iterator
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.system import (
-    CLOSED_ON_EXEC,
-    PACKETS,
-    READABLE,
-    WRITABLE,
-    Polling,
-    packet_address,
-    peer_user,
-)
+from gridengine.system import CLOSED_ON_EXEC, PACKETS, packet_address, peer_user
+from gridengine.system.polling import READABLE, WRITABLE, Polling
 from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import PacketSocket
@@ -113,8 +106,8 @@ class LocalConnection(ABC):
             self._watch(jammed=True)
 
     def receive(self, most: int = _READ_PACKETS) -> list[Frames]:
-        """Return envelopes that have arrived, read from at most this many packets. Send what is
-        queued, as far as there is room.
+        """Return envelopes that have arrived, read from at most this many packets. Send queued
+        envelopes, as far as there is room.
 
         Raises:
             ProtocolError: the other end sent something else; the connection has ended.

@@ -70,7 +70,7 @@ class PacketSocket:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what is queued, as much as the socket takes now; return whether nothing is left.
+        """Send queued envelopes, as much as the socket takes now; return whether nothing is left.
         When the other end is gone, or the kernel takes no such packets, the socket ends, which
         shows when reading.
         """
@@ -133,7 +133,7 @@ class PacketSocket:
         return None
 
     def close(self) -> None:
-        """Close the socket; what is queued is dropped. May be called twice."""
+        """Close the socket; queued envelopes are dropped. May be called twice."""
         self._unsent.clear()
         self._packets.clear()
         self._socket.close()

@@ -17,6 +17,7 @@ from typing import Any
 from gridengine._version import __version__
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.shared_memory import MOST_BLOCKS
 from gridengine.settings.schema import is_interactive
 from gridengine.system import open_descriptors
@@ -240,11 +241,6 @@ def fork_hooks() -> ForkHooks:
     return ForkHooks()
 
 
-def python_version() -> str:
-    """Return this interpreter's minor version, such as `3.11`."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
 def make_hello(
     *, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0, **other: Any
 ) -> Hello:
@@ -254,7 +250,7 @@ def make_hello(
     return Hello(
         protocol=VERSION,
         version=__version__,
-        python=python_version(),
+        python=PYTHON,
         run_id=run_id,
         host=socket.gethostname(),
         pid=pid,

@@ -71,6 +71,10 @@ class Session:
         """The number of the last message received."""
         self.told = 0
         """The number up to which received messages are acknowledged."""
+        self._told_last = 0
+        """`told`, as the latest envelope had it."""
+        self.unanswered = 0
+        """How many beats have come since the latest envelope was made."""
         self._unacknowledged: deque[tuple[int, int, Frames]] = deque()
         self._asked = 0
         self._answered = 0
@@ -81,6 +85,11 @@ class Session:
     def unacknowledged(self) -> int:
         """How many sent messages or pieces the other end may not have."""
         return len(self._unacknowledged)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether an envelope would acknowledge a message, or may reveal a gap to the other end."""
+        return bool(self._unacknowledged) or self.told != self._told_last
 
     @property
     def acknowledged(self) -> int:
@@ -206,6 +215,7 @@ class Session:
         return [[_ENVELOPE.pack(_RESEND, self.sent, self.told, self._asked)]]
 
     def _envelope(self, kind: int, number: int) -> bytes:
+        self._told_last, self.unanswered = self.told, 0
         return _ENVELOPE.pack(kind, number, self.told, self._answered)
 
 

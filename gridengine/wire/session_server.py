@@ -122,6 +122,16 @@ class SessionServer(ABC):
         if session is not None:
             self._send_frames(peer, session.unnumbered(encode(Beat())))
 
+    def answer_beat(self, peer: bytes, each: int) -> None:
+        """Answer a beat of a peer if it is the `each`th since the peer was sent anything, or if the
+        answer tells more than that this end lives.
+        """
+        session = self._sessions.get(peer)
+        if session is not None:
+            session.unanswered += 1
+            if session.unanswered >= each or session.has_news:
+                self.beat(peer)
+
     def unacknowledged(self, peer: bytes) -> int:
         """Return how many pieces sent to a peer are not acknowledged.
 

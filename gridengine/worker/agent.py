@@ -19,7 +19,7 @@ from gridengine.errors import ProtocolError
 from gridengine.output.stream_writer import StandardStreams
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks, in_shared_block
-from gridengine.system import Poller
+from gridengine.system.polling import Poller
 from gridengine.wire import agent_requests
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (

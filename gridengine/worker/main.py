@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gridengine.call_context.environment import BEGAN, JOB_END, LOG, SiteEnvironment
-from gridengine.call_context.process_resources import memory_here
 from gridengine.errors import GridEngineError
 from gridengine.output.stream_writer import LogLimit, StandardStreams
 from gridengine.resources.demand import decode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
-from gridengine.system import Descendants
+from gridengine.system import Descendants, usable_memory
 from gridengine.system.machine import own_path, uptime
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, folder_at
@@ -118,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         output_bytes=connection.output_bytes,
         streams=streams,
         relay=Relay(send),
-        result_blocks=ResultBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
+        result_blocks=ResultBlocks(connection.kept_bytes or usable_memory() // 4, path.parent),
         # A restarted dispatcher would not know results that only this worker has.
         holds_results=held is None,
     )

@@ -9,7 +9,7 @@ import atexit
 import contextlib
 import functools
 import importlib.machinery
-import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from gridengine.serialize import shared_objects
 from gridengine.serialize.users_modules import after_import, note_sending
-from gridengine.wire import agent_requests
+from gridengine.system import peer_process
 
 SAY_SECONDS = 5.0
 """After this time a job says what it waits for."""
@@ -30,20 +30,15 @@ def left() -> Iterator[str]:
     """Yield the names of the threads and processes that this process must wait for, for people. No
     process is reaped here: another thread may be waiting for it.
     """
+    from gridengine.system.machine import exists  # few jobs leave any
+
     multiprocessing = sys.modules.get("multiprocessing.process")
     for child in list(getattr(multiprocessing, "_children", ())):
-        if not child.daemon and child.pid is not None and _is_alive(child.pid):
+        if not child.daemon and child.pid is not None and exists(child.pid):
             yield f"the process {child.name} ({child.pid})"
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             yield f"the thread {thread.name}"
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 def is_running(own_threads: int = 0) -> bool:
@@ -104,24 +99,28 @@ def _tell(what: str) -> None:
             )
 
 
-def prepare(descriptor: int, number: int) -> None:
-    """Prepare this process to request these things from its agent, by the socket of this
-    descriptor, when user code needs them. `number` becomes part of the process's name.
+def prepare(sock: socket.socket, number: int) -> None:
+    """Prepare this process to request these things from its agent, by this socket, when user code
+    needs them. `number` becomes part of the process's name.
     """
     name = f"PoolWorker-{number}"
     adaptations: dict[str, Callable[[Any], None]] = {
         **_ADAPTATIONS,
         "logging": functools.partial(_name_in_records, name),
-        "multiprocessing.process": functools.partial(_be_child, name, descriptor),
+        "multiprocessing.process": functools.partial(_be_child, name, sock),
+        "multiprocessing.resource_tracker": functools.partial(_share_resource_tracker, sock),
     }
-    agent_requests.connect(descriptor)
-    shared_objects.registry().fetch_descriptor = lambda name: agent_requests.ask(
-        agent_requests.DESCRIPTOR + name
-    )[1]
+    shared_objects.registry().fetch_descriptor = functools.partial(_fetch_descriptor, sock)
     sys.meta_path.insert(0, _Finder(adaptations))
     for module, adapt in adaptations.items():
         if module in sys.modules:
             adapt(sys.modules[module])
+
+
+def _fetch_descriptor(sock: socket.socket, name: bytes) -> int:
+    from gridengine.wire import agent_requests  # here, as below: most calls request nothing
+
+    return agent_requests.ask(sock, agent_requests.DESCRIPTOR + name)[1]
 
 
 def _name_in_records(name: str, logging: Any) -> None:
@@ -139,28 +138,32 @@ def _name_in_records(name: str, logging: Any) -> None:
     logging.setLogRecordFactory(record)
 
 
-def _be_child(name: str, requests: int, process: Any) -> None:
+def _be_child(name: str, sock: socket.socket, process: Any) -> None:
     """Set this process's name, its parent (the agent; on the caller's machine that is the caller's
     process), and the caller's authentication key (multiprocessing.process), so that managers of the
     caller accept its proxies. On another machine it has a key of its own.
     """
+    from gridengine.wire import agent_requests
+
     process.current_process().name = name
     process._parent_process = process._ParentProcess(
-        "MainProcess", agent_requests.agent_pid(), requests
+        "MainProcess", peer_process(sock), sock.fileno()
     )
     try:
-        key, _ = agent_requests.ask(agent_requests.AUTHENTICATION_KEY)
+        key, _ = agent_requests.ask(sock, agent_requests.AUTHENTICATION_KEY)
         process.current_process().authkey = key
     except LookupError:
         return
 
 
-def _share_resource_tracker(module: Any) -> None:
+def _share_resource_tracker(sock: socket.socket, module: Any) -> None:
     """Share the resource tracker of the caller's machine (multiprocessing.resource_tracker).
 
     A tracker of the runner's own would remove, when the runner ends, everything that its calls have
     made for others.
     """
+    from gridengine.wire import agent_requests
+
     tracker = module._resource_tracker
 
     class Tracker(type(tracker)):  # type: ignore[misc]
@@ -169,7 +172,9 @@ def _share_resource_tracker(module: Any) -> None:
             """The descriptor of the tracker; requested when it is first needed."""
             if self.__dict__["_fd"] is None:
                 try:
-                    self.__dict__["_fd"] = agent_requests.ask(agent_requests.RESOURCE_TRACKER)[1]
+                    self.__dict__["_fd"] = agent_requests.ask(
+                        sock, agent_requests.RESOURCE_TRACKER
+                    )[1]
                 except LookupError:
                     return None  # `multiprocessing` then starts a tracker of its own
             return self.__dict__["_fd"]  # type: ignore[no-any-return]
@@ -232,7 +237,6 @@ _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
         "multiprocessing.context": _fork_unless_told,
         "multiprocessing.reduction": note_sending,
-        "multiprocessing.resource_tracker": _share_resource_tracker,
         "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }
 )

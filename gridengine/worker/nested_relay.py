@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
-from gridengine.system import Poller
+from gridengine.system.polling import Poller
 from gridengine.wire import agent_requests
 from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.messages import (

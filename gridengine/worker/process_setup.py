@@ -7,14 +7,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from gridengine.call_context.current_call import Controller
 from gridengine.call_context.environment import NONE_GIVEN, Variables
 from gridengine.call_context.process_resources import bind_process
 from gridengine.errors import ConfigurationError
@@ -23,7 +19,7 @@ from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.system import processors
-from gridengine.wire.messages import Allocate, Assignment
+from gridengine.wire.messages import Allocate
 
 if TYPE_CHECKING:
     from gridengine.worker.forkserver import RunnerDescriptors
@@ -146,28 +142,6 @@ def flush_output() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-
-
-def with_controller(
-    function: Callable[..., Any], assignment: Assignment, push: Callable[[int, Any], None]
-) -> Callable[..., Any]:
-    """Return the function, extended to get a controller. While it runs, SIGTERM sets `cancelled`
-    and does not kill.
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        controller = Controller(
-            job_id=assignment.task,
-            attempt=assignment.attempt,
-            push=partial(push, assignment.run),
-        )
-        before = signal.signal(signal.SIGTERM, lambda number, frame: controller.cancel())
-        try:
-            return function(*args, **kwargs, controller=controller)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
-
-    return call
 
 
 def set_path_and_directory(path: list[str], directory: str) -> None:

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,7 +27,6 @@ from gridengine.call_context.current_call import (
     CurrentJob,
     Interrupted,
     ProcessSpent,
-    process_name,
 )
 from gridengine.call_context.environment import KEPT, SiteEnvironment
 from gridengine.call_context.process_resources import (
@@ -48,19 +47,16 @@ from gridengine.call_context.status_block import (
     UNTIL,
     map_words,
 )
-from gridengine.errors import CallError, call_words, out_of_memory
+from gridengine.errors import call_words
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_remedy
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.payload import SINGLE, Buffer, Payload
+from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.users_modules import CallersMain
-from gridengine.system import data_bytes, reset_peak_memory
+from gridengine.system import data_bytes
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
-    INTERRUPTED,
     NO_INPUT,
-    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     Allocate,
@@ -72,10 +68,8 @@ from gridengine.wire.messages import (
     Define,
     Deliver,
     Forget,
-    Pushed,
     Returned,
     Shortened,
-    Started,
     portions,
 )
 from gridengine.worker import multiprocessing_state
@@ -89,17 +83,13 @@ from gridengine.worker.process_setup import (
     flush_output,
     redirect_streams,
     seed_by_chance,
-    with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
+from gridengine.worker.watched_runs import WatchedRuns
 
 if TYPE_CHECKING:
+    from gridengine.worker.failed_calls import FailedCalls
     from gridengine.worker.log_forwarder import LogForwarder
-
-STRAY_SIGNAL = (
-    "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
-    "start fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u)"
-)
 
 
 def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) -> NoReturn:
@@ -113,10 +103,11 @@ def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) ->
     os.close(descriptors.words)
     redirect_streams(descriptors)
     seed_by_chance()
-    multiprocessing_state.prepare(descriptors.requests, descriptors.number)
+    requests = socket.socket(fileno=descriptors.requests)
+    multiprocessing_state.prepare(requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel), takes_blocks=True)
     runner = Runner(channel, words, site, descriptors.threads)
-    GVAR.process = runner.as_calling_process(descriptors.number)
+    GVAR.process = runner.as_calling_process(descriptors.number, requests)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
@@ -165,26 +156,26 @@ class Runner:
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
         self.states = CallStates(self._result_buffer.tell)
-        self._heard: deque[Payload] = deque()
-        """What the client has told the call in progress, unread."""
+        self._watched = WatchedRuns(self._result_buffer, words, self._read)
         self._held = 0
         """How many `Cancel` messages this runner has read."""
-        self._finished = False
-        """Whether this process has waited for its threads and can do nothing but end."""
         # If user code forks and the child returns from the call, the child gets no further than
         # the next access to the words.
         os.register_at_fork(after_in_child=words.release)
 
-    def as_calling_process(self, number: int) -> CallingProcess:
-        """Return this process as its calls see it; `number` is the agent's number for it."""
+    def as_calling_process(self, number: int, requests: socket.socket) -> CallingProcess:
+        """Return this process as its calls see it, by the agent's number for it and the socket for
+        its requests.
+        """
         return CallingProcess(
             number=number,
             pid=os.getpid(),
             words=self._words,
+            requests=requests,
             allocate=self.reallocate,
             states=self.states,
-            hear=self.hear,
-            push=self.push,
+            hear=self._watched.hear,
+            push=self._watched.push,
         )
 
     def _note_step(self, step: int) -> None:
@@ -339,9 +330,7 @@ class Runner:
             apart=bool(assignment.kept),
         )
         if assignment.watched:
-            reset_peak_memory()
-            self._heard.clear()
-            self._result_buffer.deliver(Started(assignment.run, os.getpid()))
+            self._watched.begin(assignment.run)
         codec = self.functions.codecs.get(assignment.function)
         if codec is not None:
             self._result_buffer.form = codec
@@ -361,10 +350,8 @@ class Runner:
             )
             if self.functions.environment.caller is not self._logs_for:
                 self._forward_logs()
-            if assignment.controlled:
-                function = with_controller(function, assignment, self._push)
-            if assignment.watched:
-                function = self._with_background(function, assignment.name)
+            if assignment.watched or assignment.controlled:
+                function = self._watched.extended(function, assignment)
             GVAR.process_job = self._job_of(assignment)
             if codec is None:
                 items, complete = pickling.load_items(payload)
@@ -402,7 +389,7 @@ class Runner:
             self._result_buffer.end()
         if assignment.watched or assignment.once:
             self._flush()
-        if self._finished:
+        if self._watched.has_finished:
             self._words[RUN] = 0
             exit_process(0)
 
@@ -425,9 +412,13 @@ class Runner:
             with contextlib.suppress(Exception):
                 traceback.print_exception(error)
         self.functions.forget_inputs(assignment)
-        payload = self._dump_raised(assignment.start, error, assignment)
-        for index in range(assignment.start, assignment.stop):
-            self._result_buffer.add_raised(index, payload)
+        self._failed_calls.add_run(error, assignment)
+
+    @cached_property
+    def _failed_calls(self) -> FailedCalls:
+        from gridengine.worker.failed_calls import FailedCalls  # most calls do not fail
+
+        return FailedCalls(self._result_buffer, self.functions)
 
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
@@ -542,45 +533,11 @@ class Runner:
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
         if isinstance(error, Interrupted):
-            self._add_interrupted(index, assignment)
+            told = self.states.told == (assignment.run, index)
+            self._failed_calls.add_interrupted(index, assignment, told=told)
             return
-        note_remedy(error, call if assignment.form == SINGLE else None)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        told = self._arguments_text(call, assignment)
-        payload = self._dump_raised(index, error, assignment, told)
-        self._result_buffer.add_raised(index, payload, status)
-
-    def _arguments_text(self, call: Any, assignment: Assignment) -> str:
-        from gridengine.call_context.shown_arguments import arguments_text  # for errors alone
-
-        return arguments_text(call, assignment, self.functions.loaded(assignment.function))
-
-    def _add_interrupted(self, index: int, assignment: Assignment) -> None:
-        """Answer a call that raised `Interrupted`: it has stopped, and is to run again. The answer
-        carries an exception, which is the outcome of the call if it was not told to stop, or if it
-        saved nothing although it had nearly all of a worker's life.
-        """
-        from gridengine.call_context.checkpoints import interrupted  # here: few need it
-
-        _, what = self._present_call()
-        told = self.states.told == (assignment.run, index)
-        payload = self._result_buffer.form.dump_exception(interrupted(what, told=told))
-        self._result_buffer.add_raised(index, payload, INTERRUPTED if told else RAISED)
-
-    def _dump_raised(
-        self, index: int, error: BaseException, assignment: Assignment, told: str = ""
-    ) -> list[Buffer]:
-        """Return the payload of an exception that a call raised. A `KeyboardInterrupt` in this
-        process becomes another error: in the caller it would end the caller.
-        """
-        if not isinstance(error, KeyboardInterrupt):
-            return self._result_buffer.form.dump_exception(error, told)
-        name = self.functions.name_of(assignment.function)
-        what = call_words(name, assignment.first, index, assignment.name)
-        instead = CallError(
-            f"{what} raised KeyboardInterrupt in its own process", hint=STRAY_SIGNAL
-        )
-        return self._result_buffer.form.dump_exception(instead, told, origin=error)
+        self._failed_calls.add_raised(index, error, assignment, call, status)
 
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException, call: Any
@@ -595,12 +552,9 @@ class Runner:
         self._memory.set(0)  # lift the limit before anything below allocates memory
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory or assignment.once:
-            name = self.functions.name_of(assignment.function)
-            what = call_words(name, assignment.first, index, assignment.name)
-            late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            told = self._arguments_text(call, assignment)
-            payload = self._result_buffer.form.dump_exception(late, told, origin=error)
-            self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
+            self._failed_calls.add_out_of_memory(
+                index, error, assignment, call, limit=limit, peak=peak
+            )
         self._words[RUN] = 0
         self._flush()
         exit_process(0)
@@ -623,49 +577,6 @@ class Runner:
         if self._result_buffer.is_forked():
             exit_forked(error)
 
-    def _push(self, run: int, value: Any) -> None:
-        payload = pickling.dump(value)
-        self._result_buffer.deliver(Pushed(run, len(payload)), payload)
-
-    def push(self, payload: Payload) -> None:
-        """Send the client of the call in progress something, after all that the call has
-        printed.
-        """
-        self._exit_if_forked()
-        flush_output()
-        self._result_buffer.deliver(Pushed(self._words[RUN], len(payload)), payload)
-
-    def hear(self) -> Payload:
-        """Wait for the next thing that the client tells the call in progress, and return it. The
-        agent's other messages are handled meanwhile.
-
-        Raises:
-            EOFError: the agent has closed the channel.
-        """
-        while not self._heard:
-            self._read()
-        return self._heard.popleft()
-
-    def _deliver(self, message: Deliver, buffers: Payload) -> None:
-        if message.run == self._words[RUN]:
-            self._heard.append(buffers)
-
-    def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return the function of a job of this name, extended to wait for the threads and processes
-        that the function leaves behind.
-        """
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with process_name(name):
-                    return function(*args, **kwargs)
-            finally:
-                if not self._result_buffer.is_forked() and multiprocessing_state.is_running():
-                    self._finished = True
-                    multiprocessing_state.finish(f"job {name}")
-
-        return call
-
 
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Define: lambda runner, message, buffers: runner.functions.define(message, buffers),
@@ -673,5 +584,5 @@ HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Allocate: lambda runner, message, buffers: runner._resources.allocate(message, buffers),
     Assign: Runner._assign,
     Cancel: Runner._cancel,
-    Deliver: Runner._deliver,
+    Deliver: lambda runner, message, buffers: runner._watched.deliver(message, buffers),
 }

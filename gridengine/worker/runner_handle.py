@@ -24,7 +24,7 @@ from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.worker.forkserver import ForkServer, RunnerDescriptors
-from gridengine.worker.runner_output import CallersSink, OutputReader
+from gridengine.worker.runner_output import OutputReader, RunOutput
 
 AssignedRun: TypeAlias = tuple[Assignment, Payload]
 Batch: TypeAlias = deque[AssignedRun]
@@ -383,7 +383,7 @@ class RunnerHandle:
         self.channel.send(Cancel([], 0))  # the call has ended just now: let the runner go on
         return limit
 
-    def record_output(self, limit: int, also: Sequence[CallersSink] = ()) -> None:
+    def record_output(self, limit: int, also: Sequence[RunOutput] = ()) -> None:
         """Record the runner's output from here on, without its earlier output. Also pass it on to
         these sinks, one for each stream.
         """

@@ -7,7 +7,6 @@ machine one worker serves all clients, and a client that is suspended must not k
 waiting. A stand-alone dispatcher forwards `Output` to the client and the client's credit to the
 worker. It waits for no client that is gone, and keeps no more than the windows for clients that may
 come back. Logs get the output of jobs, too, because errors show a log's end.
-
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct
 
-from gridengine.output.stream_writer import OutputExcerpt, StandardStreams
+from gridengine.output.stream_writer import OutputExcerpt, StandardStreams, StreamWriter
 from gridengine.serialize.payload import Payload
-from gridengine.system import Poller, pipe_bytes
+from gridengine.system.machine import pipe_bytes
+from gridengine.system.polling import Poller
 from gridengine.wire.messages import Message, Output
 
 _READ = 64 * 1024
@@ -33,37 +32,23 @@ between.
 """
 
 
-class Sink(Protocol):
-    """A receiver of runners' output. It never waits. While it is `full`, its readers must
-    not read.
-    """
-
-    @property
-    def full(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-
-
-class CallersSink(Sink, Protocol):
-    """The sink of a run's caller. With `alone`, no other sink gets the run's output."""
-
-    @property
-    def alone(self) -> bool: ...
-
-
 class OutputReader:
     """The read end of a runner's output pipe. Its data is passed on line by line, and recorded
     while `excerpt` is set.
+
+    Args:
+        sink: where the data goes. Like `also`, it never waits; while it is `full`, nothing is read.
     """
 
-    def __init__(self, fd: int, sink: Sink) -> None:
+    def __init__(self, fd: int, sink: StreamWriter) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self._sink = sink
         self._line = b""
         self._pass_at: float | None = None
         """When to pass on the incomplete line; None before `pass_late_line` has seen it."""
-        self.also: CallersSink | None = None
-        """A second sink; the only one if it is `alone`."""
+        self.also: RunOutput | None = None
+        """The sink of the run's caller; the only one if it is `alone`."""
         self.excerpt: OutputExcerpt | None = None
         self.ended = False
 
@@ -244,7 +229,7 @@ class Relay(Struct, eq=False):
 
 
 class RunOutput(Struct, frozen=True):
-    """A `Sink` for one of a run's streams, which sends to the run's caller."""
+    """Sends one of a run's streams to the run's caller."""
 
     relay: Relay
     run: int

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.system import Poller, data_bytes
+from gridengine.system import data_bytes
+from gridengine.system.polling import Poller
 from gridengine.wire.channel import Channel
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message, large_inputs

@@ -20,6 +20,10 @@ state=/var/lib/condor/gridengine
 logs=/var/log/condor
 run_directory=/run/condor
 master_pid=$run_directory/master.pid
+# Of a host: `login` takes jobs, and a `node` runs them; empty where this machine does both.
+role=""
+# By which the daemons of several hosts know each other.
+password=$software/password
 # Jobs must not see the environment of whoever ran `up`.
 clean=(env -i "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
 
@@ -30,12 +34,18 @@ refuse_foreign_pool() {
         die "this machine has a $configuration that was not made by $here/up; leaving it alone"
 }
 
-# True when its queue can be read and both slots of the machine are known.
+# True when its queue can be read and both slots of the machine are known. Of hosts, `login` has the
+# queue, and others have slots.
 answers() {
     is_there condor_master "$master_pid" &&
-        timeout 5 condor_q -allusers -totals > /dev/null 2>&1 &&
-        [[ $(timeout 5 condor_status -constraint 'PartitionableSlot' -autoformat Name 2> /dev/null |
-            wc -l) == 2 ]]
+        { [[ $role == node ]] || timeout 5 condor_q -allusers -totals > /dev/null 2>&1; } &&
+        { [[ $role == login ]] || [[ $(slots_here) == 2 ]]; }
+}
+
+slots_here() {
+    local where=PartitionableSlot
+    [[ -z $role ]] || where+=" && Machine == \"$host\""
+    timeout 5 condor_status -constraint "$where" -autoformat Name 2> /dev/null | wc -l
 }
 
 # The pool's daemons, those too that outlive a master that was killed.

@@ -14,8 +14,13 @@ PATH=$commands:$PATH
 packages=(autoconf automake g++ gcc git iproute2 libcjson-dev libedit-dev libexpat1-dev libhwloc-dev
     libical-dev libncurses-dev libpam0g-dev libpq-dev libssl-dev libtool libx11-dev libxt-dev make
     pkg-config postgresql postgresql-contrib python3-dev swig tcl-dev tk-dev zlib1g-dev)
-node=gridengine-pbs
+server=gridengine-pbs
+nodes=("$server")
+# The name of this machine or host for PBS.
+leaf=$server
 cores_of_node=8
+# Of pbs_comm, through which the daemons speak. By default it is 17001, which our Slurm's node has.
+comm_port=17201
 configuration=/etc/pbs.conf
 # Says that this PBS was made by `up`, so that neither `up` nor `down` ever touches another.
 mark="# made by schedulers/pbs/up"
@@ -33,17 +38,25 @@ refuse_foreign_pbs() {
 
 daemons() { "${clean[@]}" "$software/libexec/pbs_init.d" "$1" > "$state/$1.out" 2>&1 < /dev/null; }
 
+# Those of this machine, not those of hosts of namespaces, which it sees too.
+of_daemons=(--ns $$ --nslist pid --full "^$software/sbin/pbs_")
+
 # Killed, not asked: a server that ends in order waits for its jobs.
 stop_all() {
     [[ -d $state ]] || return 0
     daemons stop || true # what does not end is killed
-    pkill -KILL --full "^$software/sbin/pbs_" || true
-    wait_for 20 no_daemons || die "these do not end: $(pgrep --full "^$software/sbin/pbs_" | xargs)"
+    pkill -KILL "${of_daemons[@]}" || true
+    wait_for 20 no_daemons || die "these do not end: $(pgrep "${of_daemons[@]}" | xargs)"
 }
 
-no_daemons() { ! pgrep --full "^$software/sbin/pbs_" > /dev/null; }
+no_daemons() { ! pgrep "${of_daemons[@]}" > /dev/null; }
 
-# True when its server answers and the node takes jobs.
-answers() { [[ $(timeout 5 pbsnodes "$node" 2> /dev/null) == *"state = free"* ]]; }
+# True when its server answers and the nodes take jobs.
+answers() {
+    local one
+    for one in "${nodes[@]}"; do
+        [[ $(timeout 5 pbsnodes "$one" 2> /dev/null) == *"state = free"* ]] || return 1
+    done
+}
 
 discard_state() { rm -rf --one-file-system "${state:?}"; }

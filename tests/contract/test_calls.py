@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.places import Place
 
 SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n' + "".join(
-    f'[{name}.tokens]\nlicence = ""\n' for name in ("slurm", "htcondor", "oar", "pbs")
+    f'[{name}.tokens]\nlicence = ""\n' for name in ("slurm", "htcondor", "oar", "pbs", "flux")
 )
 EVERYDAY = """
 import logging, multiprocessing
@@ -291,7 +291,7 @@ def test_an_exception_says_which_call_raised_it_and_where(
 
 
 @everywhere
-def test_a_worker_holds_resources_and_each_call_has_what_it_asked_for(
+def test_a_worker_holds_resources_and_each_call_has_its_request(
     place: Place, everyday: dict[str, Any]
 ) -> None:
     assert everyday["resources"] == [["0", "Cores1", "Cores2", "Token0", "WTime0"], 1]

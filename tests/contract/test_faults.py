@@ -110,7 +110,7 @@ def waiting(place: Any) -> None:
     def delete_new() -> bool:
         launched = {path.name.split()[1] for path in scenario.folder.glob("launched *")}
         for job in {re.split("[._]", id)[0] for id in launched} - deleted:
-            place.command(place.delete_command, job)
+            place.command(*place.delete_command.split(), job)
             deleted.add(job)
         return scenario.process.poll() is not None
 

@@ -107,7 +107,7 @@ def deleted():
     handles = running.launch(1) + waiting.launch(1)
     wait_for(running, handles[:1], {WorkerStatus.RUNNING})
     jobs = [number_of(handle) for handle in handles]
-    subprocess.run([DELETE, *jobs], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*DELETE.split(), *jobs], check=True, stdout=subprocess.DEVNULL)
     found = wait_for(running, handles[:1]) | wait_for(waiting, handles[1:])
     running.close()
     waiting.close()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import hosts
 from tests.support.clusters import account_on
-from tests.support.hosts import GridEngineOfHosts, OfHosts, SlurmOfHosts
+from tests.support.hosts import GridEngineOfHosts, HTCondorOfHosts, OfHosts, SlurmOfHosts
 
 T = TypeVar("T", bound=OfHosts)
 
@@ -37,7 +37,7 @@ def _slurm_of_hosts() -> Iterator[SlurmOfHosts]:
     yield from on_hosts(SlurmOfHosts)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _grid_engine_of_hosts() -> Iterator[GridEngineOfHosts]:
     yield from on_hosts(GridEngineOfHosts)
 
@@ -53,5 +53,26 @@ def slurm(_slurm_of_hosts: SlurmOfHosts) -> Iterator[SlurmOfHosts]:
 @pytest.fixture
 def grid_engine(_grid_engine_of_hosts: GridEngineOfHosts) -> Iterator[GridEngineOfHosts]:
     """The Grid Engine of the hosts, all of which run."""
+    hosts.bring_up("gridengine")
     yield _grid_engine_of_hosts
     _grid_engine_of_hosts.kill_children()
+
+
+@pytest.fixture(scope="session")
+def _htcondor_of_hosts() -> Iterator[HTCondorOfHosts]:
+    yield from on_hosts(HTCondorOfHosts)
+
+
+@pytest.fixture
+def htcondor(_htcondor_of_hosts: HTCondorOfHosts) -> Iterator[HTCondorOfHosts]:
+    """The HTCondor of the hosts, all of which run."""
+    hosts.bring_up("htcondor")
+    yield _htcondor_of_hosts
+    _htcondor_of_hosts.kill_children()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> OfHosts:
+    """The batch system of hosts that a test is parametrized with, by its name."""
+    place: OfHosts = request.getfixturevalue(request.param)
+    return place

@@ -8,7 +8,15 @@ import time
 
 import pytest
 
-from tests.support.hosts import LOGIN, NODES, SlurmOfHosts, cable_out, closed_to_others, known_as
+from tests.support.hosts import (
+    LOGIN,
+    NODES,
+    OfHosts,
+    SlurmOfHosts,
+    cable_out,
+    closed_to_others,
+    known_as,
+)
 from tests.support.scenario import QUICK, Scenario, play
 from tests.support.waiting import wait_until
 
@@ -20,63 +28,77 @@ import socket
 def where(index):
     return index, socket.gethostname()
 
-with CLUSTER(max_workers=2, cpus_per_task=4, **GIVEN) as scheduler:
+with CLUSTER(**GIVEN) as scheduler:
     found = gridengine.map(where, range(8), scheduler=scheduler, chunksize=1)
 tell(results=[index for index, _ in found], hosts=sorted({host for _, host in found}))
 """
 
 
-def check_spread(slurm: SlurmOfHosts, **given: str) -> None:
+BOTH = ["slurm", "grid_engine"]
+
+
+def check_spread(place: OfHosts, **given: object) -> None:
     """Check that a map has its results, from the nodes, and leaves nothing."""
-    told = play(slurm, f"GIVEN = {given}\n{SPREAD}").result()
+    told = play(place, f"GIVEN = {dict(given, **place.filling)}\n{SPREAD}").result()
     assert told["results"] == [*range(8)]
     assert set(told["hosts"]) <= set(NODES)
-    slurm.nothing_is_left()
+    place.nothing_is_left()
 
 
 @pytest.mark.parametrize("address", ["127.0.1.1", "192.0.2.1"])
 def test_workers_find_a_host_whose_own_name_leads_nowhere(
     slurm: SlurmOfHosts, address: str
 ) -> None:
+    """On Grid Engine's master no command works then: it wants its name to lead to it."""
     with known_as(LOGIN, address):
         check_spread(slurm)
 
 
-def test_nodes_need_not_accept_any_connection(slurm: SlurmOfHosts) -> None:
-    with closed_to_others("node1"), closed_to_others("node2"):
-        check_spread(slurm)
+@pytest.mark.parametrize("place", BOTH, indirect=True)
+def test_nodes_need_not_accept_any_connection(place: OfHosts) -> None:
+    with closed_to_others("node1", system=place.up), closed_to_others("node2", system=place.up):
+        check_spread(place)
 
 
 HELD = """
-with CLUSTER(max_workers=2, cpus_per_task=4) as scheduler:
+with CLUSTER(**FILLING) as scheduler:
     tell(**facts_of(lambda: gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1)))
 """
 
 
-@pytest.mark.parametrize("verdict", ["drop", pytest.param("reject", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("place", "verdict"),
+    [
+        ("slurm", "drop"),
+        pytest.param("slurm", "reject", marks=pytest.mark.long),
+        pytest.param("grid_engine", "drop", marks=pytest.mark.long),
+    ],
+    indirect=["place"],
+)
 def test_a_firewall_before_the_host_is_named_and_files_pass_it(
-    slurm: SlurmOfHosts, verdict: str
+    place: OfHosts, verdict: str
 ) -> None:
-    """srun cannot be reached either: its job starts nothing."""
-    with closed_to_others(LOGIN, verdict):
-        scenario = play(slurm, HELD, environment={**QUICK, "GRIDENGINE_START_SECONDS": "18"})
-        told = explained(slurm, scenario, "unreachable")
+    """On Slurm srun cannot be reached either: its job starts nothing."""
+    with closed_to_others(LOGIN, verdict, place.up):
+        patience = {**QUICK, "GRIDENGINE_START_SECONDS": "18"}
+        scenario = play(place, f"FILLING = {place.filling}\n{HELD}", environment=patience)
+        told = explained(place, scenario, "unreachable")
         assert "gets no answer from this dispatcher: tcp://10.77.0.1:" in told["text"]
         assert "transport='files'" in told["next_step"]
         error = scenario.result()
         assert error["kind"] == "WorkerNotStarted"
         assert "see that no firewall is between them" in error["text"]
         assert "never connected within 18 s to tcp://10.77.0.1:" in error["text"]
-        slurm.nothing_is_left()
-        check_spread(slurm, transport="files")
+        place.nothing_is_left()
+        check_spread(place, transport="files")
 
 
-def explained(slurm: SlurmOfHosts, scenario: Scenario, cause: str) -> dict[str, str]:
+def explained(place: OfHosts, scenario: Scenario, cause: str) -> dict[str, str]:
     """Wait until `explain` tells of this cause, and return what it says."""
 
     def look() -> dict[str, str] | None:
         assert scenario.process.poll() is None, scenario.output + scenario.errors
-        told = slurm.on(LOGIN, slurm.python, "-m", "gridengine", "explain", "--json")
+        told = place.on(LOGIN, place.python, "-m", "gridengine", "explain", "--json")
         with contextlib.suppress(json.JSONDecodeError):  # no run can be watched yet
             return next((one for one in json.loads(told) if one["cause"] == cause), None)
         return None

@@ -101,9 +101,7 @@ def test_methods_and_arguments_are_those_of_the_standard_library(
 # ---------------------------------------------------------------- what calls find
 
 
-def test_calls_find_what_the_scripts_imports_have_registered(
-    compare: Compare, tmp_path: Path
-) -> None:
+def test_calls_find_registrations_of_the_script_s_imports(compare: Compare, tmp_path: Path) -> None:
     modules = {
         "registry": "HOOKS = []",
         "plugin": "import registry\nregistry.HOOKS.append(len)",
@@ -615,7 +613,7 @@ with Pool(1) as pool, Executor(max_workers=1) as executor:
     }
 
 
-def test_a_map_that_fails_ends_what_comes_after(compare: Compare) -> None:
+def test_a_failed_map_ends_its_later_calls(compare: Compare) -> None:
     assert compare("""
 import functools
 def run(path, x):

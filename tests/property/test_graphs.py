@@ -84,7 +84,7 @@ def outcome(graph: Graph, key: str) -> Any:
 
 @examples(30)
 @given(graphs(), st.booleans())
-def test_a_graph_gives_what_a_plain_evaluation_does(
+def test_a_graph_gives_the_values_of_a_plain_evaluation(
     given: tuple[Graph, list[str]], fuse: bool
 ) -> None:
     graph, keys = given

@@ -114,7 +114,7 @@ def test_a_request_comes_back_from_its_repr_and_its_pickle(request_: Resource) -
 
 
 @given(combinations(most=8), combinations(most=8))
-def test_equal_is_what_looks_equal(one: Resource, other: Resource) -> None:
+def test_resources_with_equal_reprs_are_equal(one: Resource, other: Resource) -> None:
     looks = [sorted(map(repr, resource)) for resource in (one, other)]
     assert (one == other) == (looks[0] == looks[1])
 
@@ -414,7 +414,7 @@ def test_a_large_task_waits_no_longer_than_it_may_be_overtaken_and_the_longest_r
     assert simulation.begun_at[holders] <= patience + 7.0 + 21.0
 
 
-def test_a_thousand_holders_and_requests_cost_no_more_than_what_changes() -> None:
+def test_the_cost_of_a_thousand_holders_and_requests_follows_from_their_changes() -> None:
     """Each holder is asked once by each request, and again only when something of it was given
     back.
     """

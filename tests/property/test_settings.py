@@ -79,7 +79,7 @@ def of_slurm(demand: Demand, name: str) -> str:
 
 
 @given(st.integers(1, 64), st.floats(0.01, 4000), st.floats(1, 16))
-def test_the_memory_of_all_slots_is_what_was_asked_for(
+def test_the_memory_of_all_slots_is_the_requested_memory(
     cores: int, gigabytes: float, factor: float
 ) -> None:
     request = request_for(

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 MODULES = (fcntl, os, resource, signal, socket, time)
-ROOM = ("gridengine.system", "gridengine.system.machine")
+ROOM = ("gridengine.system", "gridengine.system.machine", "gridengine.system.polling")
 KEPT = {"AF_PACKET", "O_TMPFILE"}
 """What psutil and `tempfile` need on Linux."""
 ALSO = {"socket": ["MSG_NOSIGNAL"]}

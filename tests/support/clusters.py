@@ -51,6 +51,10 @@ class Cluster(Place):
     closed: ClassVar[str]
     one_worker = "max_workers=1, worker_resources=Cores(2) & Memory(1) & Token('licence')"
     variables: ClassVar[Mapping[str, str]] = {}
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+    }
     has_queue = True
     has_logs = True
 
@@ -100,8 +104,7 @@ class GridEngine(Cluster):
         "parallel_environment='smp 64'": "no suitable queues",
     }
     never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
+        **Cluster.never,
         "log folder": "opening input/output file",
         "working directory": "changing into working directory",
     }
@@ -126,16 +129,13 @@ class GridEngine(Cluster):
         self.command("qconf", "-sh")
 
     def knows(self, job: str) -> bool:
-        """Return whether a job is in the queue."""
         return "job_number" in self.command("qstat", "-j", job)
 
     def jobs(self) -> set[str]:
-        """Return the numbers of the user's jobs."""
         lines = self.command("qstat", "-u", self.user.pw_name).splitlines()[2:]
         return {line.split()[0] for line in lines}
 
     def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
         return f"{call.job}.{call.task}"
 
     def delete_worker(self, call: Began) -> None:
@@ -143,16 +143,13 @@ class GridEngine(Cluster):
         self.command("qdel", call.job, "-t", call.task)
 
     def suspend(self, call: Began) -> None:
-        """Suspend the job of this call, and wait until it is."""
         self.command("qmod", "-sj", call.job)
         wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
 
     def resume(self, call: Began) -> None:
-        """Have a suspended job go on."""
         self.command("qmod", "-usj", call.job)
 
     def largest_array(self) -> int:
-        """Return how many tasks the site allows in one array."""
         return next(
             int(line.split()[1])
             for line in self.command("qconf", "-sconf").splitlines()
@@ -198,8 +195,7 @@ class Slurm(Cluster):
         """
         before = {"log folder": "its log file could not be opened"}
         return {
-            "interpreter": "/nosuch/python: No such file or directory",
-            "prologue": "modules are gone",
+            **Cluster.never,
             **(before if self.version < (24, 11) else {}),
         }
 
@@ -208,13 +204,11 @@ class Slurm(Cluster):
         return job in self.command("squeue", "--noheader", "--format=%F").split()
 
     def jobs(self) -> set[str]:
-        """Return the numbers of the user's jobs."""
         user = f"--user={self.user.pw_name}"
-        words = self.command("squeue", "--noheader", user, "--format=%F").split()
+        words = self.command("squeue", "--noheader", "--all", user, "--format=%F").split()
         return {word for word in words if word.isdigit()}  # of an error there is none
 
     def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
         return call.id
 
     def delete_worker(self, call: Began) -> None:
@@ -227,7 +221,6 @@ class Slurm(Cluster):
         wait_until(lambda: self._of(call, "%t") == "S")
 
     def resume(self, call: Began) -> None:
-        """Have a suspended job go on."""
         self.administer("scontrol", "resume", call.id)
 
     @contextlib.contextmanager
@@ -251,7 +244,6 @@ class Slurm(Cluster):
         return self.command("squeue", "--noheader", f"--jobs={call.id}", f"--format={form}").strip()
 
     def largest_array(self) -> int:
-        """Return how many tasks the site allows in one array."""
         [line] = [
             line
             for line in self.command("scontrol", "show", "config").splitlines()
@@ -260,11 +252,22 @@ class Slurm(Cluster):
         return int(line.partition("=")[2]) - 1
 
 
-NO_OTHER = {"SGE_ROOT": "", "SLURM_CONF": "/nosuch"}
-"""Variables by which no other batch system of this machine is found."""
+class JobPerWorker(Cluster):
+    """A batch system whose workers are jobs of their own; no other one of this machine is found."""
+
+    variables: ClassVar[Mapping[str, str]] = {"SGE_ROOT": "", "SLURM_CONF": "/nosuch"}
+
+    def worker_id(self, call: Began) -> str:
+        return call.job
+
+    def delete_worker(self, call: Began) -> None:
+        self.command(*self.delete_command.split(), call.job)
+
+    def largest_array(self) -> int:
+        return 1000
 
 
-class HTCondor(Cluster):
+class HTCondor(JobPerWorker):
     """The HTCondor pool of this machine, and the user who uses it."""
 
     name = "htcondor"
@@ -276,11 +279,9 @@ class HTCondor(Cluster):
     folder_of_commands = "/var/lib/gridengine-test/htcondor/bin"
     delete_command = "condor_rm"
     closed = "requirements='false'"
-    variables: ClassVar[Mapping[str, str]] = NO_OTHER
     refused: ClassVar[Mapping[str, str]] = {"notification='sometimes'": "otification"}
     never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
+        **Cluster.never,
         "log folder": "as standard output",
     }
     deleted = "it was removed"
@@ -291,36 +292,20 @@ class HTCondor(Cluster):
         wait_until(lambda: "Total" in self.command(*self.ping))
 
     def knows(self, job: str) -> bool:
-        """Return whether a job is in the queue."""
         return bool(self.command("condor_q", job, "-af", "JobStatus").strip())
 
     def jobs(self) -> set[str]:
-        """Return the numbers of the user's jobs."""
         return set(self.command("condor_q", "-af", "ClusterId").split())
 
-    def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
-        return call.job
-
-    def delete_worker(self, call: Began) -> None:
-        """Delete the worker of this call, and no other of its array."""
-        self.command("condor_rm", call.job)
-
     def suspend(self, call: Began) -> None:
-        """Suspend the job of this call, and wait until it is."""
         self.command("condor_suspend", call.job)
         wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
 
     def resume(self, call: Began) -> None:
-        """Have a suspended job go on."""
         self.command("condor_continue", call.job)
 
-    def largest_array(self) -> int:
-        """Return how many tasks there are in one array at most."""
-        return 1000
 
-
-class OAR(Cluster):
+class OAR(JobPerWorker):
     """The OAR of this machine, and the user who uses it."""
 
     name = "oar"
@@ -333,7 +318,6 @@ class OAR(Cluster):
     array_is_one_job = False
     delete_command = "oardel"
     closed = "queue='closed'"
-    variables: ClassVar[Mapping[str, str]] = NO_OTHER
     one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
     may_suspend = False
     refused: ClassVar[Mapping[str, str]] = {
@@ -341,8 +325,7 @@ class OAR(Cluster):
         "resource='core=100'": "not enough resources",
     }
     never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
+        **Cluster.never,
         "log folder": "Cannot create .stdout and .stderr files",
     }
     deleted = "it was deleted"
@@ -356,24 +339,11 @@ class OAR(Cluster):
         return re.search("Terminated|Error", self.command("oarstat", "-s", "-j", job)) is None
 
     def jobs(self) -> set[str]:
-        """Return the numbers of the user's jobs."""
         listed = self.command("oarstat", "--json", "--user", self.user.pw_name)
         return set(json.loads(listed)) if listed.strip() else set()
 
-    def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
-        return call.job
 
-    def delete_worker(self, call: Began) -> None:
-        """Delete the worker of this call, and no other of its array."""
-        self.command("oardel", call.job)
-
-    def largest_array(self) -> int:
-        """Return how many tasks there are in one array at most."""
-        return 1000
-
-
-class PBS(Cluster):
+class PBS(JobPerWorker):
     """The OpenPBS of this machine, and the user who uses it."""
 
     name = "pbs"
@@ -386,16 +356,11 @@ class PBS(Cluster):
     array_is_one_job = False
     delete_command = "qdel"
     closed = "queue='closed'"
-    variables: ClassVar[Mapping[str, str]] = NO_OTHER
     may_suspend = os.getuid() == 0
     ends: ClassVar[Mapping[str, str]] = {**Cluster.ends, "exit 0": "it ended by itself"}
     refused: ClassVar[Mapping[str, str]] = {
         "nosuch=1": "Unknown resource Resource_List.nosuch",
         "queue='nosuch'": "Unknown queue",
-    }
-    never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
     }
     deleted = "it was deleted"
 
@@ -411,26 +376,57 @@ class PBS(Cluster):
         """Return the ids of the user's jobs."""
         return set(self.command("qselect", "-u", self.user.pw_name).split())
 
-    def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
-        return call.job
-
-    def delete_worker(self, call: Began) -> None:
-        """Delete the worker of this call, and no other of its array."""
-        self.command("qdel", call.job)
-
     def suspend(self, call: Began) -> None:
         """Suspend the job of this call, and wait until it is. Only root may."""
         self.administer("qsig", "-s", "suspend", call.job)
         wait_until(lambda: "job_state = S" in self.command("qstat", "-f", call.job))
 
     def resume(self, call: Began) -> None:
-        """Have a suspended job go on."""
         self.administer("qsig", "-s", "resume", call.job)
 
-    def largest_array(self) -> int:
-        """Return how many tasks there are in one array at most."""
-        return 1000
+
+OWNER = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
+
+
+class Flux(JobPerWorker):
+    """The Flux of this machine: an instance of its user, who alone can use it."""
+
+    name = "flux"
+    scheduler = "FluxScheduler"
+    title = "Flux"
+    up = "flux"
+    mark = Path("/var/lib/gridengine-flux/flux.toml"), "# made by schedulers/flux/up"
+    ping = ("runuser", "--user", OWNER, "--", "flux", "uptime")
+    folder_of_commands = "/var/lib/gridengine-test/flux/bin"
+    array_is_one_job = False
+    may_suspend = False
+    delete_command = "flux cancel"
+    closed = "queue='closed'"
+    variables: ClassVar[Mapping[str, str]] = {
+        **JobPerWorker.variables,
+        "FLUX_URI": "local:///var/lib/gridengine-flux/run/local-0",
+    }
+    one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
+    ends: ClassVar[Mapping[str, str]] = {**Cluster.ends, "exit 0": "it ended by itself"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "nosuch='1'": "unrecognized arguments",
+        "queue='nosuch'": "Invalid queue 'nosuch' specified",
+    }
+    deleted = "it was cancelled"
+    gpus = "-1"
+
+    def wait_until_ready(self) -> None:
+        """Wait until its instance answers."""
+        wait_until(lambda: "size 2" in self.command("flux", "uptime"))
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue, or about to leave it."""
+        return job in self.jobs()
+
+    def jobs(self) -> set[str]:
+        """Return the ids of the user's jobs."""
+        listed = self.command("flux", "jobs", "--no-header", "--count=0", "--format={id.f58plain}")
+        return set(listed.split())
 
 
 T = TypeVar("T", bound=Cluster)
@@ -469,7 +465,7 @@ def why_none(kind: type[Cluster]) -> str:
     if not is_made_by_up(kind):
         return f"this {kind.title} is none of schedulers/{kind.up}/up, and is left alone"
     root = os.environ.get("SGE_ROOT", str(SGE_ROOT))
-    environment = {**os.environ, "PATH": path, "SGE_ROOT": root}
+    environment = {**os.environ, **kind.variables, "PATH": path, "SGE_ROOT": root}
     try:
         done = completed(kind.ping, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:

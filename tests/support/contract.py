@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clusters import OAR, PBS, GridEngine, HTCondor, Slurm
+from tests.support.clusters import OAR, PBS, Flux, GridEngine, HTCondor, Slurm
 from tests.support.places import Files, Place, Processes, Tcp
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLUSTERS: tuple[type[Cluster], ...] = (GridEngine, Slurm)
 """The batch systems that all tests of clusters use."""
-POOLS: tuple[type[Cluster], ...] = (HTCondor, OAR, PBS)
+POOLS: tuple[type[Cluster], ...] = (HTCondor, OAR, PBS, Flux)
 """Those that the contract alone is asked of, by `make test-long`."""
 BATCH_SYSTEMS = (*CLUSTERS, *POOLS)
 """Tests on each have its name as their mark."""

@@ -1,5 +1,5 @@
 """The hosts of namespaces that `schedulers/slurm/up --hosts 3` makes, with a Slurm on them, or the
-same of a Grid Engine; and faults of their names, cables, networks and folders.
+same of a Grid Engine or an HTCondor; and faults of their names, cables, networks and folders.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
-from tests.support.clusters import Cluster, GridEngine, Slurm
+from tests.support.clusters import Cluster, GridEngine, HTCondor, Slurm
 from tests.support.places import ROOT
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -32,7 +33,8 @@ table ip closed {{
     }}
 }}
 """
-SLURM_PORTS = "22, 6817-6818"
+PORTS = "22, 6444-6445, 6817-6818, 9618"
+"""Those of sshd, and of the daemons of Grid Engine, Slurm and HTCondor."""
 
 
 def why_none() -> str:
@@ -46,7 +48,12 @@ def why_none() -> str:
 
 
 class OfHosts(Cluster):
-    """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts."""
+    """A batch system of hosts. Its user's scripts run on `login`, and his home is on all hosts.
+
+    Attributes: `filling`, arguments of a scheduler of two workers, one of which node1 gets first.
+    """
+
+    filling: ClassVar[Mapping[str, object]]
 
     def before(self, folder: Path) -> list[str]:
         """Return the words of a command that runs others in this folder on `login`."""
@@ -100,9 +107,27 @@ class OfHosts(Cluster):
 class SlurmOfHosts(OfHosts, Slurm):
     """The Slurm of such hosts."""
 
+    filling: ClassVar[Mapping[str, object]] = {"max_workers": 2, "cpus_per_task": 4}
+
 
 class GridEngineOfHosts(OfHosts, GridEngine):
     """The Grid Engine of such hosts."""
+
+    filling: ClassVar[Mapping[str, object]] = {"max_workers": 2, "parallel_environment": "smp 4"}
+
+
+class HTCondorOfHosts(OfHosts, HTCondor):
+    """The HTCondor of such hosts, which share no files but /opt: nodes have no homes."""
+
+    @property
+    def nothing_shared(self) -> Mapping[str, object]:
+        """The arguments of a scheduler. Nodes have this Python."""
+        return {"shared_files": False, "python": self.python}
+
+    @property
+    def filling(self) -> Mapping[str, object]:  # type: ignore[override]
+        """See `OfHosts`."""
+        return {"max_workers": 2, "rank": 'Machine == "node1"', **self.nothing_shared}
 
 
 def enter(host: str, system: str = "slurm") -> list[str]:
@@ -110,9 +135,9 @@ def enter(host: str, system: str = "slurm") -> list[str]:
     return ["nsenter", "--target", (STATE / system / host).read_text().strip(), "--all", "--"]
 
 
-def as_root(host: str, *words: str, **options: str) -> str:
+def as_root(host: str, *words: str, system: str = "slurm", **options: str) -> str:
     """Run a command on a host as root, which must succeed, and return what it prints."""
-    done = completed([*enter(host), *words], **options)
+    done = completed([*enter(host, system), *words], **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -154,27 +179,36 @@ def known_as(host: str, address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def closed_to_others(host: str, verdict: str = "drop") -> Iterator[None]:
-    """Have nobody open a connection to a host while the block runs, but for Slurm's daemons."""
-    rules = FIREWALL.format(ports=SLURM_PORTS, verdict=verdict)
-    as_root(host, "nft", "-f", "-", input=rules)
+def closed_to_others(host: str, verdict: str = "drop", system: str = "slurm") -> Iterator[None]:
+    """Have nobody open a connection to a host while the block runs, but for the batch system's
+    daemons.
+    """
+    rules = FIREWALL.format(ports=PORTS, verdict=verdict)
+    as_root(host, "nft", "-f", "-", system=system, input=rules)
     try:
         yield
     finally:
-        as_root(host, "nft", "delete", "table", "ip", "closed")
+        as_root(host, "nft", "delete", "table", "ip", "closed", system=system)
 
 
 @contextlib.contextmanager
-def seen_late(host: str, seconds: int = 30) -> Iterator[None]:
-    """Have a host see what others change in /home as late as with a network's file system that
-    keeps names, attributes and the absence of files for this long, while the block runs.
-    """
-    kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
-    as_root(host, "mkdir", "-p", "/mnt/home")
-    as_root(host, "mount", "--bind", "/home", "/mnt/home")
-    as_root(host, "bindfs", "-o", f"nonempty,{kept}", "/mnt/home", "/home")
+def seen_late(host: str, *, locks: bool = False) -> Iterator[None]:
+    """Have a host see changes late while the block runs: see `see_late`."""
+    see_late(host, locks=locks)
     try:
         yield
     finally:
         as_root(host, "umount", "--lazy", "/home")
         as_root(host, "umount", "--lazy", "/mnt/home")
+
+
+def see_late(host: str, *, locks: bool, seconds: int = 30) -> None:
+    """Have a host see what others change in /home as late as with a network's file system that
+    keeps names, attributes and the absence of files for this long. Locks of files there are the
+    host's own, unless `locks` has all hosts see them.
+    """
+    kept = ",".join(f"{what}_timeout={seconds}" for what in ("attr", "entry", "negative"))
+    shared = ["--enable-lock-forwarding", "--multithreaded"] if locks else []
+    as_root(host, "mkdir", "-p", "/mnt/home")
+    as_root(host, "mount", "--bind", "/home", "/mnt/home")
+    as_root(host, "bindfs", "-o", f"nonempty,{kept}", *shared, "/mnt/home", "/home")

@@ -29,7 +29,7 @@ LANES = {
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
-LONG = ("htcondor", "oar", "pbs", "files", "long")
+LONG = ("htcondor", "oar", "pbs", "flux", "files", "long")
 """The marks of batch systems that take long to bring up, of the transport that is slow, and of
 single tests of minutes.
 """

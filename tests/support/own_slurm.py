@@ -63,10 +63,12 @@ def free_ports(count: int) -> list[int]:
 
 class OwnSlurm:
     """A Slurm with two nodes, n1 and n2, configured as the machine's own is; `changes` are further
-    lines of its configuration.
+    lines of its configuration, and `files` are beside that.
     """
 
-    def __init__(self, like: Slurm, changes: Mapping[str, object]) -> None:
+    def __init__(
+        self, like: Slurm, changes: Mapping[str, object], files: Mapping[str, str]
+    ) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="gridengine-slurm.", dir="/var/lib/slurm"))
         self.configuration = self.base / "slurm.conf"
         self.slurm = Slurm(
@@ -77,6 +79,8 @@ class OwnSlurm:
         )
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(changes)
+        for name, text in files.items():
+            (self.base / name).write_text(text)
 
     def _configure(self, changes: Mapping[str, object]) -> None:
         text = (CONFIGURATION / "slurm.conf").read_text()
@@ -225,12 +229,17 @@ class OwnSlurm:
 
 @contextlib.contextmanager
 def own_slurm(
-    like: Slurm, *, limits: Mapping[str, str] | None = None, **changes: object
+    like: Slurm,
+    *,
+    limits: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    **changes: object,
 ) -> Iterator[OwnSlurm]:
-    """Bring up a Slurm that is configured like this one, but for these lines; take it down at the
-    end. With `limits`, as sacctmgr has them, it keeps accounts: see `begin_accounts`.
+    """Bring up a Slurm that is configured like this one, but for these lines, and has these files
+    beside its configuration; take it down at the end. With `limits`, as sacctmgr has them, it keeps
+    accounts: see `begin_accounts`.
     """
-    own = OwnSlurm(like, {**(ENFORCED if limits else {}), **changes})
+    own = OwnSlurm(like, {**(ENFORCED if limits else {}), **changes}, files or {})
     try:
         if limits:
             own.begin_accounts(limits)

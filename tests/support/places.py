@@ -252,7 +252,6 @@ class Tcp(ThisMachine):
 
     @property
     def dispatcher(self) -> list[str]:
-        """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
         return ["-m", "tests.support.tcp_dispatcher", "night"]
 
 
@@ -271,7 +270,6 @@ class Files(Tcp):
 
     @property
     def dispatcher(self) -> list[str]:
-        """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
         return [*super().dispatcher, "--files"]
 
 

@@ -17,6 +17,7 @@ from gridengine.dispatcher.serving.client_listener import (
 )
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.schema import Settings
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
@@ -31,7 +32,6 @@ from gridengine.wire.messages import (
     Submit,
     TaskItem,
 )
-from gridengine.wire.processes import python_version
 from tests.support.core_play import Play
 
 FUNCTION = FunctionItem("f", [b"/code"], b"/home")
@@ -39,7 +39,7 @@ A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 
 
 def hello(**options: Any) -> ClientHello:
-    usual = ClientHello(VERSION, __version__, OLDEST, python_version(), "host", 12, "script.py")
+    usual = ClientHello(VERSION, __version__, OLDEST, PYTHON, "host", 12, "script.py")
     return msgspec.structs.replace(usual, **options)
 
 

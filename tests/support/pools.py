@@ -38,9 +38,9 @@ class Pool:
         """Run `up` or `down` as this process's own user, who is root."""
         return completed([ROOT / "schedulers" / self.name / script, *options], timeout=500)
 
-    def bring(self, script: str) -> str:
+    def bring(self, script: str, *options: str) -> str:
         """Run `up --yes` or `down --yes`, and return what it says."""
-        done = self.call(script, "--yes")
+        done = self.call(script, *options, "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -39,6 +39,7 @@ from gridengine import GridEngineScheduler, Job, SlurmScheduler
 
 FOLDER = Path.cwd()
 JOB = "JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "CONDOR_JOB_ID", "OAR_JOB_ID", "PBS_JOBID"
+JOB += ("FLUX_JOB_ID",)
 TASK = "SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"
 
 
@@ -276,9 +277,3 @@ def free_slots() -> None:
     """
     stop_daemon("sge_execd")
     bring_up()
-
-
-HOLD_FOUR = """
-results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4), chunksize=1)
-tell(results=results)
-"""

@@ -34,7 +34,7 @@ def test_html_has_no_colours_of_its_own() -> None:
     assert "color" not in html_table("f", [("a", 1)], [("x", "y"), (1, 2)])
 
 
-def test_a_scheduler_says_what_its_dispatcher_does() -> None:
+def test_a_scheduler_shows_the_status_of_its_dispatcher() -> None:
     scheduler = gridengine.InlineScheduler()
     assert words(scheduler._repr_html_()) == "InlineScheduler() state not used yet"
     gridengine.map(abs, [1], scheduler=scheduler)

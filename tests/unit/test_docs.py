@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
+from gridengine import errors
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -178,7 +179,7 @@ def test_code_of_a_page_defines_the_names_that_it_uses(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PASTED)
-def test_code_of_a_page_says_what_it_wants_installed(place: str) -> None:
+def test_code_of_a_page_names_the_packages_that_it_needs(place: str) -> None:
     named: set[str] = set()
     for node in ast.walk(ast.parse(PASTED[place])):
         if isinstance(node, ast.Import):
@@ -188,3 +189,29 @@ def test_code_of_a_page_says_what_it_wants_installed(place: str) -> None:
     packages = {"sklearn": "scikit-learn"}
     wanted = {packages.get(one, one) for one in named - {"gridengine"} - sys.stdlib_module_names}
     assert {one for one in wanted if f"# pip install {one}" not in PASTED[place]} == set()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+
+
+def titles() -> list[str]:
+    return re.findall(r"^## (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
+
+
+def tree(kind: type[Exception]) -> list[str]:
+    return [
+        name
+        for child in kind.__subclasses__()
+        if child.__module__ == errors.__name__
+        for name in (child.__name__, *tree(child))
+    ]
+
+
+def test_each_error_has_its_title() -> None:
+    assert errors.Cancelled  # which is made at its first use
+    assert sorted(titles()) == sorted(tree(errors.GridEngineError))
+
+
+def test_each_title_has_its_explanation() -> None:
+    sections = re.split(r"^## \w+$", PAGE.read_text(), flags=re.MULTILINE)[1:]
+    assert all("**It means**" in section for section in sections)

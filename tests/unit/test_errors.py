@@ -123,7 +123,7 @@ class Mute:
         (Mute(), "<Mute, whose repr raised SystemExit>"),
     ],
 )
-def test_a_short_repr_shows_what_it_can(value: object, text: str) -> None:
+def test_a_short_repr_shows_the_beginning_of_a_value(value: object, text: str) -> None:
     assert errors.short_repr(value) == text
 
 

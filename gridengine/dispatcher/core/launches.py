@@ -110,7 +110,7 @@ class BadHost(Struct):
 
 
 class FailedStarts(Struct, eq=False):
-    """What is known of the failed starts of one demand.
+    """The failed starts of workers of one demand.
 
     left_out: the hosts that all demands' requests leave out, see `CoreState`.
     count: how many failed in a row. failed_hosts: on which hosts, and what happened there, for

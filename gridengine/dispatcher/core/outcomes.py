@@ -258,8 +258,8 @@ def record_attempt(
 
 
 def facts_of(state: CoreState, span: Span) -> set[Fact]:
-    """Return the facts of calls, by which what follows a fault is judged. Of several calls, each
-    that is cancelled is found when they are queued or settled.
+    """Return the facts of calls, from which their verdict after a fault follows. `CANCELLED` is
+    found for a single call only: of several, `requeue` and `settle` find the cancelled ones.
     """
     one, facts = span.open_task, set()
     if not one.task.retries:
@@ -283,8 +283,8 @@ def follow(
     exitcode: int | None = None,
     **output: Any,
 ) -> None:
-    """Do what a verdict says of calls of a run: queue them again, or settle them with the error
-    that `why` makes. `exitcode`: by default that of a kill, by the signal that cancelled the call.
+    """Carry out a verdict on calls of a run: queue them again, or settle them with the error that
+    `why` makes. `exitcode`: by default that of a kill, by the signal that cancelled the call.
     """
     if exitcode is None:
         exitcode = -(span.open_task.cancelled_by(span.start) or signal.SIGKILL)

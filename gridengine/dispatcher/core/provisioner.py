@@ -17,6 +17,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
+NO_REASON = "the batch system gives no reason"
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 MOST_WITHDRAWN = 10_000
 ANNOUNCED = Demand(function="*")
@@ -63,8 +64,6 @@ class Provisioner(Struct, eq=False):
     surplus_since: float | None = None
     keep_again_at: float = 0.0
     unserved_since: float | None = None
-    waited_long: bool = False
-    """Whether its first few workers have waited too long for the rest to wait for them."""
     reason: str = ""
     label: str = ""
     """The name of the calls for which workers were last needed."""
@@ -153,9 +152,18 @@ class Provisioner(Struct, eq=False):
 
     @property
     def busy(self) -> int:
-        """How many of its workers have calls, without those that people started."""
+        """The number of its workers that have calls, not counting workers that people started and
+        suspended workers that take no calls.
+        """
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         return self.size - len(self.expected) - self.requested - idle
+
+    def queued_seconds(self, now: float) -> float:
+        """Return how long the oldest launched worker has waited, or waited, in the batch system's
+        queue.
+        """
+        first = next(iter(self.launched.values()), None)
+        return 0.0 if first is None else (first.running_since or now) - first.launched_at
 
     def is_spent(self, now: float) -> bool:
         """Return whether the provisioner has no workers, requests or delays; then it may be
@@ -326,8 +334,10 @@ class Provisioner(Struct, eq=False):
             self.starts.unanswered = words
         elif words:
             self.reason = words
-        elif self.explain_at is not None:
-            self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
+        else:
+            self.reason = self.reason or NO_REASON
+            if self.explain_at is not None:
+                self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
 
     def impossible(self) -> GridEngineError | None:
         """Return why a queued worker can never start, by the scheduler's word, or None."""
@@ -344,8 +354,7 @@ class Provisioner(Struct, eq=False):
             return None
         first = next(iter(self.expected.values()), None)
         return WorkerNotStarted(
-            f"no worker has started within {limit:g} s (start_timeout): "
-            f"{self.reason or 'the batch system gives no reason'}",
+            f"no worker has started within {limit:g} s (start_timeout): {self.reason or NO_REASON}",
             job=first.handle.id if first is not None else None,
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",

@@ -67,10 +67,7 @@ def _worth_slots(state: CoreState) -> Mapping[Provisioner, float]:
             worth[queue.provisioner] += queue.calls * _seconds_of(state, queue) / WORTH_SECONDS
     slots = state.policy.slots
     for one in worth:
-        since = one.unserved_since
-        if since is not None and state.now - since > QUEUED_SECONDS:
-            one.waited_long = True
-        if one.waited_long:
+        if one.queued_seconds(state.now) > QUEUED_SECONDS:
             worth[one] = math.inf
         else:
             worth[one] = max(worth[one], (state.policy.first_workers - one.busy) * slots)
@@ -78,8 +75,8 @@ def _worth_slots(state: CoreState) -> Mapping[Provisioner, float]:
 
 
 def _seconds_of(state: CoreState, queue: TaskQueue) -> float:
-    """Return how long the next call of a queue takes by what is known; jobs count as endless, since
-    they may wait for each other.
+    """Return an estimate of the seconds that the next call of a queue takes. Jobs count as endless,
+    since they may wait for each other.
     """
     first = queue.waiting.first().open_task
     if first.task.watched:

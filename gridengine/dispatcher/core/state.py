@@ -29,7 +29,7 @@ from gridengine.resources.packing import Packer
 from gridengine.serialize.payload import Payload
 from gridengine.status.figures import CallSample, FailureStatus, FunctionCounts
 from gridengine.status.run_log import Figures, RunLog
-from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
+from gridengine.status.snapshot import ClientCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
 
@@ -127,6 +127,8 @@ class CoreState:
         self.workers: dict[bytes, Worker] = {}
         self.retiring: dict[bytes, Worker] = {}
         """Workers that leave when their calls have ended, in the order in which they were told."""
+        self.checked_workers = 0
+        """How many of the workers were looked at in the present round of checks."""
         self.yielding = b""
         """The latest worker that was told to leave for a client without workers."""
         self.phases = dict.fromkeys(WorkerPhase, 0)
@@ -369,10 +371,7 @@ class CoreState:
                 "silent": phases[WorkerPhase.SILENT],
                 "stopping": phases[WorkerPhase.STOPPING],
             },
-            demands={
-                queue.demand: DemandCounts(queue.calls, queue.running, queue.slots)
-                for queue in queues
-            },
+            slots=sum(queue.slots for queue in queues),
         )
 
     def queue_for(self, demand: Demand) -> TaskQueue:

@@ -24,7 +24,7 @@ from gridengine.dispatcher.core import (
     worker_messages,
     worker_startup,
 )
-from gridengine.dispatcher.core.calls import Story, Subject
+from gridengine.dispatcher.core.calls import Story
 from gridengine.dispatcher.core.events import Event, Warn
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
@@ -176,12 +176,6 @@ class StateMachine:
         effects = StateMachine.handle(self, event, now)
         check(self.state, ticked=type(event) is events.Tick)
         return effects
-
-    def story_of(self, subject: Subject) -> list[str]:
-        """Return the last events of a task, by its number, or of a worker, by its id, the oldest
-        first; none unless the core is checked.
-        """
-        return [] if self.state.story is None else self.state.story.of(subject)
 
 
 def _begin_dependents(state: CoreState) -> None:

@@ -127,6 +127,6 @@ TABLE: dict[Fault, dict[tuple[Fact, ...], Verdict]] = {
 
 
 def judge(fault: Fault, facts: Set[Fact]) -> Verdict:
-    """Return what follows a fault for a call of which these facts hold."""
+    """Return the verdict on a call that had this fault, by the facts that hold of it."""
     rows = TABLE[fault].items()
     return next(verdict for needed, verdict in rows if all(one in facts for one in needed))

@@ -29,6 +29,10 @@ YIELD_SECONDS = 0.5
 """How long an idle worker stays where calls of another demand may wait for its
 place.
 """
+FEW_WORKERS, ROUND_TICKS = 500, 8
+"""A tick looks at this many workers, and at an eighth of all if they are more: at each within some
+two seconds, of the six for which a worker may be silent.
+"""
 WHOLE_LIFE = 0.8
 """A call fails if it had more than this part of the life of a worker whose walltime is over:
 further attempts would end in the same way.
@@ -36,11 +40,14 @@ further attempts would end in the same way.
 
 
 def check_workers(state: CoreState) -> None:
-    """Look whether workers are still there, and still needed."""
+    """Look whether workers are still there, and still needed. Of many workers this looks at a part,
+    so that a tick costs little, and all have had their turn after `ROUND_TICKS`.
+    """
     now, displaced = state.now, _displaced(state)
+    _note_idle(state)
     heard_since = now - 3 * state.policy.beat_seconds
     suspended = WorkerStatus.SUSPENDED
-    for worker in list(state.workers.values()):
+    for worker in _next_to_check(state):
         if (
             worker.batches
             and worker.heard_at >= heard_since
@@ -53,8 +60,28 @@ def check_workers(state: CoreState) -> None:
         ):
             continue  # it works, as most do
         _check(state, worker, displaced)
-    if state.log.events is not None:
-        state.log.events.ticked_at = now
+
+
+def _next_to_check(state: CoreState) -> list[Worker]:
+    workers, first = list(state.workers.values()), state.checked_workers
+    state.checked_workers = stop = first + max(FEW_WORKERS, len(workers) // ROUND_TICKS)
+    if stop >= len(workers):
+        state.checked_workers = 0
+    return workers[first:stop]
+
+
+def _note_idle(state: CoreState) -> None:
+    """Tell those who watch which workers have become idle since the previous tick."""
+    events = state.log.events
+    if events is not None:
+        for worker in state.workers.values():
+            if (
+                worker.idle_since > events.ticked_at
+                and worker.phase is READY
+                and not worker.batches
+            ):
+                _note(state, worker, IDLE)
+        events.ticked_at = state.now
 
 
 def forgive_silence(state: CoreState, seconds: float) -> None:
@@ -66,9 +93,6 @@ def forgive_silence(state: CoreState, seconds: float) -> None:
 def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
     launch, silence = worker.launch, state.now - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is WorkerPhase.READY
-    events = state.log.events
-    if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
-        _note(state, worker, IDLE)
     if (
         launch is not None
         and launch.ended_at is not None

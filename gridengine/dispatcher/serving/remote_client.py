@@ -12,9 +12,10 @@ from gridengine._version import __version__
 from gridengine.dispatcher.serving.client_process import ServedClient
 from gridengine.dispatcher.serving.journaled_client import ClientRecord
 from gridengine.requests import CallsFinished
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import OLDEST, VERSION, ClientHello, Finished, FinishedItem, Message
-from gridengine.wire.processes import has_ended, python_version
+from gridengine.wire.processes import has_ended
 
 DAY_SECONDS = 86_400.0
 
@@ -99,10 +100,10 @@ def why_refused(hello: ClientHello) -> str:
             f"the client is gridengine {hello.version} (protocols {hello.oldest} to "
             f"{hello.protocol}), its dispatcher {__version__} ({OLDEST} to {VERSION})"
         )
-    if hello.python and hello.python != python_version():
+    if hello.python and hello.python != PYTHON:
         return (
             f"the client runs Python {hello.python}, and its dispatcher and workers "
-            f"{python_version()}: its functions could not be loaded"
+            f"{PYTHON}: its functions could not be loaded"
         )
     return ""
 

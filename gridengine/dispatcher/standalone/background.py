@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import psutil
 
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
@@ -25,7 +24,7 @@ from gridengine.schedulers.local import start_error, worker_environment
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.registry import HAND_STARTED, entry_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command
-from gridengine.wire.connection_file import write_private
+from gridengine.wire.connection_file import replace_private, to_json
 
 MODULE = "gridengine.dispatcher.standalone.process"
 READY = "ready"
@@ -73,11 +72,8 @@ def write_options(folder: DispatcherFolder, options: StartOptions) -> None:
     Raises:
         ConfigurationError: the file cannot be written, for example because the disk is full.
     """
-    written = folder.options_file.with_suffix(".new")
     try:
-        written.unlink(missing_ok=True)
-        write_private(written, msgspec.json.format(msgspec.json.encode(options), indent=1))
-        written.replace(folder.options_file)
+        replace_private(folder.options_file, to_json(options))
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {folder.options_file}: {error.strerror}",

@@ -91,19 +91,14 @@ def working_directory() -> str:
         return "/"
 
 
-class _Addresses(msgspec.Struct):
-    """The part of `client.json` that every client may know."""
-
-    addresses: tuple[str, ...] = ()
-
-
 class _PublicKey(msgspec.Struct, frozen=True):
     public: str = ""
 
 
-class _ShownRun(msgspec.Struct):
-    """The part of `server.json` that may be shown."""
+class _PublicParts(msgspec.Struct):
+    """The parts of `client.json` and `server.json` that may be shown."""
 
+    addresses: tuple[str, ...] = ()
     run_id: str = ""
     clients: _PublicKey = _PublicKey()
 
@@ -209,26 +204,23 @@ class DispatcherFolder(NamedTuple):
 
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses where clients connect; none if it has ended in order."""
-        try:
-            return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses).addresses
-        except (OSError, msgspec.DecodeError):
-            return ()
+        return self._shown(CLIENT).addresses
 
     def run_id(self) -> str:
         """Return the run id, which survives restarts; empty if the dispatcher has never run."""
-        return self._identity().run_id
+        return self._shown(SERVER).run_id
 
     def server_key(self) -> str:
         """Return the public key by which clients know it, which it keeps over restarts; empty when
         it has never run.
         """
-        return self._identity().clients.public
+        return self._shown(SERVER).clients.public
 
-    def _identity(self) -> _ShownRun:
+    def _shown(self, file: str) -> _PublicParts:
         try:
-            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_ShownRun)
+            return msgspec.json.decode((self.path / file).read_bytes(), type=_PublicParts)
         except (OSError, msgspec.DecodeError):
-            return _ShownRun()
+            return _PublicParts()
 
     def answers(self) -> bool:
         """Return whether somebody accepts connections at the dispatcher's latest addresses."""

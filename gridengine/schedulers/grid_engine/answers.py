@@ -8,13 +8,18 @@ import re
 from collections.abc import Mapping
 
 ARRAY_LIMIT = re.compile(r"more than (\d+) tasks")
-OTHER_QUEUES = "disabled|suspended|not contained in its hard queue list"
+OTHER_QUEUES = "disabled|suspend|not contained in its hard queue list"
 """Words that Grid Engine says of every queue, including queues that the job does not want."""
 WAITING: Mapping[str, str] = {
     r"\bhold|\bheld": "`qrls JOB` releases it",
     "of prolog =": "the site's prolog fails, which is the administrators' to mend; each "
     "failure sets a queue into the error state, which they clear too (`qstat -f -explain E`, "
     "`qmod -c QUEUE`)",
+    "calendar (suspend|disable)s it": "`qconf -sq QUEUE` names the calendar and `qconf -scal NAME` "
+    "tells its hours: wait for these, or say another queue=",
+    "subordinate to": "wait for that queue's jobs to end, or say another queue=",
+    "execution time not reached": "wait for the time of native='-a ...', or for the beginning of "
+    "its advance reservation (`qrstat` lists yours)",
     "temporarily not available": "`qstat -f -explain aAE` says why; the administrators clear a "
     "queue's error state (`qmod -c QUEUE`) or bring its host back",
     "disabled": "the administrators can enable the queue again (`qmod -e`); or say another queue=",
@@ -33,6 +38,10 @@ REMEDIES: Mapping[str, str] = {
     "ask for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
     r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
     "queue=",
+    "duration of the advance reservation": "h_rt, or the WTime of calls and a minute, must fit "
+    "into the reservation: `qrstat -ar ID` tells how long it is",
+    "advance reservation": "`qrstat` lists your advance reservations, of which each ends with its "
+    "jobs; `qrsub` makes one",
     "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
     "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
     "parallel_environment of [grid_engine]",

@@ -7,6 +7,7 @@ Nothing depends on the answers. If commands or files are missing, errors merely 
 from __future__ import annotations
 
 import functools
+import html
 import logging
 import math
 import os
@@ -43,6 +44,12 @@ NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
 STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
 """The prefix of a reason: the time, and the user and process that wrote it."""
+QUEUE_STATES = {
+    "C": "a calendar suspends it",
+    "D": "a calendar disables it",
+    "S": "it is subordinate to a queue whose jobs suspend it",
+}
+"""The states of a queue that come and go by themselves (qstat(1))."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
@@ -53,12 +60,6 @@ class JobFailure:
 
     words: str
     host: str = ""
-
-
-def parse_id(job: str) -> tuple[str, str]:
-    """Return the numbers of the job and of its task in DRMAA's id ("29.1"); else empty texts."""
-    match = re.fullmatch(r"(\d+)(?:\.(\d+))?", job)
-    return (match[1], match[2] or "1") if match else ("", "")
 
 
 def parse_accounting(text: str, task: str) -> JobFailure | None:
@@ -108,6 +109,19 @@ def parse_scheduling(text: str) -> list[str]:
     queues = [queue.partition("@")[0] for queue in asked[1].split(",")] if asked else []
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     return [line for line in lines if not queues or _concerns(line, queues)]
+
+
+def parse_queues(text: str) -> dict[str, str]:
+    """Return why queue instances run nothing, by their names, from `qstat -f -explain acAE -xml`:
+    by their states, and by reasons of Grid Engine's own.
+    """
+    found = {}
+    for row in re.findall(r"<Queue-List>.*?</Queue-List>", text, flags=re.DOTALL):
+        fields = dict(re.findall(r"<(name|state|message)>([^<]*)</", row))
+        words = [said for letter, said in QUEUE_STATES.items() if letter in fields.get("state", "")]
+        words += [html.unescape(fields["message"])] if "message" in fields else []
+        found[fields.get("name", "")] = "; ".join(words)
+    return found
 
 
 def _concerns(line: str, queues: list[str]) -> bool:
@@ -164,9 +178,8 @@ class Diagnostics:
         """Return why a job failed, if that is known: the log knows at once, the accounts 15 s
         later.
         """
-        number, task = parse_id(job)
-        if not number:
-            return None
+        number, _, task = job.partition(".")
+        task = task or "1"
         return self.logged_failure(job) or parse_accounting(
             self._output("qacct", "-j", number, "-t", task), task
         )
@@ -183,16 +196,27 @@ class Diagnostics:
     def waiting(self, job: str) -> str:
         """Return the reason why a job waits, empty if unknown."""
         output = self._qstat(job)
-        return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
+        errors = parse_error_reasons(output)
+        return "; ".join(errors or self._with_states(parse_scheduling(output)))
+
+    def _with_states(self, reasons: list[str]) -> list[str]:
+        """Return reasons, those on queues that run nothing with more words of Grid Engine's."""
+        named = [
+            re.search(r'instance "(\S+)" dropped because it is (temp|disab)', one)
+            for one in reasons
+        ]
+        if not any(named):
+            return reasons
+        states = parse_queues(self._output("qstat", "-f", "-explain", "acAE", "-xml"))
+        more = [states.get(one[1], "") if one else "" for one in named]
+        return [": ".join(filter(None, pair)) for pair in zip(reasons, more, strict=True)]
 
     def lacks(self, job: str) -> bool:
         """Return whether Grid Engine's master says that it has no such job."""
-        number, _ = parse_id(job)
-        return bool(number) and "do not exist" in self.ask("qstat", "-j", number).failure
+        return "do not exist" in self.ask("qstat", "-j", job.partition(".")[0]).failure
 
     def _qstat(self, job: str) -> str:
-        number, _ = parse_id(job)
-        return self._output("qstat", "-j", number) if number else ""
+        return self._output("qstat", "-j", job.partition(".")[0])
 
     def parallel_environments(self) -> dict[str, str]:
         """Return the allocation_rule of each parallel environment; empty if there is none, or no

@@ -3,7 +3,8 @@
 A DRMAA library allows one session in a process, is not thread-safe, must be loaded when the process
 starts, and can crash or block its host. So it has a process of its own. This one outlives the
 user's process only to clean up: when the socket closes or the parent is gone, it deletes its
-remaining cluster tasks, except those to keep, and the files to remove.
+remaining cluster tasks, except those to keep, and the files to remove. The package `drmaa` loads
+the library when it is imported, which only functions of this process do.
 
 A message is four bytes of length (big endian) and JSON. A request is `[number, operation,
 arguments]`, with a method of `DrmaaServer` as the operation. An answer is `[number, result,
@@ -76,24 +77,18 @@ def exit_information(job: str) -> dict[str, Any] | None:
     """Return how a job ended, None if that is not known yet. The answer is given once: the session
     then forgets the job.
 
-    The library itself is called: the package's own `wait` fails without a record of usage.
+    The library itself is called: the package's own `wait` fails without a record of usage. Its `c`
+    calls a function of the library, and raises the package's errors.
     """
     from drmaa import errors, wrappers
-    from drmaa.helpers import adapt_rusage
+    from drmaa.helpers import adapt_rusage, c
 
     status = ctypes.c_int()
     usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
     name = ctypes.create_string_buffer(1024)
     try:
-        call(
-            wrappers.drmaa_wait,
-            job.encode(),
-            name,
-            ctypes.sizeof(name),
-            ctypes.byref(status),
-            0,
-            usage,
-        )
+        where = name, ctypes.sizeof(name), ctypes.byref(status)
+        c(wrappers.drmaa_wait, job.encode(), *where, 0, usage)
     except errors.ExitTimeoutException:
         return None
     except errors.InvalidJobException as error:
@@ -105,22 +100,16 @@ def exit_information(job: str) -> dict[str, Any] | None:
     return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
 
 
-def call(function: Any, *arguments: Any) -> Any:
-    """Call a function of the library; raise its error as the package does."""
-    from drmaa.helpers import c
-
-    return c(function, *arguments)
-
-
 def run_bulk(job: Any, count: int) -> list[str]:
     """Submit an array job of `count` tasks; return their ids, in order.
 
     The package's own function, if refused, frees a list of ids that it never got.
     """
     from drmaa import wrappers
+    from drmaa.helpers import c
 
     ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
-    call(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
+    c(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
     name = ctypes.create_string_buffer(1024)
     found = []
     # At the list's end, the package raises StopIteration.
@@ -134,10 +123,11 @@ def run_bulk(job: Any, count: int) -> list[str]:
 
 def _decoded(status: ctypes.c_int) -> dict[str, Any]:
     from drmaa import wrappers
+    from drmaa.helpers import c
 
     def flag(function: Any) -> int:
         answer = ctypes.c_int()
-        call(function, ctypes.byref(answer), status)
+        c(function, ctypes.byref(answer), status)
         return answer.value
 
     if flag(wrappers.drmaa_wifaborted):
@@ -146,7 +136,7 @@ def _decoded(status: ctypes.c_int) -> dict[str, Any]:
         return {"status": flag(wrappers.drmaa_wexitstatus)}
     if flag(wrappers.drmaa_wifsignaled):
         name = ctypes.create_string_buffer(64)
-        call(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
+        c(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
         return {"signal": name.value.decode()}
     return {}
 

@@ -374,6 +374,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     ) -> Report | None:
         """Return the report on an ended task; None while its reason may still be found."""
         failure, report = None, end.report
+        if report.deleted and not task.queued:  # without a usage, as by an advance reservation
+            report = report._replace(reason="deleted while it ran")
         if report.state is WorkerStatus.FAILED and not report.deleted:
             look = self._diagnostics.logged_failure if end.started else self._diagnostics.failure
             failure = look(handle.id)

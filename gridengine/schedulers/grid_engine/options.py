@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -40,20 +40,20 @@ from gridengine.schedulers.requests import cannot_say, own_options, site_setting
 from gridengine.schedulers.worker_command import line_of_text
 from gridengine.settings.values import GridEngineSite
 
+_MEMORY_LIMITS = "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"
+LIMITS = "h_rt", "s_rt", "h_cpu", "s_cpu", *_MEMORY_LIMITS
+"""Resources of Grid Engine whose excess ends a job (queue_conf(5))."""
 MEMORY = frozenset(
-    {
-        *("h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"),
-        *("mem_free", "virtual_free", "mem_total", "virtual_total"),
-    }
+    (*_MEMORY_LIMITS, "mem_free", "virtual_free", "mem_total", "virtual_total"),
 )
 """Resources of Grid Engine that are amounts of memory (complex(5)); a site may have more."""
-LIMITS = (
-    *("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data"),
-)
-"""Resources of Grid Engine whose excess ends a job (queue_conf(5))."""
 MEMORY_REACHED = 0.95
 """A killed task is taken as killed for its memory if it was seen to use this share of the limit."""
-VALUES = {"-q": 1, "-pe": 2}
+RESUME = (
+    "`qmod -usj JOB`; if `qstat -f` shows its queue in the state C (by a calendar) or S (by "
+    "another queue's jobs), by themselves when that is over"
+)
+VALUES = {"-l": 1, "-q": 1, "-pe": 2}
 """How many words follow an option."""
 OPEN = "*"
 """Stands for a parallel environment's number of slots, which the calls say."""
@@ -79,7 +79,7 @@ class GridEngineWords(BatchWords):
     says_false = True
     array_limit = answers.ARRAY_LIMIT
     waiting, remedies, unavailable = answers.WAITING, answers.REMEDIES, answers.UNAVAILABLE
-    look, resume = "qstat -j JOB", "`qmod -usj JOB`"
+    look, resume = "qstat -j JOB", RESUME
     # DRMAA sets these itself, and silently ignores a user's.
     ours = frozenset({"-e", "-o", "-t", "-wd"})
     time_option, soft_time_option, host_option = "h_rt", "s_rt", "hostname"
@@ -132,20 +132,16 @@ class GridEngineWords(BatchWords):
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return the values of each name in `-l`, of `-q` and of `-pe`."""
         values: dict[str, tuple[str, str]] = {}
-        is_wish = False
-        words = iter(
+        words = (
             part for word in options for part in (word.split(" ") if _is_ours(word) else [word])
         )
-        for option in words:
-            is_wish = option == "-soft" or (is_wish and option != "-hard")
-            if option == "-l":
-                for one in next(words, "").split(","):
-                    name, _, value = one.partition("=")
-                    if not (is_wish and name in HOSTS):
-                        values[self.alike.get(name, name)] = (value, f"-l {one}")
-            elif option in VALUES:
-                value = " ".join(next(words, "") for _ in range(VALUES[option]))
-                values[option] = (value, f"{option} {value}")
+        for option, given, is_wish in _with_values(words):
+            for one in ",".join(given).split(",") if option == "-l" else ():
+                name, _, value = one.partition("=")
+                if not (is_wish and name in HOSTS):
+                    values[self.alike.get(name, name)] = (value, f"-l {one}")
+            if option in VALUES and option != "-l":
+                values[option] = (" ".join(given), " ".join([option, *given]))
         return values
 
     def excluding(self, hosts: Sequence[str], own: str) -> list[str]:
@@ -223,14 +219,6 @@ class GridEngineWords(BatchWords):
             )
         return {"n": count, "per_slot": count // self._slots}
 
-    def token(self, name: str) -> list[str]:
-        known = ", ".join(self._site.tokens)
-        raise ConfigurationError(
-            f"Token({name!r}): the settings do not say what this is on this Grid Engine"
-            + (f"; there are: {known}" if known else ""),
-            hint=f'write it into a settings file: [grid_engine.tokens] {name} = "-q name.q", say',
-        )
-
     def scaled(self, option: str, factor: float) -> str:
         if option.startswith("-pe ") and option.endswith(f" {OPEN}"):
             return option.replace(OPEN, str(self._slots))
@@ -298,7 +286,7 @@ class OtherWords(BatchWords):
     def gpu_places(self, count: int) -> dict[str, int]:
         self._refuse(f"GPUs({count})")
 
-    def token(self, name: str) -> list[str]:
+    def token(self, name: str, known: Iterable[str]) -> list[str]:
         self._refuse(f"Token({name!r})")
 
 
@@ -393,13 +381,22 @@ def _without_hosts(words: Sequence[str]) -> list[str]:
     """Return a user's own words without their condition on hosts, which stands in ours: of several
     Grid Engine would take the last. A mere wish stays.
     """
-    kept, rest, is_wish = list[str](), iter(words), False
+    kept = list[str]()
+    for option, given, is_wish in _with_values(words):
+        if option == "-l" and not is_wish:
+            stay = [one for one in ",".join(given).split(",") if one.partition("=")[0] not in HOSTS]
+            kept += [option, ",".join(stay)] if stay else []
+        else:
+            kept += [option, *given]
+    return kept
+
+
+def _with_values(words: Iterable[str]) -> Iterator[tuple[str, list[str], bool]]:
+    """Yield each option, its values, and whether it is a mere wish (`-soft`)."""
+    rest, is_wish = iter(words), False
     for word in rest:
         is_wish = word == "-soft" or (is_wish and word != "-hard")
-        requests = next(rest, "").split(",") if word == "-l" else []
-        stay = [one for one in requests if is_wish or one.partition("=")[0] not in HOSTS]
-        kept += [word] if not requests else ["-l", ",".join(stay)] if stay else []
-    return kept
+        yield word, list(islice(rest, VALUES.get(word, 0))), is_wish
 
 
 def _is_ours(word: str) -> bool:
@@ -443,8 +440,13 @@ def _word(name: str, value: object, also: str = "") -> str:
 def check_submits(words: Sequence[str]) -> None:
     """Raise a ConfigurationError that names an option with which Grid Engine only checks a job, and
     gives it a number, but never runs it, so that its worker never comes (qsub(1): -verify, -w v, -w
-    p).
+    p); or with which it forgets the job's script (-clear).
     """
+    if "-clear" in words:
+        raise ConfigurationError(
+            "-clear has Grid Engine forget the script of workers too, and refuse their jobs",
+            hint="leave it out; to replace an option of ~/.sge_request, say that option here",
+        )
     for option, value in pairwise([*words, ""]):
         if option == "-verify" or (option == "-w" and value in ("v", "p")):
             named = option if option == "-verify" else f"{option} {value}"

@@ -201,6 +201,8 @@ ENDS = {
     "LAUNCH_FAILED": _failed("it could not be started"),
     "RECONFIG_FAIL": _failed("its node could not be configured", blameless=True),
 }
+GRACEFUL = ("COMPLETED", "CANCELLED")
+"""How a preempted job may end that leaves within its partition's GraceTime (slurm.conf(5))."""
 STDOUT_SIGNAL = 53
 """Slurm's own "signal" for a job whose output file cannot be opened."""
 
@@ -225,7 +227,7 @@ _REASONS = (
     ),
     (
         r"Partition(NodeLimit|TimeLimit|Config)",
-        "it asks for more than its partition gives",
+        "it asks for more than its partition gives, or may not use it",
         "ask for less (`sinfo -o '%P %l %c %m'` lists what each gives), or use another partition=",
     ),
     (
@@ -235,11 +237,15 @@ _REASONS = (
     ),
     (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
     (r"Reservation.*", "its reservation has not begun", ""),
-    (r"(InvalidQOS|QOSNotAllowed)", "its QOS is not allowed here", "use another qos="),
     (
-        r"(InvalidAccount|AccountNotAllowed)",
+        r"InvalidQOS|QOSNotAllowed|Job's QOS not permitted.*",
+        "its QOS is not allowed here",
+        "use another qos= or partition=",
+    ),
+    (
+        r"InvalidAccount|AccountNotAllowed|Job's account not permitted.*",
         "its account is not allowed here",
-        "use another account=",
+        "use another account= or partition=",
     ),
     (
         r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit",
@@ -270,7 +276,7 @@ REASONS = {f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in _
 
 NEVER = re.compile(
     r"^(Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|"
-    r"Account)|(QOS|Account)NotAllowed|"
+    r"Account)|(QOS|Account)NotAllowed|Job's (QOS|account) not permitted.*|"
     r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit)$"
 )
 """Reasons that do not pass by waiting. If nodes are down or drained, Slurm (22.05) has other
@@ -317,7 +323,7 @@ def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") 
     status = STATES.get(state)
     return Seen(
         status,
-        reason.strip("()") if status else state,
+        re.sub(r"^\((.*)\)$", r"\1", reason) if status else state,
         again=state == "PENDING" and reason == "BeginTime",
         start=start if status is WorkerStatus.RUNNING else "",
         remaining_seconds=remaining_seconds(remaining),
@@ -330,6 +336,13 @@ def remaining_seconds(text: str) -> float:
     """
     match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:){1,2}\d+)", text)
     return int(match[1] or 0) * DAY + clock_seconds(match[2]) if match else math.inf
+
+
+def _time_left(fields: Mapping[str, str]) -> float:
+    """Return how many seconds a job may still run, from scontrol's fields; infinite if unknown."""
+    ran = remaining_seconds(fields.get("RunTime", ""))
+    limit = remaining_seconds(fields.get("TimeLimit", ""))
+    return limit if ran == math.inf else limit - ran
 
 
 def parse_jobs(text: str) -> dict[str, dict[str, str]]:
@@ -356,14 +369,19 @@ def end_code_words(code: str) -> str:
 
 def with_details(seen: Seen, fields: Mapping[str, str], by: str) -> Seen:
     """Return how a task ended, with its exit code, Slurm's reason, its node, and who cancelled it;
-    `fields` are scontrol's, empty if it has forgotten the task.
+    `fields` are scontrol's, empty if it has forgotten the task. One that was not listed may live:
+    then return its state.
     """
     state = fields.get("JobState", "")
     if seen in (GONE, VANISHED):
-        known = seen_in(state or "CANCELLED")
-        if known.state is None or (seen == GONE and not state):
+        if seen == GONE and not state:
             return replace(seen, reason="Slurm no longer knows it, nor how it ended")
-        seen = known
+        start, reason = fields.get("StartTime", ""), fields.get("Reason", "")
+        seen = seen_in(state or "CANCELLED", start, reason=reason)
+        if seen.state not in (WorkerStatus.ENDED, WorkerStatus.FAILED):
+            return replace(seen, remaining_seconds=_time_left(fields))
+    if state in GRACEFUL and fields.get("PreemptTime", "")[:1].isdigit():
+        seen = replace(ENDS["PREEMPTED"], reason=f"{ENDS['PREEMPTED'].reason} ({state})")
     reason, code = fields.get("Reason", ""), end_code_words(fields.get("ExitCode", ""))
     said_by_code = code and re.match("JobLaunchFailure$|RaisedSignal:", reason)
     kept = "" if said_by_code or reason in ("None", "NonZeroExitCode") else reason

@@ -78,6 +78,7 @@ class SlurmCommands(BatchCommands):
             *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),
             *("--output", "--parsable", "--test-only", "--uid", "--wait", "--wrap"),
             *("-a", "-D", "-e", "-J", "-M", "-o", "-W"),
+            ":",  # a heterogeneous job is no array
         }
     )
     short: Mapping[str, str] = {
@@ -206,8 +207,8 @@ class SlurmCommands(BatchCommands):
     def questions(self) -> list[list[str]]:
         return [
             ["scontrol", "show", "config"],
-            ["scontrol", "show", "partition", "--oneliner"],
-            ["sinfo", "--noheader", "--format=%R|%c|%m"],
+            ["scontrol", "show", "partition", "--oneliner", "--all"],
+            ["sinfo", "--noheader", "--all", "--format=%R|%c|%m"],
         ]
 
     def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
@@ -247,7 +248,7 @@ class SlurmCommands(BatchCommands):
 
     def listing(self, name: str) -> list[str]:
         which = ("--states=all", self._user, f"--name={name}", f"--format={answers.FORMAT}")
-        return ["squeue", "--noheader", *which]
+        return ["squeue", "--noheader", "--all", *which]
 
     def parse(self, output: str) -> dict[str, Seen]:
         return answers.parse_squeue(output)
@@ -279,7 +280,7 @@ class SlurmCommands(BatchCommands):
         return ["scancel", "--quiet", self._user, f"--name={name}"]
 
     def own_jobs(self) -> list[str]:
-        return ["squeue", "--noheader", self._user, "--format=%F"]
+        return ["squeue", "--noheader", "--all", self._user, "--format=%F"]
 
     # What is asked about the system.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------ workers that do not come
 
 
-def test_a_host_that_nodes_do_not_reach_is_named_with_what_they_tried(cluster: Cluster) -> None:
+def test_a_host_that_nodes_do_not_reach_is_named_with_the_addresses(cluster: Cluster) -> None:
     scenario = play(
         cluster,
         """

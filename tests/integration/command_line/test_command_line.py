@@ -152,7 +152,7 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
 
 @pytest.mark.grid_engine
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_workers_that_were_added_leave_the_queue_with_who_added_them(
+def test_added_workers_leave_the_queue_when_their_command_ends(
     grid_engine: GridEngine, number: signal.Signals
 ) -> None:
     words = ["gridengine", "up", "gone.json", "-n", "2", "--scheduler", "grid_engine"]

@@ -65,7 +65,7 @@ def test_the_same_sources_give_the_same_bytes(built: tuple[Path, Path]) -> None:
     ]
 
 
-def test_both_have_what_is_no_code_too(built: tuple[Path, Path]) -> None:
+def test_sdist_and_wheel_have_the_files_that_are_no_code(built: tuple[Path, Path]) -> None:
     sdist, wheel = sorted(built[0].iterdir(), key=lambda one: one.suffix)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

@@ -88,7 +88,9 @@ PRINTED = {
 
 @pytest.mark.parametrize("scheduler", ["processes", "inline"])
 @pytest.mark.parametrize("example", PRINTED)
-def test_an_example_prints_what_it_should(example: str, scheduler: str, tmp_path: Path) -> None:
+def test_an_example_prints_its_expected_output(
+    example: str, scheduler: str, tmp_path: Path
+) -> None:
     name, *arguments = example.split()
     printed = run_example(name, scheduler, tmp_path, *arguments)
     assert [words for words in PRINTED[example] if words not in printed] == []

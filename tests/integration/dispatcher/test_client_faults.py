@@ -211,7 +211,7 @@ def test_nothing_is_left_of_calls_whose_results_were_fetched(standalone: Standal
 
 
 @pytest.mark.promise
-def test_a_client_that_disconnects_cancels_what_it_has_open(standalone: Standalone) -> None:
+def test_a_client_that_disconnects_cancels_its_open_calls(standalone: Standalone) -> None:
     client = gridengine.Client(standalone.path)
     future = client.submit(time.sleep, 3600)
     client.disconnect()

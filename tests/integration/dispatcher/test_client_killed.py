@@ -125,46 +125,6 @@ def test_a_script_that_was_killed_goes_on_with_the_calls_of_its_run(
     assert scripts.calls() == sorted([*range(8), 3])
 
 
-BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries=0)
-    futures = [executor.submit(work, n) for n in range(8)]
-    client.disconnect(detach=True)
-    results = gridengine.Client(sys.argv[1]).run_named("sweep").results(timeout=0)
-    assert isinstance(results[7], gridengine.Pending), results
-    executor.shutdown()
-    print("back", flush=True)"""
-
-
-def test_a_client_that_has_left_its_run_may_read_it_at_once(scripts: Scripts) -> None:
-    """No script has the run then: only the dispatcher, for which nobody has to wait."""
-    scripts.write(BACK)
-    said, errors = scripts.start().communicate()
-    assert said == "back\n", errors
-
-
-LOOK = """with client:
-        run = client.run_named("sweep")
-        print(run.done, run.left, [one.name for one in client.runs()], flush=True)
-        if not run.left:
-            print(run.results())"""
-
-
-def test_outcomes_that_a_client_leaves_are_there_for_the_next(scripts: Scripts) -> None:
-    scripts.write(SINGLE)
-    left = scripts.start("detach")
-    _, errors = left.communicate()
-    assert left.returncode == 0, errors
-    scripts.write(LOOK)
-
-    def look() -> list[str]:
-        return scripts.start().communicate()[0].splitlines()
-
-    wait_until(lambda: look() == ["3 4 ['sweep']"])
-    (scripts.folder / "go").touch()
-    wait_until(lambda: look() == ["7 0 ['sweep']", GIVEN.strip()])
-    assert scripts.calls() == list(range(8))
-    wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
-
-
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:
     first = Standalone(tmp_path, max_workers=8, GRIDENGINE_CLIENT_GRACE="1")
     scripts = Scripts(first, tmp_path)

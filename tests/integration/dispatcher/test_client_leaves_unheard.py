@@ -62,7 +62,7 @@ def test_an_end_of_calls_that_the_dispatcher_did_not_hear_is_told(
     assert any(one.startswith(told) for one in caplog.messages) is not detach
 
 
-def test_a_flush_of_what_the_dispatcher_has_not_on_disk_says_so(tmp_path: Path) -> None:
+def test_a_flush_tells_that_calls_are_not_on_the_dispatcher_s_disk(tmp_path: Path) -> None:
     file = tmp_path / "client.json"
     with welcoming(file):
         client = RemoteDispatcher(file)

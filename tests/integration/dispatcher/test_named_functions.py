@@ -47,50 +47,11 @@ def path(tmp_path: Path) -> tuple[bytes, ...]:
     return (bytes(tmp_path),)
 
 
-def test_arguments_come_in_each_form(named: NamedClient, path: tuple[bytes, ...]) -> None:
-    assert named.results("operator:add", [[1, 2], ["a", "b"]], form=1) == [3, "ab"]
-    [told] = named.results("by_name:described", [[[0.1], {"steps": 3}]], form=2, path=path)
-    assert (told["rate"], told["steps"]) == (0.1, 3)
-
-
-def test_methods_and_coroutine_functions_have_names_too(
-    named: NamedClient, path: tuple[bytes, ...]
-) -> None:
-    assert named.results("by_name:Table.size", [[1, 2, 3]], path=path) == [3]
-    assert named.results("by_name:doubled", [4], path=path) == [8]
-
-
 def test_a_function_is_imported_in_a_runner_and_not_in_the_dispatcher(
     named: NamedClient, path: tuple[bytes, ...], standalone: Standalone
 ) -> None:
     [told] = named.results("by_name:described", [[[1], {}]], form=2, path=path)
     assert told["parent"] != standalone.process.pid
-
-
-def test_an_exception_comes_as_type_text_and_traceback(
-    named: NamedClient, path: tuple[bytes, ...]
-) -> None:
-    item, told = named.outcome(named.submit("by_name:failing", [5], path=path))
-    assert item.raised
-    assert (told["type"], told["message"]) == ("ValueError", "no 5")
-    assert 'raise ValueError(f"no {x}")' in told["traceback"]
-    assert told["arguments"] == "argument 5"
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "words"),
-    [
-        ("no_such_module:f", "ModuleNotFoundError", "no_such_module"),
-        ("builtins:complex", "PicklingError", "has no form in"),
-    ],
-)
-def test_a_function_that_is_not_there_or_whose_result_has_no_form_fails_its_calls(
-    named: NamedClient, name: str, kind: str, words: str
-) -> None:
-    item, told = named.outcome(named.submit(name, [1]))
-    assert item.raised
-    assert told["type"] == kind
-    assert words in told["message"]
 
 
 def test_errors_of_the_dispatcher_come_in_the_same_form(

@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,21 +22,6 @@ found = set()
 while len(found) < want:
     found |= set(client.map(lambda _: (time.sleep(0.05), os.getppid())[1], range(20)))
 print(len(found))
-"""
-
-
-PLACES = """
-import gridengine, os
-from gridengine import Memory, Token
-client = gridengine.Client("mine")
-executor = gridengine.Executor(scheduler=client)
-place = lambda: (os.getppid(), os.environ["OMP_NUM_THREADS"])
-asked = [Token("licence"), Memory(4)]
-futures = [executor.with_options(resources=one).submit(place) for one in asked for _ in range(5)]
-client.flush()
-print("waiting", flush=True)
-places = [future.result() for future in futures]
-print(len(set(places[:5])), len(set(places[5:])), len({pid for pid, _ in places}), places[0][1])
 """
 
 
@@ -78,39 +62,6 @@ def test_the_end_of_the_command_ends_the_workers_and_their_calls_go_on_elsewhere
     adding.communicate(timeout=60)
     assert shell.python(WHERE, "1") == "1\n"
     wait_until(lambda: shell.status("sweeps")["workers"] == 1)
-
-
-def test_calls_wait_for_the_worker_that_holds_what_they_ask_for_and_explain_says_how_to_start_it(
-    bare_shell: Shell,
-) -> None:
-    shell = bare_shell
-    shell.done("dispatcher", "start", "mine", "--scheduler", "none")
-    script = subprocess.Popen(
-        [sys.executable, "-c", PLACES],
-        env=shell.environment,
-        cwd=shell.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert script.stdout is not None
-    assert script.stdout.readline() == "waiting\n"
-    explained = " ".join(shell.done("explain", "mine").split())
-    assert "5 calls that ask for Memory(4) wait: no worker holds Memory(4)." in explained
-    assert "Next: start one: gridengine worker mine --token licence." in explained
-    in_a_job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "here", "SLURM_CPUS_ON_NODE": "2"}
-    shell.environment = {**shell.environment, **in_a_job, "OMP_NUM_THREADS": "5"}
-    adding = [
-        shell.begin("worker", "--token", "licence", "mine"),
-        shell.begin("worker", "--cores", "2", "--memory", "4", "mine"),
-    ]
-    output, errors = script.communicate(timeout=60)
-    assert (script.returncode, output) == (0, "1 1 2 5\n"), errors
-    assert errors.count("start one: gridengine worker mine --memory 4\n") == 1
-    shell.done("dispatcher", "stop", "mine")
-    for one in adding:
-        one.communicate(timeout=60)
-        assert one.returncode == 0
 
 
 APART = """

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import WorkerCrashed
 
 dask = pytest.importorskip("dask", reason="one of the optional libraries of setup.cfg")
 
@@ -25,10 +24,6 @@ def get(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
 
 def inc(x: int) -> int:
     return x + 1
-
-
-def invert(x: int) -> float:
-    return 1 / x
 
 
 def test_delayed_calls_run_on_workers() -> None:
@@ -53,25 +48,7 @@ def test_arrays() -> None:
     assert float((y - y).sum()) == 0
 
 
-def test_an_error_comes_as_itself(get: Any) -> None:
-    with pytest.raises(ZeroDivisionError) as caught:
-        dask.compute(dask.delayed(inc)(1), dask.delayed(inc)(dask.delayed(invert)(0)))
-    assert "invert" in "\n".join(caught.value.__notes__)
-    with pytest.raises(WorkerCrashed):
-        dask.delayed(os.abort)().compute(retries=0)
-    assert dask.delayed(inc)(1).compute() == 2
-
-
 def test_the_arguments_of_compute_are_those_of_the_calls() -> None:
     job = dask.delayed(gridengine.current_job)()
     resources = job.resources.compute(resources=gridengine.Memory(0.5), num_workers=3)
     assert resources.get(gridengine.Memory).M == 0.5
-
-
-def test_graphs_in_dasks_older_form_are_computed(get: Any) -> None:
-    graph = {("x", 0): 1, ("x", 1): (inc, ("x", 0)), "text": (str.upper, "no key"), "l": [("x", 1)]}
-    keys = [[("x", 0), ("x", 1)], ["text"], "l"]
-    assert get(graph, keys) == ((1, 2), ("NO KEY",), [2])
-    assert get(graph, ("x", 1)) == 2
-    with pytest.raises(KeyError, match="nothing"):
-        get(graph, ["nothing"])

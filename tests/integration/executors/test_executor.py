@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,7 +123,7 @@ def test_a_thread_left_by_the_last_call_of_a_process_is_waited_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize("last", ["", "executor.shutdown(wait=False)", "del executor"])
-def test_the_interpreter_waits_for_what_was_submitted(
+def test_the_interpreter_waits_for_submitted_calls(
     last: str, script: MakeScript, tmp_path: Path
 ) -> None:
     done = script(
@@ -163,3 +165,29 @@ def test_a_closed_scheduler_leaves_no_descriptor(make: type) -> None:
     numbers()
     before, _, after = numbers(), numbers(), numbers()
     assert len(after) <= len(before)
+
+
+@pytest.mark.promise
+def test_a_call_that_a_close_has_ended_is_cancelled_as_the_standard_library_has_it() -> None:
+    scheduler = gridengine.ProcessScheduler(1)
+    executor = gridengine.Executor(scheduler=scheduler)
+    futures = [executor.submit(time.sleep, 600) for _ in range(3)]
+    futures.append(executor.submit(str, futures[-1]))
+    wait_until(futures[0].running)
+    scheduler.close()
+    for future in futures:  # those that ran, and those that waited
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(60)
+        assert future.cancelled()
+        assert isinstance(future.exception(), gridengine.Cancelled)
+
+
+@pytest.mark.promise
+def test_a_call_that_raises_cancelled_itself_is_not_cancelled() -> None:
+    def fail() -> None:
+        raise gridengine.Cancelled("of the call's own")
+
+    with gridengine.Executor(max_workers=1) as executor:
+        future = executor.submit(fail)
+        assert isinstance(future.exception(60), gridengine.Cancelled)
+        assert not future.cancelled()

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 
 import gridengine
@@ -27,20 +26,6 @@ def add(*numbers: int) -> int:
     return sum(numbers)
 
 
-def fail_once(path: Path, value: Any) -> Any:
-    if not path.exists():
-        path.touch()
-        raise OSError("not yet")
-    return value
-
-
-def crash_once(path: Path, value: Any) -> Any:
-    if not path.exists():
-        path.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return value
-
-
 def after(path: Path, value: Any = None) -> Any:
     wait_until(path.exists)
     return value
@@ -56,13 +41,8 @@ def count(path: Path, act: str, number: int) -> int:
     return number + 1
 
 
-def change(array: Any) -> float:
-    array[0] += 1
-    return float(array[0])
-
-
 @pytest.mark.promise
-def test_each_face_takes_what_the_others_give(
+def test_futures_jobs_and_pool_results_are_arguments_of_each_interface(
     scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -82,51 +62,6 @@ def test_each_face_takes_what_the_others_give(
         ::2
     ] == [2, 3]
     pool.terminate()
-
-
-def test_every_call_has_an_array_of_its_own_that_it_may_change(
-    executor: gridengine.Executor,
-) -> None:
-    for size in (10, 100_000, 1_000_000):
-        array = executor.submit(numpy.zeros, size)
-        changed = [executor.submit(change, array) for _ in range(4)]
-        assert [one.result() for one in changed] == [1.0] * 4
-        assert array.result()[0] == 0
-
-
-def test_a_call_is_retried_before_its_failure_travels(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    patient = executor.with_options(retries=1, retry_on=OSError)
-    assert executor.submit(add, patient.submit(fail_once, tmp_path / "a", 1), 1).result() == 2
-    crashed = executor.submit(crash_once, tmp_path / "b", 1)
-    assert executor.submit(add, crashed, 1).result() == 2
-
-
-def test_a_call_that_crashed_is_given_its_input_again(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    for size in (10, 1_000_000):
-        array = executor.submit(numpy.ones, size)
-        again = executor.submit(crash_once, tmp_path / str(size), array)
-        assert again.result().sum() == size
-
-
-@pytest.mark.parametrize("act", ["crash", "raise"])
-def test_quick_calls_that_travel_together_have_outcomes_of_their_own(
-    executor: gridengine.Executor, tmp_path: Path, act: str
-) -> None:
-    done = executor.submit(count, tmp_path / "made", act, 0)  # how quick they are is known then
-    assert done.result() == 1
-    futures: list[Any] = [0]
-    for _ in range(QUICK_LINKS):
-        futures.append(executor.submit(count, tmp_path / "made", act, futures[-1]))
-    ended, failed = futures[1:], []
-    if act == "raise":
-        ended, failed = ended[: QUICK_LINKS // 2], ended[QUICK_LINKS // 2 :]
-    assert [one.result() for one in ended] == list(range(1, len(ended) + 1))
-    assert {str(one.exception()) for one in failed} == ({"the middle"} if failed else set())
-    assert all(isinstance(one.exception(), OSError) for one in failed)
 
 
 CHAIN = """

@@ -81,7 +81,7 @@ def test_each_job_of_a_multirun_is_a_call_with_its_own_folder(multirun: Multirun
         (["hydra.launcher.schedulr=slurm"], "Key 'schedulr' not in 'GridEngineLauncherConf'"),
     ],
 )
-def test_the_error_of_a_multirun_says_what_failed(
+def test_the_error_of_a_multirun_names_the_failed_job(
     multirun: Multirun, arguments: list[str], words: str
 ) -> None:
     done = multirun(*arguments)

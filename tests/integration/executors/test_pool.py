@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 import threading
@@ -26,12 +25,6 @@ def pool(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Pool]:
 
 def square(x: int) -> int:
     return x * x
-
-
-def fail_at_three(x: int) -> int:
-    if x == 3:
-        raise KeyError(x)
-    return x
 
 
 def leave_at_two(x: int) -> int:
@@ -68,37 +61,6 @@ def test_a_callback_that_raises_ends_no_other(
     assert pool.map_async(square, [4], callback=got.append).get(SECONDS) == [16]
     assert got == [9, [16]]
     assert caplog.text.count("exception calling callback") == 2
-
-
-class Slow:
-    """A callback that is at it until it may return."""
-
-    def __init__(self) -> None:
-        self.begun, self.gate = threading.Event(), threading.Event()
-        self.got: list[Any] = []
-
-    def __call__(self, what: Any) -> None:
-        self.begun.set()
-        self.gate.wait(SECONDS)
-        self.got.append(what)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("method", ["apply_async", "map_async"])
-def test_a_result_is_there_once_its_callback_has_returned(
-    method: str, fails: bool, pool: gridengine.Pool
-) -> None:
-    slow = Slow()
-    f, name = (fail_at_three, "error_callback") if fails else (square, "callback")
-    result = getattr(pool, method)(f, [3], **{name: slow})
-    assert slow.begun.wait(SECONDS)
-    assert not result.ready()
-    with pytest.raises(multiprocessing.TimeoutError):
-        result.get(0)
-    slow.gate.set()
-    result.wait(SECONDS)
-    assert result.successful() != fails
-    assert len(slow.got) == 1
 
 
 def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
@@ -156,12 +118,7 @@ def test_after_close_and_join_results_are_still_to_be_had() -> None:
         pool.apply_async(square, (1,))
 
 
-def test_a_running_pool_cannot_be_joined(pool: gridengine.Pool) -> None:
-    with pytest.raises(ValueError, match="still running"):
-        pool.join()
-
-
-def test_terminate_ends_what_runs_and_what_waits() -> None:
+def test_terminate_ends_running_and_waiting_calls() -> None:
     pool = gridengine.Pool(2)
     results = [pool.apply_async(time.sleep, (600,)) for _ in range(20)]
     mapped, iterator = pool.map_async(time.sleep, [600] * 20), pool.imap(time.sleep, [600] * 20)
@@ -172,15 +129,6 @@ def test_terminate_ends_what_runs_and_what_waits() -> None:
             result.get(SECONDS)
     with pytest.raises(Cancelled):
         next(iterator)
-
-
-def test_leaving_its_with_terminates_it() -> None:
-    with gridengine.Pool(2) as pool:
-        result = pool.apply_async(time.sleep, (600,))
-    with pytest.raises(Cancelled):
-        result.get(SECONDS)
-    with pytest.raises(ValueError, match="not running"), pool:
-        pass
 
 
 @pytest.mark.promise
@@ -196,3 +144,17 @@ def test_a_process_makes_as_many_calls_as_maxtasksperchild_says() -> None:
 
 def pid_of(x: int) -> int:
     return os.getpid()
+
+
+def test_a_running_pool_cannot_be_joined(pool: gridengine.Pool) -> None:
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+
+
+def test_leaving_its_with_terminates_it() -> None:
+    with gridengine.Pool(2) as pool:
+        result = pool.apply_async(time.sleep, (600,))
+    with pytest.raises(Cancelled):
+        result.get(SECONDS)
+    with pytest.raises(ValueError, match="not running"), pool:
+        pass

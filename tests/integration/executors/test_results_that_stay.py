@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -19,7 +18,6 @@ from gridengine.serialize.shared_memory import Block
 from gridengine.settings.values import settings
 from tests.integration.conftest import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
-from tests.support.waiting import wait_until
 
 ITEMS = 200_000
 """Of an array, 1.6 MB."""
@@ -56,10 +54,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     settings.cache_clear()
 
 
-def core_of(executor: gridengine.Executor) -> Any:
-    return executor._submitter.batcher.dispatcher._core.state  # type: ignore[attr-defined]
-
-
 def made(number: int, log: Path | None = None) -> numpy.ndarray:
     if log is not None:
         with log.open("a") as file:
@@ -89,40 +83,7 @@ def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
 
-def test_a_needed_result_stays_and_the_caller_gets_it_on_demand(
-    executor: gridengine.Executor,
-) -> None:
-    array = executor.submit(made, 1)
-    more = executor.submit(grown, array)
-    value, _ = executor.submit(first_and_worker, more).result()
-    assert value == 2
-    state = core_of(executor)
-    assert len(state.away) == 2
-    mine = array.result()
-    assert (mine[0], mine[-1], len(mine)) == (1, 1, ITEMS)
-    mine[0] = 5
-    assert executor.submit(first_and_worker, array).result()[0] == 1
-    assert len(state.away) == 1
-    del array, more
-    wait_until(lambda: not state.awaited)
-
-
-def test_a_task_waits_for_a_result_that_stays_and_lets_others_go_on(
-    executor: gridengine.Executor,
-) -> None:
-    async def main() -> float:
-        array = executor.submit(made, 1)
-        await executor.submit(first_and_worker, array)
-        assert core_of(executor).away
-        return float((await array)[0])
-
-    assert gridengine.run(main) == 1
-    array = executor.submit(made, 2)
-    executor.submit(first_and_worker, array).result()
-    assert array.result(timeout=60)[0] == 2
-
-
-def test_a_lost_worker_has_what_it_held_made_again(
+def test_the_results_that_a_lost_worker_held_are_made_again(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -207,16 +168,3 @@ def test_a_full_disk_fails_its_call_and_others_go_on(script: MakeScript, runs: P
         "['the call of made failed, and with it total']",
         "1.0 1.0",
     ]
-
-
-def grows_inside(times: int) -> float:
-    with gridengine.Executor() as executor:
-        arrays = [executor.submit(made, 0)]
-        for _ in range(times):
-            arrays.append(executor.submit(grown, arrays[-1]))
-        return float(sum(one.result()[-1] for one in arrays))
-
-
-def test_calls_that_calls_make_have_such_results_too(executor: gridengine.Executor) -> None:
-    assert executor.submit(grows_inside, 4).result() == 1 + 2 + 3 + 4
-    wait_until(lambda: not core_of(executor).awaited)

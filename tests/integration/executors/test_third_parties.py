@@ -62,7 +62,7 @@ def test_joblib_s_calls_are_given_the_results_of_futures(
         assert joblib.Parallel(n_jobs=2)(calls) == [2, 0.25, 2]
 
 
-def test_joblib_raises_what_a_call_raised_and_can_go_on(joblib: Any) -> None:
+def test_joblib_raises_the_exception_of_a_call_and_goes_on(joblib: Any) -> None:
     with joblib.Parallel(n_jobs=2) as parallel:
         with pytest.raises(ZeroDivisionError) as caught:
             parallel(joblib.delayed(invert)(index) for index in range(10, -1, -1))

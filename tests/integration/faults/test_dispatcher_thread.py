@@ -177,7 +177,7 @@ def slowly(number: int) -> int:
     return number
 
 
-def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
+def test_a_fault_in_the_core_after_a_decision_does_not_lose_the_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Calls that it had settled, and that nobody had been told of yet, are neither among those that
@@ -202,32 +202,3 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
         )
         assert handed.all_told.wait(120)
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [
-        RuntimeError("a fault of mine"),
-        KeyboardInterrupt("a fault of mine"),
-        SystemExit("a fault of mine"),
-    ],
-)
-def test_an_error_of_a_launcher_fails_the_calls_and_its_thread_goes_on(
-    monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    """A kind's own words for the batch system (`native_options`) are user code."""
-    from gridengine.schedulers.local import ProcessLauncher
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    with (
-        gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.Executor(scheduler=scheduler) as executor,
-    ):
-        with monkeypatch.context() as broken:
-            broken.setattr(ProcessLauncher, "launch", fail)
-            error = executor.submit(abs, -1).exception(120)
-            assert isinstance(error, gridengine.ClusterError)
-            assert "a fault of mine" in error.message
-        assert executor.submit(abs, -1).result(120) == 1

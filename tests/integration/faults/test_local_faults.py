@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -148,28 +147,6 @@ def test_an_exception_is_retried_when_the_caller_says_so(
         range(20)
     )
     assert {len(lines(tmp_path / str(x))) for x in range(20)} == {3}
-
-
-def test_with_no_retries_no_call_begins_twice_though_others_run_over_their_time(
-    clock: ManualClock, tmp_path: Path
-) -> None:
-    def call(x: int) -> int:
-        note(tmp_path / "begun", x)
-        if x % 40 == 20:
-            note(tmp_path / f"hangs {x}", os.getpid())
-            signal.pause()
-        return x
-
-    with ThreadPoolExecutor(1) as threads, clocked(ProcessScheduler(1), clock) as scheduler:
-        options = {"retries": 0, "chunksize": 20, "timeout": 10.0, "reraise": False}
-        run = threads.submit(gridengine.map, call, range(120), scheduler=scheduler, **options)
-        for x in (20, 60, 100):
-            wait_until(written(tmp_path / f"hangs {x}"))
-            pid = int((tmp_path / f"hangs {x}").read_text())
-            clock.advance_until(lambda: not alive(pid))  # noqa: B023
-        results = run.result()
-    assert sorted(map(int, lines(tmp_path / "begun"))) == list(range(120))
-    assert [x for x, result in enumerate(results) if result != x] == [20, 60, 100]
 
 
 # ------------------------------------------------------------------ memory
@@ -473,7 +450,7 @@ def test_processes_in_sessions_of_their_own_end_with_their_call(
 
 
 @pytest.mark.promise
-def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
+def test_closing_an_iterator_ends_its_running_calls_and_starts_no_more(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     def call(x: int) -> None:

@@ -231,7 +231,7 @@ def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(
     assert found["job"]["state"] == "ok"
 
 
-def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
+def test_the_doctor_tells_of_a_file_that_is_no_drmaa_library(tmp_path: Path) -> None:
     library = tmp_path / "libdrmaa.so"
     library.write_text("none")
     broken = [one for one in doctor_on(library, tmp_path) if one["state"] == "broken"]

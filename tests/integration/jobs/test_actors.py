@@ -63,10 +63,6 @@ class Counter:
     def fork(self) -> int:
         return os.fork()
 
-    def square_elsewhere(self, x: int) -> Any:
-        with gridengine.Executor() as executor:
-            return executor.submit(pow, x, 2).result()
-
     def __del__(self) -> None:
         if self.folder is not None:
             (self.folder / "deleted").touch()
@@ -78,18 +74,6 @@ class Counter:
 def place(request: pytest.FixtureRequest) -> Iterator[Any]:
     with request.param(2) as made:
         yield made
-
-
-def test_methods_make_calls_and_their_futures_are_arguments_of_others(place: Any) -> None:
-    with place.actor(Counter) as counter, gridengine.Executor(scheduler=place) as executor:
-        assert counter.square_elsewhere(3).result() == 9
-        assert executor.submit(pow, counter.increment(4), 2).result() == 16
-
-        async def awaited() -> Any:
-            async with place.actor(Counter, 1) as other:
-                return await other.increment()
-
-        assert asyncio.run(awaited()) == 2
 
 
 @pytest.mark.promise
@@ -206,11 +190,3 @@ def test_when_its_client_is_killed_it_ends(script: MakeScript) -> None:
     """)
     assert made.run().returncode == -signal.SIGKILL
     wait_until(lambda: not made.processes())
-
-
-def test_a_future_is_an_argument_when_the_object_is_made(place: Any) -> None:
-    with (
-        gridengine.Executor(scheduler=place) as executor,
-        place.actor(Counter, executor.submit(pow, 2, 3)) as counter,
-    ):
-        assert counter.increment().result() == 9

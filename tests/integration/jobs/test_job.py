@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,47 +23,8 @@ from tests.support.waiting import wait_until
 # ------------------------------------------------------------------ how it ends
 
 
-def do_nothing() -> None:
-    pass
-
-
 def fail() -> None:
     raise ValueError("no")
-
-
-def leave(code: object) -> None:
-    sys.exit(code)  # type: ignore[arg-type]
-
-
-def hard_exit() -> None:
-    os._exit(9)
-
-
-def die(number: int) -> None:
-    os.kill(os.getpid(), number)
-
-
-@pytest.mark.parametrize(
-    ("target", "args"),
-    [
-        (fail, ()),
-        (leave, (3,)),
-        (hard_exit, ()),
-        (die, (signal.SIGKILL,)),
-        (die, (signal.SIGTERM,)),
-    ],
-    ids=["exception", "exit", "hard exit", "SIGKILL", "SIGTERM"],
-)
-def test_the_exit_code_is_that_of_a_process(
-    target: Callable[..., Any], args: tuple[Any, ...], scheduler: gridengine.ProcessScheduler
-) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=target, args=args)
-    process.start()
-    process.join()
-    assert (
-        ended(Job(target=target, args=args, retries=0, scheduler=scheduler)).exitcode
-        == process.exitcode
-    )
 
 
 def test_a_job_that_ignores_sigterm_is_killed(
@@ -225,10 +183,6 @@ def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(
     job.kill()
     job.join()
     assert job not in gridengine.active_children()
-
-
-def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
-    assert Job(target=do_nothing).authkey == multiprocessing.current_process().authkey
 
 
 EXIT_SCRIPT = """

@@ -4,10 +4,16 @@ what waits for what.
 
 from __future__ import annotations
 
+import multiprocessing
+from pathlib import Path
+
 import pytest
 
+import gridengine
 from gridengine.system import processors
+from gridengine.worker import multiprocessing_state
 from tests.support.script_driver import MakeScript
+from tests.support.waiting import wait_until
 
 HEAD = """
 import os, socket, sys, time
@@ -56,21 +62,6 @@ with Pool() as pool:
 print(gridengine.map(abs, [-3]))
 """).run()
     assert (done.stdout, done.returncode) == ("[1, 2]\n[3]\n", 0), done.stderr
-
-
-def test_few_processes_stay_after_many_jobs(with_head: MakeScript) -> None:
-    done = with_head("""
-import psutil
-jobs = [Job(target=meet, args=(number, 40)) for number in range(40)]
-for job in jobs:
-    job.start()
-for job in jobs:
-    job.join()
-kept = len(processors()) + 1
-while len(psutil.Process().children(recursive=True)) > kept:
-    time.sleep(0.05)
-""").run()
-    assert done.returncode == 0, done.stderr
 
 
 def test_more_jobs_than_open_files_are_allowed_for_are_no_error(with_head: MakeScript) -> None:
@@ -147,3 +138,39 @@ print({job.exitcode for job in jobs})
         "(max_workers=2): part 0, part 1\n"
     )
     assert (done.stdout, done.returncode) == (said + "{0}\n", 0), done.stderr
+
+
+def until_there(path: str) -> None:
+    wait_until(Path(path).exists)
+
+
+def leave_a_child(path: str, said: str) -> str:
+    tell = multiprocessing_state._tell
+
+    def tell_and_note(what: str) -> None:
+        tell(what)
+        Path(said).touch()
+
+    multiprocessing_state.SAY_SECONDS, multiprocessing_state._tell = 0, tell_and_note
+    child = multiprocessing.get_context("fork").Process(
+        target=until_there, args=(path,), name="Left"
+    )
+    child.start()
+    return f"the process Left ({child.pid})"
+
+
+@pytest.mark.promise
+def test_a_job_says_for_which_children_it_waits(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    go, said = tmp_path / "go", tmp_path / "said"
+    job = gridengine.Job(target=leave_a_child, args=(str(go), str(said)), name="train")
+    job.start()
+    wait_until(said.exists)
+    assert job.is_alive()
+    go.touch()
+    left = job.result(60)
+    printed = capfd.readouterr().err
+    told = f"job train waits for processes or threads that its function left running: {left}"
+    assert told in printed
+    assert "before the function returns" in printed

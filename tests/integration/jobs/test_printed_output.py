@@ -83,19 +83,6 @@ def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
     )
 
 
-def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
-    found = read_late(
-        with_head("""
-calls = [(f"call {number}", 1500, 1000) for number in range(8)]
-gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
-""")
-    )
-    assert found == (
-        lines_of(*[f"call {number}" for number in range(8)], lines=1500, width=1000),
-        0,
-    )
-
-
 @pytest.mark.parametrize("where", WHERE)
 def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: MakeScript) -> None:
     found = read_late(
@@ -225,7 +212,7 @@ with OverTcp(2) as scheduler:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_gives_it(
+def test_a_full_disk_is_logged_with_the_lost_bytes_and_has_python_s_exit_status(
     unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

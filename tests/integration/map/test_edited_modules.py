@@ -66,7 +66,7 @@ def edited(project: Project) -> None:
 
 
 @pytest.mark.parametrize("change", [edited, reloaded])
-def test_a_map_runs_what_is_there_when_it_begins(
+def test_a_map_runs_the_module_as_it_is_at_its_begin(
     scheduler: ProcessScheduler,
     project: Project,
     change: Callable[[Project], None],
@@ -83,7 +83,7 @@ def test_a_map_runs_what_is_there_when_it_begins(
 
 
 @pytest.mark.promise
-def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
+def test_single_calls_and_jobs_run_the_module_as_it_is_at_their_submission(
     scheduler: ProcessScheduler, project: Project
 ) -> None:
     with gridengine.Executor(scheduler=scheduler) as executor:
@@ -118,7 +118,7 @@ def test_while_nothing_changes_the_same_processes_go_on(
     assert len(set().union(*pids)) <= 2
 
 
-def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
+def test_a_function_of_the_script_runs_the_edited_module(
     scheduler: ProcessScheduler, project: Project
 ) -> None:
     helper = project.helper

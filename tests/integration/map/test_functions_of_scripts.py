@@ -160,14 +160,6 @@ def test_decorated_cached_partial_and_dispatching_functions_travel(script: Scrip
     """)
 
 
-def test_submodules_that_a_function_reaches_as_attributes_are_imported(script: Script) -> None:
-    script("""
-        import xml.etree.ElementTree, os.path as p, json as j
-        assert remote(lambda: xml.etree.ElementTree.Element("a").tag) == "a"
-        assert remote(lambda: j.dumps(p.join("a", "b"))) == '"a/b"'
-    """)
-
-
 @pytest.mark.promise
 def test_functions_of_a_payload_share_their_global_variables(script: Script) -> None:
     script("""
@@ -525,21 +517,4 @@ def test_exceptions_arrive_as_themselves_however_they_travel(script: Script) -> 
         group = remote.raised(throw, ExceptionGroup("g", [Several(1, 2), ValueError(3)]))
         assert type(group) is ExceptionGroup
         assert type(group.exceptions[0]) is Several and group.exceptions[0].b == 2
-    """)
-
-
-def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script: Script) -> None:
-    script("""
-        import threading
-        class Holds(Exception):
-            def __init__(self, a, b):
-                super().__init__(a, threading.Lock())
-                self.a, self.lock = a, threading.Lock()
-        def f(): raise Holds(1, 2)
-        error = remote.raised(f)
-        assert type(error) is Holds and error.a == 1 and error.args[0] == 1
-        assert "lock object" in error.lock
-        assert "lock" in error.__notes__[0] and "args[1]" in error.__notes__[0]
-        def g(): raise ExceptionGroup("g", [Holds(1, 2)])
-        assert type(remote.raised(g).exceptions[0]) is Holds
     """)

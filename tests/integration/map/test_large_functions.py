@@ -95,7 +95,7 @@ def test_nothing_is_left_of_a_large_function_when_its_calls_are_done(
     )
 
 
-def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(
+def test_runners_elsewhere_map_large_data_that_came_over_the_network(
     driver: WorkerDriver,
 ) -> None:
     driver.assign(functools.partial(mapped, np.ones(ITEMS)), 0)

@@ -1,10 +1,9 @@
-"""Calls that wait behind one that takes long are taken by another runner. Each test would wait for
-ever if they were not.
-"""
+"""Calls that wait behind one that takes long, and calls whose own process is interrupted."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
+from tests.support.tcp_scheduler import TcpScheduler
 
 LONG = 400
 
@@ -44,3 +44,21 @@ def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
     f = partial(work, str(tmp_path))
     assert gridengine.map(f, range(1000), scheduler=scheduler, **options) == list(range(1000))
     assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
+
+
+def interrupted(number: int) -> int:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    return number
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, TcpScheduler])
+def test_an_interruption_of_a_calls_own_process_is_an_error_of_the_call(
+    kind: type[gridengine.Scheduler],
+) -> None:
+    with kind(1) as scheduler:
+        results = gridengine.map(interrupted, range(3), reraise=False, scheduler=scheduler)
+    assert (results[0], type(results[1]), results[2]) == (0, gridengine.CallError, 2)
+    assert "call 1 of interrupted raised KeyboardInterrupt" in str(results[1])

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 import gridengine
-from gridengine import Capacity, Cores, Executor, GPUs, Memory, ProcessScheduler, Token, WTime
+from gridengine import Capacity, Cores, Executor, GPUs, Memory, ProcessScheduler, Token
 from gridengine.resources import Resource
 from gridengine.system import processors
 
@@ -52,23 +51,6 @@ def test_calls_that_ask_for_nothing_are_neither_pinned_nor_limited(
     gridengine.map(look, range(2), scheduler=scheduler, resources=Cores(1))
     for given, cpus, _, _ in gridengine.map(look, range(2), scheduler=scheduler):
         assert (given, cpus) == (gridengine.ZERO, CPUS)
-
-
-def test_gpus_are_given_by_their_numbers(scheduler: ProcessScheduler) -> None:
-    [(given, _, _, gpus)] = gridengine.map(look, [0], scheduler=scheduler, resources=GPUs(2))
-    assert given == GPUs(2, [0, 1])
-    assert gpus == "0,1"
-
-
-def test_a_call_over_its_walltime_is_killed(scheduler: ProcessScheduler) -> None:
-    with pytest.raises(gridengine.TimeoutError, match=r"its limit of 0\.3 s"):
-        gridengine.map(time.sleep, [60], scheduler=scheduler, resources=WTime(0.3))
-
-
-def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:
-    assert gridengine.map(
-        lambda _: gridengine.current_job().index, range(50), scheduler=scheduler
-    ) == list(range(50))  # type: ignore[union-attr]
 
 
 class Moody(Resource):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 
 import gridengine
 from gridengine.schedulers import Scheduler
-from tests.integration.map.test_large_functions import is_mapped, mapped, write
+from tests.integration.map.test_large_functions import is_mapped, mapped
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
@@ -129,50 +127,7 @@ def test_calls_get_the_object(scheduler: Scheduler, ones: Any, way: str) -> None
     assert WAYS[way](ones, scheduler) == [ITEMS + 1, ITEMS + 2, ITEMS + 3]
 
 
-def test_an_initializer_gets_the_object_and_nothing_is_left_of_it_when_its_executor_is_gone(
-    scheduler: Scheduler,
-) -> None:
-    def recalled(shared: Any) -> float:
-        with gridengine.Executor(
-            scheduler=scheduler, initializer=remember, initargs=(shared,)
-        ) as executor:
-            return executor.submit(recall).result()
-
-    with gridengine.share(np.ones(ITEMS)) as shared:
-        assert recalled(shared) == ITEMS
-    wait_until(lambda: not blocks())
-
-
-def remember(array: Any) -> None:
-    os.environ["TOTAL"] = str(total(array))
-
-
-def recall() -> float:
-    return float(os.environ["TOTAL"])
-
-
 # ------------------------------------------------------------------ failures and ends
-
-
-def test_a_fresh_worker_gets_it_again(ones: Any, tmp_path: Path) -> None:
-    def kill_worker_once(array: Any, path: Path) -> float:
-        if not path.exists():
-            path.touch()
-            for parent in psutil.Process().parents()[:2]:
-                parent.send_signal(signal.SIGKILL)
-            signal.pause()
-        return total(array)
-
-    with TcpScheduler(1) as scheduler:
-        assert gridengine.starmap(
-            kill_worker_once, [(ones, tmp_path / "died")], scheduler=scheduler
-        ) == [ITEMS]
-
-
-def test_one_object_serves_several_schedulers(ones: Any) -> None:
-    with gridengine.ProcessScheduler(1) as first, TcpScheduler(1) as second:
-        for scheduler in (first, second, first):
-            assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
 
 
 @pytest.mark.parametrize("captured", [False, True])
@@ -194,35 +149,6 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
     )
 
 
-ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
-    "failures": lambda executor, shared: [
-        executor.submit(write, shared, number).exception() for number in range(20)
-    ],
-    "a kill": lambda executor, shared: killed(
-        [executor.submit(total, shared, number) for number in range(2000)], executor
-    ),
-    "cancelling": lambda executor, shared: [
-        executor.submit(total, shared, number).cancel() for number in range(2000)
-    ],
-    "abandoning": lambda executor, shared: next(executor.map(total, [shared] * 100)),
-}
-
-
-def killed(futures: list[Any], executor: gridengine.Executor) -> None:
-    executor.kill(futures[1000])
-    for future in futures:
-        future.exception()
-
-
-@pytest.mark.parametrize("way", ENDS)
-def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way: str) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        shared = gridengine.share(np.ones(ITEMS))
-        ENDS[way](executor, shared)
-        shared.close()
-        wait_until(lambda: not blocks())
-
-
 def test_shared_objects_do_not_count_as_a_calls_memory() -> None:
     with (
         gridengine.ProcessScheduler(1) as scheduler,
@@ -241,10 +167,3 @@ def test_here_the_workers_map_the_very_copy_that_was_made() -> None:
         )
         assert blocks() == made
         assert len(made) == 1
-
-
-def test_inline_a_call_gets_the_object(ones: Any) -> None:
-    with gridengine.InlineScheduler() as scheduler:
-        assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
-        with pytest.raises(ValueError, match="read-only"):
-            gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, GridEngineError, RemoteTraceback, WorkerCrashed, is_own
+from gridengine.errors import GridEngineError, RemoteTraceback, WorkerCrashed, is_own
 
 HERE = f"on {socket.gethostname()}"
 
@@ -33,10 +33,6 @@ def risky(x: float, *more: Any, **named: Any) -> float:
     if x < 0:
         raise ValueError(f"no {x}")
     return x
-
-
-def outer(x: int) -> Any:
-    return gridengine.map(risky, [x, -x], scheduler=gridengine.InlineScheduler())
 
 
 class Unspeakable:
@@ -113,7 +109,7 @@ def own_frames(error: BaseException) -> list[str]:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("way", WAYS)
-def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
+def test_tracebacks_of_calls_have_frames_of_this_package_at_debug_alone(
     scheduler: gridengine.Scheduler, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for level, some in ((logging.INFO, False), (logging.DEBUG, True)):
@@ -182,19 +178,6 @@ def test_an_exception_has_one_note_of_its_call_its_argument_and_its_host(
     shown = "".join(traceback.format_exception(caught.value))
     assert "in risky" in shown
     assert shown.count(f"{words}, {HERE}") == 1
-
-
-def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
-    scheduler: gridengine.Scheduler,
-) -> None:
-    with pytest.raises(ValueError, match="no -2") as caught:
-        gridengine.map(outer, [0, 2, 3], scheduler=scheduler, chunksize=1)
-    first, error, last = caught.value.results  # type: ignore[attr-defined]
-    assert first == [0, 0]
-    assert (type(error), error.args) == (ValueError, ("no -2",))
-    assert error.__notes__ == caught.value.__notes__
-    assert isinstance(last, (ValueError, Cancelled))
-    assert [note[:15] for note in error.__notes__] == ["call 1 of risky", "call 1 of outer"]
 
 
 def die(x: object) -> None:

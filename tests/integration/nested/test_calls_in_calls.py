@@ -17,7 +17,6 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError
-from tests.support.waiting import wait_until
 
 
 def fib(n: int) -> int:
@@ -65,22 +64,6 @@ def test_a_recursion_of_two_thousand_calls_ends_on_one_slot_with_a_process_for_e
         assert gridengine.map(fib, [15], scheduler=scheduler) == [610]
     # the slot, a waiting call for each of the 14 depths, and the fork server
     assert watched.most - before <= 1 + 14 + 1
-
-
-def more(by_child: bool, number: int) -> int:
-    return gridengine.starmap(more, [(False, number)])[0] if by_child else number + 1
-
-
-@pytest.mark.timeout(300)
-def test_calls_assigned_behind_a_call_that_makes_calls_come_after_those(
-    one: gridengine.ProcessScheduler,
-) -> None:
-    with gridengine.Executor(scheduler=one) as executor:
-        number = executor.submit(more, False, 0)
-        assert number.result() == 1  # how quick it is is known then
-        for link in range(60):
-            number = executor.submit(more, link % 4 == 2, number)
-        assert number.result() == 61
 
 
 def by_map() -> Any:
@@ -268,55 +251,6 @@ def test_a_scheduler_that_is_named_is_used_inside_a_call_too(
     assert mine not in theirs
 
 
-def with_limit(most: int, path: Path) -> int:
-    def enter(_: object) -> int:
-        with (path / "now").open("a") as file:
-            file.write("+")
-        now = (path / "now").read_text()
-        with (path / "now").open("a") as file:
-            file.write("-")
-        return now.count("+") - now.count("-")
-
-    with gridengine.Executor(most) as executor:
-        return max(one.result() for one in [executor.submit(enter, x) for x in range(20)])
-
-
-def test_the_number_of_an_executor_inside_a_call_limits_its_own_calls(
-    two: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    assert gridengine.starmap(with_limit, [(1, tmp_path)], scheduler=two) == [1]
-
-
-def asks_again(path: Path) -> list[int]:
-    with gridengine.Executor() as executor:
-        results = [executor.submit(double, x) for x in range(3)]
-        wait_until(lambda: results[0].done() or not results[0].result(timeout=600) or True)
-        return [one.result() for one in results]
-
-
-def test_a_wait_with_a_limit_gives_the_slot_back_too(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    assert gridengine.map(asks_again, [tmp_path], scheduler=one) == [[0, 2, 4]]
-
-
-def test_output_and_place_of_nested_calls_are_as_for_other_calls(
-    one: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OF_THE_CALLER", "yes")
-    monkeypatch.chdir(tmp_path)
-
-    def inner(_: object) -> tuple[str, str]:
-        return str(Path.cwd()), os.environ["OF_THE_CALLER"]
-
-    def outer(_: object) -> Any:
-        job = gridengine.Job(target=print, args=("printed",))
-        job.start()
-        return job.stdout(), gridengine.map(inner, [0])
-
-    assert gridengine.map(outer, [0], scheduler=one) == [("printed\n", [(str(tmp_path), "yes")])]
-
-
 @pytest.mark.promise
 def test_a_module_that_makes_calls_of_its_own_when_it_is_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: gridengine.ProcessScheduler
@@ -335,3 +269,22 @@ def test_a_module_that_makes_calls_of_its_own_when_it_is_imported_is_named(
 
 def import_by_name(name: str) -> None:
     importlib.import_module(name)
+
+
+def with_limit(most: int, path: Path) -> int:
+    def enter(_: object) -> int:
+        with (path / "now").open("a") as file:
+            file.write("+")
+        now = (path / "now").read_text()
+        with (path / "now").open("a") as file:
+            file.write("-")
+        return now.count("+") - now.count("-")
+
+    with gridengine.Executor(most) as executor:
+        return max(one.result() for one in [executor.submit(enter, x) for x in range(20)])
+
+
+def test_the_number_of_an_executor_inside_a_call_limits_its_own_calls(
+    two: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    assert gridengine.starmap(with_limit, [(1, tmp_path)], scheduler=two) == [1]

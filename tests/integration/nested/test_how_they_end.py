@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled
 from tests.support.agent_driver import alive
 from tests.support.waiting import wait_until
 
@@ -53,45 +52,6 @@ def test_an_exception_of_a_child_comes_out_of_the_call_that_made_it(
     notes = "\n".join(caught.value.__notes__)
     assert "call 0 of fail, argument 'x'" in notes
     assert "call 0 of maps" in notes
-
-
-def begin(path: Path, calls: int = 1) -> None:
-    """Submit calls that never end, and wait until one has begun."""
-    executor = gridengine.Executor()
-    futures = [executor.submit(sleeps, path) for _ in range(calls)]
-    while not path.exists():
-        concurrent.futures.wait(futures, timeout=0.05)
-
-
-def returns_beside(path: Path) -> int:
-    begin(path, 3000)
-    return 1
-
-
-def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    paths = [tmp_path / name for name in "abc"]
-    assert gridengine.map(returns_beside, paths, scheduler=one, chunksize=3) == [1, 1, 1]
-    for path in paths:
-        is_gone(path)
-    assert gridengine.map(abs, range(10), scheduler=one) == list(range(10))
-
-
-def waits_for_child(path: Path) -> Any:
-    with gridengine.Executor() as executor:
-        return executor.submit(sleeps, path).result()
-
-
-def test_children_end_when_their_call_is_killed(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    with gridengine.Executor(scheduler=one) as executor:
-        future = executor.submit(waits_for_child, tmp_path / "child")
-        pid_in(tmp_path / "child")
-        assert executor.kill(future)
-        assert isinstance(future.exception(), Cancelled)
-    is_gone(tmp_path / "child")
 
 
 def dies_once(folder: Path) -> str:

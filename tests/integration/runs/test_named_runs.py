@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import completed
 from tests.support.script_driver import MakeScript, Script
 
 HEAD = """
@@ -103,52 +99,6 @@ def test_the_keys_of_calls_are_the_same_in_each_process(
     assert len(set(output.split())) == 9
 
 
-POINTS = """
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: float = 0.5
-def make(x):
-    if x == 2 and not os.path.exists("repaired"):
-        raise ValueError("two")
-    return Point(x)
-results = gridengine.map(make, range(4), name="points", scheduler=place, reraise=False)
-print(sum(type(one) is Point for one in results))
-"""
-ELSEWHERE = """
-run = gridengine.run_named("points")
-[same] = gridengine.runs()
-print(same, run.script == os.path.abspath("script.py"), run.size > 1000, run.when <= time.time())
-print(run.results())
-print(run.failures())
-open("repaired", "w").close()
-print(run.resubmit(scheduler=place))
-print(gridengine.run_named("points"))
-"""
-
-
-def test_another_script_reads_what_is_kept_and_makes_calls_again(run: Runner) -> None:
-    run(POINTS)
-    output, _ = run(ELSEWHERE)
-    assert output.splitlines() == [
-        "<run 'points': 3 done, 1 failed, 0 left> True True True",
-        "[Point(x=0, y=0.5), Point(x=1, y=0.5), ValueError('two'), Point(x=3, y=0.5)]",
-        "{2: ValueError('two')}",
-        "[Point(x=2, y=0.5)]",
-        "<run 'points': 4 done, 0 failed, 0 left>",
-    ]
-    output, log = run(POINTS)
-    assert output == "4\n", "they are of the script's own class"
-    assert "4 results taken from the journal, 0 new" in log
-
-
-IN_A_MODULE = """
-import sys
-open("steps.py", "w").write("def step(rate, depth): return rate * depth")
-sys.path.append(".")
-import steps
-gridengine.starmap(steps.step, [(2, 3)], name="steps", scheduler=place)
-"""
 LOCAL_CLASS = """
 def main():
     class Point:
@@ -168,19 +118,6 @@ def test_a_result_of_a_class_that_came_in_an_argument_is_taken_and_read(run: Run
     assert (output, run.made) == ("[1]\n", [])
     assert "1 result taken from the journal, 0 new" in log
     assert run("print(gridengine.run_named('local').results()[0].x)")[0] == "1\n"
-
-
-def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(run.folder / "runs")}
-    return completed([sys.executable, "-m", "gridengine", *words], env=environment)
-
-
-def test_the_command_line_knows_the_parameters_of_a_function_of_the_script_s_module(
-    run: Runner,
-) -> None:
-    run(IN_A_MODULE)
-    table = command(run, "results", "steps", "--format", "csv")
-    assert (table.stdout, table.stderr) == ("call,rate,depth,result,error\n0,2,3,6,\n", "")
 
 
 @pytest.mark.promise

@@ -30,6 +30,7 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import settings
 from gridengine.wire import local_connection
 from gridengine.wire.connection_file import Connection, make_private_folder
@@ -56,7 +57,6 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
-from gridengine.wire.processes import python_version
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
 from tests.support.tcp_scheduler import TcpScheduler
@@ -161,7 +161,7 @@ def hello(run_id: str, **other: Any) -> Hello:
     facts = {
         "protocol": VERSION,
         "version": __version__,
-        "python": python_version(),
+        "python": PYTHON,
         "host": "attacker",
         "pid": 1,
         "slots": 1,
@@ -338,7 +338,7 @@ def test_an_attacker_who_sends_anything_else_is_disconnected(target: Site, conte
         read_to_the_end(end)
 
 
-def test_an_attacker_who_says_nothing_is_disconnected(target: Site) -> None:
+def test_a_silent_attacker_is_disconnected(target: Site) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         read_to_the_end(end)
 
@@ -515,7 +515,7 @@ def as_another_user(act: Callable[[], object]) -> str:
 
 
 @needs_root
-def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(target: Site) -> None:
+def test_another_user_can_neither_read_nor_change_the_run_directory(target: Site) -> None:
     one = target
     secret = one.folder / "connection.json"
     attempts: list[Callable[[], object]] = [

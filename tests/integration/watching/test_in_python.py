@@ -20,7 +20,7 @@ def hold(path: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_scheduler_tells_what_it_does(tmp_path: Path) -> None:
+def test_a_scheduler_tells_its_status(tmp_path: Path) -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         assert scheduler.status() is None
         with gridengine.Executor(scheduler=scheduler) as executor:
@@ -41,7 +41,7 @@ def done_of(seen: list[gridengine.Status]) -> int:
     return sum(one.count for one in events if one.kind == "call done")
 
 
-def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path: Path) -> None:
+def test_a_client_tells_the_status_and_events_of_its_dispatcher(tmp_path: Path) -> None:
     with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
         with gridengine.Client(dispatcher.address) as client:
             futures = [client.submit(hold, str(tmp_path / "over")) for _ in range(3)]
@@ -61,13 +61,7 @@ def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path
             client.status()
 
 
-def test_little_is_told_of_calls_that_run_inline() -> None:
-    with gridengine.InlineScheduler() as scheduler:
-        gridengine.map(abs, [1], scheduler=scheduler)
-        assert scheduler.status().worker_count == 1
-
-
-def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None:
+def test_a_watching_function_is_called_with_the_status_of_a_scheduler(tmp_path: Path) -> None:
     seen, full = [], threading.Event()
 
     def look(status: gridengine.Status) -> None:
@@ -83,32 +77,6 @@ def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None
         count = len(seen)
         gridengine.map(abs, range(3), scheduler=scheduler)
         assert len(seen) == count
-
-
-def fail() -> None:
-    raise ValueError("no")
-
-
-def test_events_of_calls_and_workers_are_told(tmp_path: Path) -> None:
-    seen: list[gridengine.Status] = []
-    with gridengine.ProcessScheduler(1) as scheduler:
-        watch = gridengine.watch(seen.append, scheduler, interval=0.1)
-        with gridengine.Executor(scheduler=scheduler) as executor:
-            good, bad = executor.submit(abs, -1), executor.submit(fail)
-            assert good.result() == 1
-            assert isinstance(bad.exception(), ValueError)
-    watch._thread.join(60)
-    events = [event for status in seen for event in status.events]
-    counts = {kind: sum(one.count for one in events if one.kind == kind) for kind in KINDS}
-    assert counts == {"call waiting": 2, "call started": 2, "call done": 1, "call failed": 1}
-    assert {one.function for one in events if one.kind == "call failed"} == {"fail"}
-    assert {"worker requested", "worker running", "worker connected", "worker leaving"} <= {
-        one.kind for one in events
-    }
-    assert (seen[-1].done, seen[-1].failed, seen[-1].left_out) == (1, 1, {})
-
-
-KINDS = "call waiting", "call started", "call done", "call failed"
 
 
 def test_a_function_that_raises_is_called_once_and_that_is_logged(

@@ -213,7 +213,7 @@ def test_rows_are_sorted_by_a_press_on_a_title_and_filtered_by_what_is_typed(
     expect(causes).to_contain_text("3 is bad")  # of the two the last
 
 
-def test_a_graph_is_drawn_with_what_its_calls_do(
+def test_a_graph_is_drawn_with_the_states_of_its_calls(
     process: subprocess.Popen[str], serve: Serve, show: Show
 ) -> None:
     tab = show(serve(), "graph")

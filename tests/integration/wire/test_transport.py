@@ -412,7 +412,7 @@ def test_when_no_address_answers_the_error_names_them_all(server: Server) -> Non
             DispatcherConnection(connection_to(server, *addresses, lease_seconds=0.3))
 
 
-def test_a_worker_logs_what_it_tried_before_it_is_given_up(
+def test_a_worker_logs_the_addresses_that_it_tried(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one:
@@ -428,7 +428,7 @@ def test_a_worker_logs_what_it_tried_before_it_is_given_up(
 
 
 @pytest.mark.promise
-def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
+def test_a_small_hard_limit_of_open_files_is_named_with_the_remedy() -> None:
     script = "from gridengine.wire.server import Server; Server(host='127.0.0.1', workers=1000)"
     text = completed(
         [sys.executable, "-c", script],

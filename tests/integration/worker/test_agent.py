@@ -80,9 +80,7 @@ def test_calls_that_run_once_and_ended_before_a_crash_are_all_answered(
     assert list(dispatcher.values) == answered
 
 
-def test_an_agent_that_is_closed_says_what_had_begun(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
+def test_a_closed_agent_tells_which_calls_had_begun(dispatcher: Dispatcher, tmp_path: Path) -> None:
     def call(path: str) -> None:
         Path(path).touch()
         signal.pause()
@@ -96,7 +94,7 @@ def test_an_agent_that_is_closed_says_what_had_begun(
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
     runs = dispatcher.assign(
         lambda x: os._exit(1) if x == 1 else x,
-        [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]],
+        [[0], [1], [2], [3]],
     )
     crashed = dispatcher.wait_for(Crashed)
     returned = dispatcher.wait_for(Returned)

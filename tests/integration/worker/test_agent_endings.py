@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
+from gridengine.wire.messages import CANCELLED, Cancel, Crashed, Returned
 from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
@@ -142,13 +142,6 @@ def wait_at(path: str) -> None:
     signal.pause()
 
 
-def stubborn(path: str) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Path(path).touch()
-    while True:
-        signal.pause()
-
-
 def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -165,64 +158,6 @@ def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
     )
     assert dispatcher.wait_for(Returned).runs == [second]
     assert not (tmp_path / "never").exists()
-
-
-def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    run = dispatcher.run(stubborn, [str(tmp_path / "begun")])
-    dispatcher.wait_until((tmp_path / "begun").exists)
-    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
-    dispatcher.agent.handle(Cancel([run], signal.SIGKILL))
-    assert dispatcher.wait_for(Crashed).exitcode == -signal.SIGKILL
-
-
-def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_nothing(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-
-    def call(name: str) -> str:
-        (tmp_path / name).touch()
-        return fifo.read_text() if name == "running" else name
-
-    running, held, kept, queued = dispatcher.assign(
-        call, [["running"], ["held"], ["kept"]], [["queued"]]
-    )
-    dispatcher.wait_until((tmp_path / "running").exists)
-    dispatcher.agent.handle(Cancel([held, queued], signal.SIGTERM))
-    fifo.write_text("done")
-    dispatcher.wait_until(
-        lambda: len(dispatcher.messages(Crashed)) == 2 and len(dispatcher.values) == 2
-    )
-    assert {(m.run, m.index, m.exitcode, m.reason) for m in dispatcher.messages(Crashed)} == {
-        (run, -1, -signal.SIGTERM, CANCELLED) for run in (held, queued)
-    }
-    assert dispatcher.values == {(running, 0): "done", (kept, 0): "kept"}
-    assert not (tmp_path / "held").exists()
-    assert not (tmp_path / "queued").exists()
-
-
-def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
-    dispatcher: Dispatcher, tmp_path: Path
-) -> None:
-    def call(name: str) -> None:
-        (tmp_path / name).touch()
-        signal.pause()
-
-    hangs, cancelled, kept = dispatcher.assign(
-        call, [["hangs"], ["cancelled"]], [["kept"]], timeout=10.0
-    )
-    dispatcher.wait_until((tmp_path / "hangs").exists)
-    dispatcher.agent.handle(Cancel([cancelled], signal.SIGTERM))
-    dispatcher.advance(10.0)
-    dispatcher.wait_for(Returned)
-    assert {m.run: m.reason for m in dispatcher.messages(Crashed)} == {
-        hangs: TIMEOUT,
-        cancelled: CANCELLED,
-    }
-    assert dispatcher.messages(Returned) == [Returned([kept])]
 
 
 # Results that end their runner when they are pickled

@@ -96,40 +96,12 @@ def test_calls_find_the_state_that_their_caller_carries(
     assert gridengine.map(f, [0], scheduler=scheduler) == [("mine", 8)]
 
 
-def test_each_call_of_an_executor_finds_that_of_its_submission(
-    scheduler: gridengine.schedulers.Scheduler,
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        futures = []
-        for number in range(4):
-            VARIABLE.set(str(number))
-            LEVEL[0] = number % 2
-            futures.append(executor.submit(seen, 0))
-        assert [one.result() for one in futures] == [(str(n), n % 2) for n in range(4)]
-        assert list(executor.map(seen, [0])) == [("3", 1)]
-
-
 def test_a_function_that_cannot_be_loaded_leaves_the_next_one_its_state() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         with pytest.raises(ValueError, match="cannot be loaded"):
             gridengine.map(Unloadable(), [0], scheduler=scheduler)
         [(_, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
     assert found == ("mine", 7)
-
-
-def test_calls_that_carry_nothing_find_nothing_of_it() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        [(process, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
-        assert found == ("mine", 7)
-        with gridengine.carry(VARIABLE) as variable, gridengine.carry(get, set_) as pair:
-            variable.close()
-            pair.close()
-            [(other, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
-            assert found == ("initial", 0)
-            assert other != process
-        with gridengine.carry(VARIABLE):
-            [(same, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
-        assert (same, found) == (other, ("mine", 0))
 
 
 def test_the_end_of_a_process_for_others_calls_loses_no_result() -> None:

@@ -86,7 +86,7 @@ def _works_in(folder: Path, process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     "setting", ["patch = subprocess", "patch = _exit", "concurrency = multiprocessing"]
 )
-def test_coverage_measures_what_calls_run(tmp_path: Path, setting: str) -> None:
+def test_coverage_measures_the_code_of_calls(tmp_path: Path, setting: str) -> None:
     assert share_measured(tmp_path, LOCAL, setting) == 100
 
 
@@ -95,7 +95,7 @@ def test_coverage_measures_calls_of_a_script_that_closes_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("script", [THROUGH_A_CLIENT, OVER_TCP])
-def test_coverage_measures_what_calls_run_elsewhere(tmp_path: Path, script: str) -> None:
+def test_coverage_measures_the_code_of_calls_elsewhere(tmp_path: Path, script: str) -> None:
     assert share_measured(tmp_path, script, "patch = subprocess") == 100
 
 
@@ -131,29 +131,3 @@ with gridengine.Executor(scheduler=scheduler, max_tasks_per_child=1) as executor
 scheduler.close()
 """).run()
     assert (done.stdout, done.stderr) == ("one two ", "")
-
-
-def test_an_exit_handler_that_fails_is_told_and_keeps_no_other_back(script: MakeScript) -> None:
-    done = script(f"""{REGISTER}
-def fail(x):
-    atexit.register(divmod, x, 0)
-with gridengine.ProcessScheduler(1) as scheduler:
-    gridengine.map(register, [b"registered first "], scheduler=scheduler)
-    gridengine.map(fail, [1], scheduler=scheduler)
-""").run()
-    assert done.stdout == "registered first "
-    assert "ZeroDivisionError" in done.stderr
-
-
-def test_an_exit_handler_that_never_returns_is_cut_off_after_the_grace_time(
-    script: MakeScript,
-) -> None:
-    done = script(f"""{REGISTER}
-import signal
-os.environ["GRIDENGINE_GRACE_SECONDS"] = "0.2"
-gridengine.map(lambda x: atexit.register(signal.pause) and None, [1], scheduler="processes")
-""").run()
-    assert done.returncode == 0
-    assert done.stderr == (
-        "threads or exit handlers that calls have left go on for more than 0.2 s, and are cut off\n"
-    )

@@ -14,7 +14,6 @@ import gridengine
 from gridengine import ConfigurationError, Job
 
 NAME = "A_VARIABLE_OF_THE_TEST"
-GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def look(_: object = None, name: str = NAME) -> str | None:
@@ -34,25 +33,6 @@ def seen_by(job: Job) -> object:
 
 
 # ---------------------------------------------------------------- as of the submission
-
-
-def test_a_scheduler_s_environment_wins_over_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in ("1", "2"):
-        monkeypatch.setenv(NAME, value)
-        monkeypatch.setenv(GPUS, value)
-        monkeypatch.setenv("TMPDIR", f"/tmp/{value}")
-        with gridengine.ProcessScheduler(1, environment={NAME: "added", "OWN": "x"}) as scheduler:
-            assert gridengine.map(
-                look,
-                [None] * 5,
-                [NAME, "OWN", GPUS, "TMPDIR", "GRIDENGINE_JOB_KEPT"],
-                scheduler=scheduler,
-            ) == ["added", "x", value, f"/tmp/{value}", None]
-            monkeypatch.setenv(NAME, "later")
-            monkeypatch.setenv(GPUS, "later")
-            job = Job(target=look, args=(None, GPUS), scheduler=scheduler)
-            assert seen_by(job) == "later"
-            assert seen_by(Job(target=look, scheduler=scheduler)) == "added"
 
 
 @pytest.mark.parametrize("wrong", [{"a b": "1"}, {"A": 1}, ["A"]])
@@ -102,3 +82,25 @@ def test_the_process_of_a_call_has_a_name_and_a_parent(
     assert name == logged
     assert name.startswith("PoolWorker-")
     assert gridengine.starmap(parent, [()], scheduler=scheduler) == [(os.getpid(), True)]
+
+
+GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+def test_a_scheduler_s_environment_wins_over_the_caller_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("1", "2"):
+        monkeypatch.setenv(NAME, value)
+        monkeypatch.setenv(GPUS, value)
+        monkeypatch.setenv("TMPDIR", f"/tmp/{value}")
+        with gridengine.ProcessScheduler(1, environment={NAME: "added", "OWN": "x"}) as scheduler:
+            assert gridengine.map(
+                look,
+                [None] * 5,
+                [NAME, "OWN", GPUS, "TMPDIR", "GRIDENGINE_JOB_KEPT"],
+                scheduler=scheduler,
+            ) == ["added", "x", value, f"/tmp/{value}", None]
+            monkeypatch.setenv(NAME, "later")
+            monkeypatch.setenv(GPUS, "later")
+            job = Job(target=look, args=(None, GPUS), scheduler=scheduler)
+            assert seen_by(job) == "later"
+            assert seen_by(Job(target=look, scheduler=scheduler)) == "added"

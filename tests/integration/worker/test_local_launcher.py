@@ -20,7 +20,6 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext
 from gridengine.schedulers.local import FORK_SERVER, ProcessLauncher
@@ -74,13 +73,6 @@ def wait_until_ready(folder: Path) -> None:
     (folder / "ready").read_text()
 
 
-def wait_for(handle: Handle) -> int:
-    """Wait for the end of a worker without reaping it."""
-    ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
-    assert ended is not None
-    return ended.si_status
-
-
 def test_the_other_end_of_a_worker_s_socket_is_handed_over(
     make_launcher: MakeLauncher, adopted: Adopted
 ) -> None:
@@ -101,12 +93,6 @@ def test_a_worker_holds_no_other_worker_s_socket(
     launcher.cancel([first])
     [end] = [end for end, process in adopted if str(process.pid) == first.id]
     assert end.recv(100) == b""  # nobody else held it open
-
-
-def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("read line && exit 1; exit 0")
-    (handle,) = launcher.launch(1)
-    assert wait_for(handle) == 0
 
 
 def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(
@@ -165,25 +151,6 @@ def checkout_in_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
-def test_as_many_calls_at_a_time_as_there_are_processors_to_use() -> None:
-    assert ProcessScheduler().slots == len(os.sched_getaffinity(0))
-    assert ProcessScheduler().max_workers == 1
-
-
-def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
-    assert ProcessScheduler(3).slots == 3
-    assert repr(ProcessScheduler(max_workers=3)) == "ProcessScheduler(max_workers=3)"
-
-
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)],
-)
-def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="max_workers"):
-        ProcessScheduler(value)  # type: ignore[arg-type]
-
-
 def fork_servers() -> set[int]:
     found = set()
     for child in psutil.Process().children():
@@ -191,18 +158,6 @@ def fork_servers() -> set[int]:
             if FORK_SERVER in child.cmdline():
                 found.add(child.pid)
     return found
-
-
-def test_a_fork_server_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
-    before = fork_servers()
-    with ProcessScheduler(1) as scheduler:
-        scheduler._prepare()
-        launcher = scheduler.launcher(
-            LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
-        )
-        (handle,) = launcher.launch(1)
-        assert fork_servers() - before == {int(handle.id)}
-        launcher.close()
 
 
 def test_a_fork_server_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
@@ -245,3 +200,16 @@ def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
 def slowly(x: int) -> int:
     time.sleep(0.2)
     return x
+
+
+def wait_for(handle: Handle) -> int:
+    """Wait for the end of a worker without reaping it."""
+    ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return ended.si_status
+
+
+def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("read line && exit 1; exit 0")
+    (handle,) = launcher.launch(1)
+    assert wait_for(handle) == 0

@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.local import FORK_SERVER
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
+from gridengine.worker.forkserver import Exited, Forked, ForkServer, RunnerDescriptors
 from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
 from tests.support.processes import completed
 from tests.support.waiting import wait_until
@@ -279,3 +282,26 @@ def test_signals_that_announce_a_limit_end_no_call(scheduler: gridengine.Process
     before = gridengine.map(fork_server, [0], scheduler=scheduler)
     assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
     assert gridengine.map(fork_server, [0], scheduler=scheduler) == before
+
+
+RUNNERS = 1000
+
+
+def test_a_thousand_commands_are_taken_while_nobody_reads_their_results() -> None:
+    fork_server = ForkServer.fork_off(lambda ends: os._exit(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    ends = RunnerDescriptors(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
+    commanding = threading.Thread(
+        target=lambda: [fork_server.fork(number, ends) for number in range(RUNNERS)], daemon=True
+    )
+    commanding.start()
+    commanding.join(200)
+    assert not commanding.is_alive(), "it waits for a fork server that waits for it"
+    events: list[object] = []
+    while sum(isinstance(event, Exited) for event in events) < RUNNERS:
+        assert select.select([fork_server], [], [], 200)[0]
+        events += fork_server.receive()
+    assert [event.runner for event in events if isinstance(event, Forked)] == list(range(RUNNERS))
+    assert {event.runner for event in events if isinstance(event, Exited)} == set(range(RUNNERS))
+    fork_server.close()
+    os.close(nothing)

@@ -226,7 +226,7 @@ def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
     assert (done.stdout, done.stderr) == ("planted code\n" * times, "")
 
 
-def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
+def test_workers_import_from_a_path_that_the_script_has_added(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
     done = completed([sys.executable, "-I", "-S", path], cwd=tmp_path)

@@ -57,7 +57,7 @@ def test_the_fork_server_starts_before_messages_are_loaded(loaded: dict[str, lis
     assert not {"msgspec", "logging"}.intersection(_new(loaded["fork server"]))
 
 
-def test_a_runner_has_what_a_call_needs_and_little_else(loaded: dict[str, list[str]]) -> None:
+def test_a_runner_loads_the_modules_of_a_call_and_few_others(loaded: dict[str, list[str]]) -> None:
     heavy = {"logging", "pathlib", "hashlib", "runpy", "importlib.metadata", "typing_extensions"}
     assert not heavy.intersection(_new(loaded["runner"]))
 

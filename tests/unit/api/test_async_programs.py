@@ -29,7 +29,7 @@ def double(x: Any) -> Any:
 
 
 @backends
-def test_a_program_awaits_what_delayed_functions_give(backend: Backend) -> None:
+def test_a_program_awaits_results_of_delayed_functions(backend: Backend) -> None:
     async def main(x: int) -> Any:
         assert CURRENT.get() is not None
         return await (double(x) + double(double(1)))

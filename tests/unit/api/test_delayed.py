@@ -157,7 +157,7 @@ def test_attributes_methods_calls_and_items() -> None:
         lambda d: [Slotted(d), Slotted(2)],
     ],
 )
-def test_containers_of_what_is_not_there_yet(make: Callable[[Any], Any]) -> None:
+def test_containers_of_delayed_values(make: Callable[[Any], Any]) -> None:
     assert delayedval(make(delayedval(3))).result() == make(3)
     assert each(make(delayedval(3)), 4).result() == [make(3), 4]
 
@@ -276,7 +276,7 @@ def test_a_copy_is_not_there_yet_either(make_copy: Callable[[Any], Any]) -> None
     assert (d.result(), copied.result(), first.result()) == ([1, 2], [1, 5], 1)
 
 
-def test_slices_of_what_is_not_there_yet() -> None:
+def test_slices_of_delayed_values() -> None:
     d = delayedval("abcdef")
     assert d[delayedval(1) : delayedval(2) * 2].result() == "bcd"
     assert d[:: delayedval(-1)].result() == "fedcba"

@@ -207,7 +207,7 @@ def test_after_the_shutdown_nothing_can_be_submitted(executor: gridengine.Execut
         executor.map(square, [1])
 
 
-def test_the_shutdown_waits_for_what_was_submitted(
+def test_the_shutdown_waits_for_submitted_calls(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]
@@ -218,7 +218,7 @@ def test_the_shutdown_waits_for_what_was_submitted(
     assert list(results) == [index * index for index in range(20)]
 
 
-def test_the_shutdown_can_cancel_what_waits(
+def test_the_shutdown_can_cancel_waiting_calls(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]

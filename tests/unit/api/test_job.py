@@ -41,6 +41,10 @@ class Guarded(Job):
 # ------------------------------------------------------------------ as multiprocessing.Process
 
 
+def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
+    assert Job(target=abs).authkey == multiprocessing.current_process().authkey
+
+
 def test_a_job_runs_its_target(scheduler: FakeScheduler) -> None:
     job = ended(Job(target=add, args=(1,), kwargs={"y": 2}, scheduler=scheduler))
     assert (job.exitcode, job.result(), job.exception(), job.is_alive()) == (0, 3, None, False)

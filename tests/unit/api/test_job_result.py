@@ -24,7 +24,7 @@ from gridengine.errors import (
     WorkerCrashed,
     out_of_memory,
 )
-from gridengine.requests import Attempt, CallsFinished, Function, Task
+from gridengine.requests import Attempt, CallsFinished, Task
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
@@ -104,7 +104,7 @@ def test_unprinted_output_is_logged_with_the_jobs_name(
 ) -> None:
     handle = make()
     task = Task(1, pickling.dump_calls([]), count=0, name="one")
-    handle.submit(Function(b"", (), (), b"", "f"), task)
+    handle.expect(task)
     handle.settled(CallsFinished(1, 0, 1, None, error=error))
     assert caplog.messages == lines
 

@@ -150,7 +150,7 @@ def test_a_failing_call_raises_its_own_exception(scheduler: FakeScheduler) -> No
     ],
     ids=["map", "imap", "Executor.map"],
 )
-def test_no_result_of_what_failed_waits_for_the_collector(
+def test_no_result_of_a_failed_map_waits_for_the_collector(
     scheduler: FakeScheduler, run: Callable[..., object]
 ) -> None:
     gc.disable()
@@ -269,7 +269,7 @@ def test_a_scheduler_that_map_made_is_closed_when_a_call_fails() -> None:
     assert dispatcher.closed
 
 
-def test_ctrl_c_cancels_what_has_not_settled() -> None:
+def test_ctrl_c_cancels_unsettled_calls() -> None:
     def on_submit(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 3:
             raise KeyboardInterrupt

@@ -37,7 +37,7 @@ class Study:
         return x * x
 
 
-def test_a_pool_in_what_a_call_is_given_is_named_with_what_to_do() -> None:
+def test_a_pool_among_the_arguments_of_a_call_is_named_with_a_remedy() -> None:
     with gridengine.Pool(scheduler=gridengine.InlineScheduler()) as pool:
         study = Study(pool)
         with pytest.raises(

@@ -35,8 +35,7 @@ from gridengine.api.progress import (
     display_here,
 )
 from gridengine.client.executor_lifetime import CallTally
-from gridengine.resources.demand import ANY
-from gridengine.status.snapshot import DemandCounts, Snapshot
+from gridengine.status.snapshot import Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 
@@ -47,7 +46,7 @@ class Terminal(io.StringIO):
 
 
 def snapshot(running: int = 3, slots: int = 4) -> Snapshot:
-    return Snapshot(running=running, demands={ANY: DemandCounts(0, running, slots)})
+    return Snapshot(running=running, slots=slots)
 
 
 @dataclass
@@ -143,7 +142,7 @@ def test_no_more_calls_run_than_there_are_slots(draw: Draw) -> None:
     assert "4 running on 4 slots" in draw(2.1, now=snapshot(running=8))[0]
 
 
-def test_without_a_worker_it_says_what_is_waited_for(draw: Draw) -> None:
+def test_without_a_worker_the_bar_says_that_it_waits_for_one(draw: Draw) -> None:
     assert "waiting for a worker" in draw(2.1, now=Snapshot())[0]
 
 
@@ -227,7 +226,7 @@ class Full(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_does_not_end_what_is_under_way(draw: Draw) -> None:
+def test_a_full_disk_ends_no_call(draw: Draw) -> None:
     assert draw(100, shown=True, stderr=Full()) == ("", "")
 
 
@@ -369,7 +368,7 @@ class Counter:
         self.closed += 1
 
 
-def test_a_bar_of_the_users_is_told_of_what_is_new_alone() -> None:
+def test_a_bar_of_the_users_is_updated_by_the_difference() -> None:
     bar = Counter()
     display = UsersBar(bar)
     for done in (0, 2, 2, 5):
@@ -413,7 +412,7 @@ def lines(parts: list[tuple[float, float | None]], level: int = logging.WARNING)
     return [line.removeprefix("gridengine: ") for line in stream.getvalue().splitlines()]
 
 
-def test_a_log_of_what_is_quick_has_no_line() -> None:
+def test_a_quick_map_has_no_line_in_the_log() -> None:
     assert lines([(FIRST_SECONDS - 1, 0.5)]) == []
 
 

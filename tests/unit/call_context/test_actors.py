@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -105,8 +106,9 @@ def test_exits_pass_and_the_last_request_has_no_answer() -> None:
 @pytest.fixture
 def driver() -> Iterator[RunnerDriver]:
     made = RunnerDriver()
-    GVAR.process = made.runner.as_calling_process(7)
-    yield made
+    with socket.socket(socket.AF_UNIX) as requests:
+        GVAR.process = made.runner.as_calling_process(7, requests)
+        yield made
     GVAR.process = None
 
 

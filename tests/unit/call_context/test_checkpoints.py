@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,9 @@ from tests.support.runner_driver import RunnerDriver
 @pytest.fixture
 def driver() -> Any:
     made = RunnerDriver()
-    GVAR.process = made.runner.as_calling_process(7)
-    yield made
+    with socket.socket(socket.AF_UNIX) as requests:
+        GVAR.process = made.runner.as_calling_process(7, requests)
+        yield made
     GVAR.process = None
 
 

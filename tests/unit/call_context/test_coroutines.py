@@ -98,7 +98,7 @@ def test_other_functions_stay_as_they_are(f: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("f", [yielding, Yielding(), functools.partial(yielding, 1)])
-def test_an_async_generator_function_is_refused_with_what_to_do(f: Callable[..., Any]) -> None:
+def test_an_async_generator_function_is_refused_with_a_remedy(f: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"is an async generator function, .* returns a list"):
         synchronous(f)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import socket
 import threading
 from collections.abc import Iterator
 from multiprocessing.process import current_process
@@ -132,8 +133,9 @@ def words() -> Iterator[memoryview]:
     words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
     states = CallStates(lambda *saved: None)
     ways = (lambda *allocated: None), states, (lambda: ()), (lambda payload: None)
-    GVAR.process = CallingProcess(7, os.getpid(), words, *ways)
-    yield words
+    with socket.socket(socket.AF_UNIX) as requests:
+        GVAR.process = CallingProcess(7, os.getpid(), words, requests, *ways)
+        yield words
     GVAR.process = None
 
 
@@ -166,5 +168,5 @@ def test_a_process_that_a_call_has_forked_has_no_dispatcher(
 def test_a_process_without_agent_has_no_dispatcher(words: memoryview) -> None:
     found = current_call.calling_process()
     assert found is not None
-    with pytest.raises(LookupError, match="runs no calls for another"):
+    with pytest.raises(LookupError, match="does not answer"):
         found.connect()

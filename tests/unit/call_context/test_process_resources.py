@@ -144,9 +144,9 @@ def test_a_death_for_want_of_memory_is_told_from_others(
     assert killed_for_memory(exitcode=exitcode, peak=peak, limit=limit, kernel=kernel) is verdict
 
 
-def kills(events: Path, number: int) -> Path:
+def kills(events: Path, number: int) -> str:
     events.write_text(f"low 0\noom {number}\noom_kill {number}\noom_group_kill 0\n")
-    return events
+    return str(events)
 
 
 def test_each_kill_is_claimed_once(tmp_path: Path) -> None:
@@ -168,23 +168,19 @@ def test_a_kill_that_was_seen_just_before_a_runner_died_is_its_own(
 
 
 def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
-    assert not KillCounter(tmp_path / "missing").claim(0.0)
+    assert not KillCounter(str(tmp_path / "missing")).claim(0.0)
 
 
-@pytest.mark.parametrize(
-    ("listing", "file"),
-    [
-        ("0::/user.slice/job\n", "user.slice/job/memory.events"),
-        ("9:cpu:/\n4:memory:/sge/4711.1\n0::/\n", "memory/sge/4711.1/memory.oom_control"),
-    ],
-)
-def test_the_counter_of_both_versions_of_control_groups_is_found(
-    listing: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["memory.oom_control", "memory.events"])
+def test_kills_are_counted_in_the_nearest_group_that_counts_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_resources, "control_groups", listing.splitlines)
-    (tmp_path / "fs" / file).parent.mkdir(parents=True)
-    (tmp_path / "fs" / file).touch()
-    assert process_resources._events_file(str(tmp_path / "fs")) == tmp_path / "fs" / file
+    groups = [tmp_path / "a/b", tmp_path / "a", tmp_path]
+    monkeypatch.setattr(process_resources, "control_groups", lambda _: map(str, groups))
+    (tmp_path / "a").mkdir()
+    for folder in groups[1:]:
+        (folder / name).touch()
+    assert process_resources._events_file() == f"{tmp_path}/a/{name}"
 
 
 @pytest.fixture
@@ -268,7 +264,7 @@ def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
 def test_calls_share_the_processors_of_their_batch_job(
     monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
 ) -> None:
-    monkeypatch.setattr("gridengine.settings.processors.processors", lambda: range(64))
+    monkeypatch.setattr("gridengine.system.processors", lambda: range(64))
     monkeypatch.setenv(job, "17")
     monkeypatch.setenv(variable, "3" if job == "HOME" else str(granted))
     assert threads_of_call(1) == granted

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gridengine.calls.interface import CallSlot, WithoutSlot, without_slot
+from gridengine.calls.interface import CallSlot, WithoutSlot
 from gridengine.wire.messages import Message, Resumes, Waits
 from tests.support.waiting import wait_until
 
@@ -76,7 +76,7 @@ def test_a_call_that_may_not_wait_keeps_its_slot_and_may_ask_again() -> None:
     assert one.sent == [Waits(RUNNER, RUN)] * 2
 
 
-def test_a_call_that_cannot_have_what_it_had_is_told_so_once() -> None:
+def test_a_call_is_told_once_that_its_resources_are_taken() -> None:
     one = Played()
     one.slot.give_back()
     waiter = one.go_on()
@@ -132,7 +132,7 @@ def test_a_wait_ends_once_there_is_a_slot() -> None:
     ended = threading.Event()
 
     def wait() -> None:
-        with without_slot(one.slot):
+        with WithoutSlot(one.slot):
             pass
         ended.set()
 
@@ -146,5 +146,5 @@ def test_a_wait_ends_once_there_is_a_slot() -> None:
 
 
 def test_without_a_slot_nothing_is_done() -> None:
-    with without_slot(None) as wait:
+    with WithoutSlot(None) as wait:
         wait.expired = True

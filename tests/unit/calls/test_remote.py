@@ -95,7 +95,7 @@ class Remote(RemoteDispatcher):
         for message in messages:
             self._connection.incoming.append((message, [b""] * message.count_buffers()))
         for message, buffers in self._receive():
-            self._handlers[type(message)](self, message, buffers)
+            self._handlers[type(message)](message, buffers)
 
     def take_sent(self) -> list[Message]:
         """Return what the dispatcher was sent since."""
@@ -161,7 +161,7 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     return events
 
 
-def test_a_client_knows_the_command_that_shows_what_its_calls_print(make: Any) -> None:
+def test_a_client_knows_the_command_that_shows_the_output_of_its_calls(make: Any) -> None:
     remote = make()
     assert remote.snapshot().output == f"`gridengine logs {remote.name}` shows what calls printed"
 
@@ -347,7 +347,7 @@ def test_output_of_jobs_is_printed_here_and_acknowledged(
     assert streams.flushed == [3.0]
 
 
-def test_only_who_has_jobs_has_threads_for_what_they_print(make: Any) -> None:
+def test_only_clients_with_jobs_have_threads_for_output(make: Any) -> None:
     client = make()
     submit(client)
     assert not client._streams.started

@@ -40,7 +40,7 @@ def asked() -> Asked:
     return Asked()
 
 
-def test_an_answer_is_what_json_has(asked: Asked) -> None:
+def test_an_answer_has_the_values_of_json(asked: Asked) -> None:
     assert asked.control.ask("scale", {"action": 3}, None) == "done"
     assert asked.sent == [Control(1, "scale", b'{"action":3}')]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.calls.requesting import Question, RequestingDispatcher
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -43,8 +43,6 @@ FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 
 class Requesting(RequestingDispatcher):
     """One whose way to the dispatcher is the test."""
-
-    _handlers = HANDLERS
 
     def __init__(self, *, unserved: bool = False) -> None:
         super().__init__(3)
@@ -163,7 +161,7 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
         (ZeroDivisionError("own"), Cancelled, "the thread that reads failed: ZeroDivisionError"),
     ],
 )
-def test_when_nobody_answers_any_more_all_who_wait_are_told(
+def test_all_waiting_threads_are_told_that_nobody_answers(
     dispatcher: Requesting, found: BaseException, kind: type[GridEngineError], words: str
 ) -> None:
     events = submit(dispatcher)

@@ -9,13 +9,13 @@ import pytest
 from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
+from gridengine.cli import completion
 from gridengine.cli.completion import run_names, seen_names, watched_names
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.journal import run_reader
 from gridengine.status.rows import Status
-from gridengine.watching import connections, runs_on_disk
 from tests.support.watched import WHO
 
 CONTEXT = click.Context(click.Command("top"))
@@ -26,9 +26,9 @@ NAME = click.Argument(["name"])
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One dispatcher that runs, and a run of another that is over."""
     over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
-    monkeypatch.setattr(runs_on_disk, "ended_answers", lambda: iter([WatchAnswer(over, Status())]))
+    monkeypatch.setattr(completion, "ended_answers", lambda: iter([WatchAnswer(over, Status())]))
     monkeypatch.setattr(
-        connections, "answers", lambda seconds: ([WatchAnswer(WHO, Status())], ["one is silent"])
+        completion, "answers", lambda seconds: ([WatchAnswer(WHO, Status())], ["one is silent"])
     )
 
 
@@ -40,7 +40,7 @@ def test_names_that_begin_as_was_typed_are_offered(typed: str, names: list[str])
     assert [one.value for one in watched_names(CONTEXT, NAME, typed)] == names
 
 
-def test_each_is_told_with_what_it_is() -> None:
+def test_each_completion_has_a_description() -> None:
     [one] = watched_names(CONTEXT, NAME, "")
     assert one.help == "process 4242 on login1, /sweep.py"
 
@@ -50,7 +50,7 @@ def test_names_with_control_characters_are_not_offered_and_others_are_described_
 ) -> None:
     names = "sweep\nx.py", "sweep\x1b[31m.py", "sweeps.py"
     found = [WatchAnswer(replace(WHO, name=one, script="/a\x1b\n/b"), Status()) for one in names]
-    monkeypatch.setattr(connections, "answers", lambda seconds: (found, []))
+    monkeypatch.setattr(completion, "answers", lambda seconds: (found, []))
     offered = {one.value: one.help for one in watched_names(CONTEXT, NAME, "s")}
     assert offered == {"sweeps.py": "process 4242 on login1, /a /b"}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from msgspec import Struct
 
 from gridengine import cli
@@ -27,6 +28,7 @@ from gridengine.cli.console import (
     write_file,
 )
 from gridengine.cli.ls import COLUMNS
+from gridengine.cli.main import main
 
 WORDS = "no dispatcher runs here\n  try: say which of them, by its process"
 
@@ -105,7 +107,7 @@ def test_numbers_are_whole_where_there_is_little_room() -> None:
 
     row = ("long.py", 26485, "vm", "3.9 s", 1005, 2, "193,000", 0, 2, "01:50")
     file = io.StringIO()
-    columns = [one for one in COLUMNS[:-1] if one != ">cancelled"]
+    columns = [one for one in COLUMNS[:-1] if one != "?>cancelled"]
     Console(width=80, file=file).print(table(columns, [row]))
     titles, cells = file.getvalue().splitlines()
     assert titles.split() == [one.removeprefix(">") for one in columns]
@@ -132,7 +134,6 @@ def test_words_names_in_tables_and_lines_of_the_log_have_no_control_characters(
 RAW = {
     "console.py": ["click.echo(printable(", "click.echo(json."],
     "doctor.py": ["print(json."],
-    "main.py": ["click.echo(json."],
     "top.py": ["click.echo(msgspec.json."],
     "calls.py": ["csv.writer(sys.stdout)"],
     "results.py": ["sys.stdout.buffer.write("],
@@ -153,3 +154,9 @@ def test_a_module_of_the_command_line_writes_words_for_people_by_echo(path: Path
     allowed = RAW.get(path.name, ())
     assert [one for one in found if not one.startswith(tuple(allowed))] == []
     assert len(found) >= len(allowed)
+
+
+@pytest.mark.parametrize("words", [("doctor", "--wait", "0"), ("top", "--interval", "0.1")])
+def test_a_time_that_is_too_short_is_refused(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, "Error: Invalid value" in result.stderr) == (2, True)

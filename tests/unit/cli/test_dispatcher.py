@@ -91,7 +91,7 @@ def test_an_option_unknown_to_the_kept_scheduler_is_refused(start: Started) -> N
     assert start() == kept
 
 
-def test_status_tells_what_the_dispatcher_has(start: Started) -> None:
+def test_status_tells_the_options_of_the_dispatcher(start: Started) -> None:
     start("--scheduler", "slurm", "--max-workers", "8", "--cores", "4")
     assert "its workers: slurm max_workers=8 Cores(4)\n" in start.run().output
 
@@ -173,7 +173,7 @@ def test_several_are_shown_a_line_for_each(capsys: pytest.CaptureFixture[str]) -
     assert second == ["old", "ended", "processes"]
 
 
-def test_the_end_tells_what_the_dispatcher_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_tells_the_calls_that_the_dispatcher_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
     monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)

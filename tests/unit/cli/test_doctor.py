@@ -21,7 +21,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
-from gridengine.schedulers import default, interpreter_check
+from gridengine.schedulers import default
 from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
 from gridengine.wire import sockets
@@ -107,7 +107,7 @@ def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
     state: CheckState, tried: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Finding("here", "python of workers", state, "")
-    monkeypatch.setattr(interpreter_check, "check_interpreter", lambda *_, **nodes: found)
+    monkeypatch.setattr(doctor, "check_interpreter", lambda *_, **nodes: found)
     told = list(doctor.examine("slurm", os.environ, wait=1, python=["uv", "run"]))
     assert found in told
     assert tried == ({"slurm": {"python": ["uv", "run"]}} if state is CheckState.OK else {})

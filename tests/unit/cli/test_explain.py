@@ -15,6 +15,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import CallStatus, FunctionStatus, LaunchStatus, Status
+from gridengine.watching import dispatcher_lookup
 from gridengine.watching.names import NotKnown, SeveralMeant
 from tests.support.watched import WHO, FakeWatched
 
@@ -69,7 +70,7 @@ def explain(
             raise watched
         return watched
 
-    monkeypatch.setattr(module, "connect", connect)
+    monkeypatch.setattr(dispatcher_lookup, "connect", connect)
     return CliRunner().invoke(main, ["explain", *words])
 
 
@@ -106,7 +107,7 @@ def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
     answer = WatchAnswer(WHO, Status(functions=[counts]))
     result = explain(monkeypatch, FakeWatched(lambda ask: answer), "sweep", "15")
     assert (result.exit_code, result.output[:16]) == (0, "call 15 is done;")
-    monkeypatch.setattr(module, "ended_answer", lambda name: answer)
+    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: answer)
     none = NotKnown("no dispatcher runs")
     assert "call 15 is done" in explain(monkeypatch, none, "sweep", "15").stdout
     assert "'20' is not a call" in explain(monkeypatch, none, "sweep", "20").stderr
@@ -120,18 +121,18 @@ def test_a_name_of_neither_call_nor_worker_is_told(monkeypatch: pytest.MonkeyPat
 
 def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     none = NotKnown("no dispatcher runs")
-    monkeypatch.setattr(module, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
+    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
     assert "ended at" in result.stderr
     assert "call 6 of f failed: bad" in result.stdout
     assert "call 6 of f failed" in explain(monkeypatch, none, "sweep", "6").stdout
     assert "'7' is not a call of this run" in explain(monkeypatch, none, "sweep", "7").output
     assert "ended at" in explain(monkeypatch, none).stderr
-    monkeypatch.setattr(module, "ended_answer", lambda name: None)
+    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: None)
     assert "no dispatcher runs" in explain(monkeypatch, none).output
 
 
 def test_ended_runs_are_left_out_when_several_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
+    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
     result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
     assert (result.exit_code, result.output) == (1, "Error: several are meant\n")

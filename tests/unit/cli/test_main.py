@@ -73,7 +73,7 @@ def test_help_tells_the_exit_status_and_has_examples_that_are_understood(
         assert left == [], line
 
 
-def test_settings_says_of_each_value_who_said_it(
+def test_settings_tells_the_source_of_each_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("gridengine.toml").write_text(
@@ -138,7 +138,9 @@ def test_neither_the_package_nor_a_worker_loads_the_command_line() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_the_page_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in [name for name in sys.modules if name.startswith("gridengine.page")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
@@ -162,7 +164,7 @@ def test_an_error_of_a_file_is_told_with_its_name_and_another_is_left_to_click(
     def fail() -> NoReturn:
         raise error
 
-    monkeypatch.setattr("gridengine.settings.values.sources", fail)
+    monkeypatch.setattr("gridengine.cli.main.sources", fail)
     result = call("settings")
     assert (result.exit_code, result.output) == (1, words)
 
@@ -171,5 +173,5 @@ def test_a_ctrl_c_is_the_status_that_shells_give_it(monkeypatch: pytest.MonkeyPa
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gridengine.settings.values.sources", interrupt)
+    monkeypatch.setattr("gridengine.cli.main.sources", interrupt)
     assert call("settings").exit_code == 130

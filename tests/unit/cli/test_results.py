@@ -71,9 +71,15 @@ def test_for_whom_it_waits_is_told_and_for_how_long_can_be_said(
     had = "waiting for 2 calls that process 7 on login1 has"
     assert told == f"{had}; --now takes the results that are there\n"
     assert "waiting" in results(monkeypatch, run, "--timeout", "5").stderr
+    assert "waiting" in results(monkeypatch, run, "--timeout", "30 min").stderr
     for words in (["--now"], ["--timeout", "0"]):
         assert results(monkeypatch, run, *words).stderr == ""
-    assert run.waited == [None, 5.0, 0.0, 0.0]
+    assert run.waited == [None, 5.0, 1800.0, 0.0, 0.0]
+
+
+def test_a_time_to_wait_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in ("soon", "-1", "nan"):
+        assert results(monkeypatch, Run(1), "--timeout", words).exit_code == 2
 
 
 def test_calls_that_failed_and_calls_that_are_left_are_told_apart(

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from gridengine.cli.scheduler_options import (
+    _BATCH,
     _NAMES,
     _TAKEN_BY,
     arguments_of,
@@ -41,16 +42,16 @@ def given(*words: str) -> dict[str, Any]:
 
 
 def test_each_option_is_one_that_its_schedulers_take() -> None:
-    assert set(given()) == set(_TAKEN_BY)
-    for name, takers in _TAKEN_BY.items():
-        for taker in takers:
+    assert set(_TAKEN_BY) < set(given())
+    for name in given():
+        for taker in _TAKEN_BY.get(name, _BATCH):
             entry = HAND_STARTED if taker == HAND_STARTED.name else entry_of(taker)
             kind = entry.scheduler_class()
             named = {*inspect.signature(kind).parameters, *re.findall(r"\w+", kind.__doc__ or "")}
             assert _NAMES.get(name, name) in named, (name, taker)
 
 
-def test_only_what_was_said_is_an_argument() -> None:
+def test_only_given_options_are_arguments() -> None:
     assert arguments_of("slurm", given()) == {}
     assert arguments_of("htcondor", given("--no-shared-files")) == {"shared_files": False}
     assert arguments_of("none", given("--transport", "files")) == {"transport": "files"}
@@ -78,7 +79,7 @@ def test_an_image_keeps_its_place_though_the_dispatcher_is_started_again_elsewhe
     assert given("--container", "image.sif")["container"] == ["apptainer", "exec", image]
     words = given("--container", "apptainer exec --nv image.sif")["container"]
     assert words == ["apptainer", "exec", "--nv", image]
-    with pytest.raises(ConfigurationError, match="--container must be an image"):
+    with pytest.raises(click.BadParameter, match="--container must be an image"):
         given("--container", "podman exec image")
 
 
@@ -156,8 +157,9 @@ def test_a_dispatcher_may_start_no_workers_and_then_has_no_say_in_how() -> None:
     [
         (("--time", "soon"), click.BadParameter),
         (("--time", "25:61:00"), click.BadParameter),
-        (("--time", "nan"), ConfigurationError),
-        (("--time", "-5"), ConfigurationError),
+        (("--time", "nan"), click.BadParameter),
+        (("--time", "-5"), click.BadParameter),
+        (("--time", "0"), ConfigurationError),
         (("--memory", "lots"), click.BadParameter),
         (("--memory", "0"), ConfigurationError),
         (("--memory", "inf"), ConfigurationError),

@@ -8,7 +8,6 @@ import pytest
 
 import gridengine
 from gridengine.serialize import pickling
-from gridengine.serialize.shared_objects import shared_object_of
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher, give
 
@@ -46,16 +45,3 @@ def test_calls_that_wait_are_one_task_and_keep_what_they_were_given(
     assert max(sizes) > 1
     for entry in dispatcher.entries:
         assert len(pickling.load(entry.task.payload)) == entry.task.count
-
-
-def test_an_object_that_several_calls_need_is_named_once_for_all(
-    dispatcher: HeldDispatcher,
-) -> None:
-    shared = gridengine.share([1])
-    with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
-        futures = [executor.submit(give, [shared]) for _ in range(100)]
-        executor.shutdown(wait=False, cancel_futures=False)
-        dispatcher.run_all(until=lambda: all(future.done() for future in futures))
-    assert max(entry.task.count for entry in dispatcher.entries) > 1
-    for entry in dispatcher.entries:
-        assert entry.task.needs == (shared_object_of(shared),)

@@ -85,7 +85,7 @@ def test_a_function_with_a_seed_is_named_like_any_other(two: FakeScheduler) -> N
         gridengine.map(GLOBAL, [1, 2], scheduler=two, seed=1)
 
 
-def test_a_warning_that_is_an_error_closes_what_was_opened() -> None:
+def test_a_warning_that_is_an_error_closes_the_scheduler() -> None:
     scheduler = FakeScheduler()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -207,7 +207,7 @@ def test_a_class_that_the_caller_alone_knows_goes_on_as_a_whole(
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_failure_that_is_there_is_the_failure_of_who_needs_it(
+def test_a_known_failure_is_the_failure_of_dependent_calls(
     asked: bool, held: gridengine.Executor
 ) -> None:
     future = held.submit(fail, 3)
@@ -231,7 +231,7 @@ def test_a_call_that_could_not_be_handed_in_fails_its_dependents(
     assert isinstance(data.error, PicklingError)
 
 
-def test_a_future_that_is_cancelled_before_cancels_who_needs_it(
+def test_a_cancelled_future_cancels_dependent_calls(
     held: gridengine.Executor,
 ) -> None:
     many = [held.submit(square, index) for index in range(20)]
@@ -243,7 +243,7 @@ def test_a_future_that_is_cancelled_before_cancels_who_needs_it(
 
 
 @pytest.mark.parametrize("end", ["cancel", "cancel what is watched", "kill"])
-def test_a_future_that_is_ended_before_its_call_began_cancels_who_needs_it(
+def test_a_future_that_ends_before_its_call_began_cancels_dependent_calls(
     end: str, held: gridengine.Executor
 ) -> None:
     many = [held.submit(square, index) for index in range(20)]

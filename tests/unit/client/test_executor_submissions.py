@@ -225,7 +225,7 @@ def test_a_call_of_a_graph_can_be_killed(held: gridengine.Executor) -> None:
     assert other.running()
 
 
-def test_a_shutdown_that_cancels_withdraws_what_has_not_begun(recorder: Recorder) -> None:
+def test_a_shutdown_that_cancels_withdraws_calls_that_have_not_begun(recorder: Recorder) -> None:
     recorder.slots = 0
     executor = gridengine.Executor(scheduler=FakeScheduler(recorder))
     [future] = executor.submit_graph({"a": (inc, 1), "b": (add, "a", "a")}, ["b"], fuse=False)

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import functools
 import gc
+import pickle
 import threading
 import weakref
 from concurrent.futures import CancelledError, Future
@@ -14,11 +15,18 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, WorkerLost
-from gridengine.requests import CallsFinished
+from gridengine.client.future import CallTemplate
+from gridengine.client.options import CallOptions
+from gridengine.errors import Cancelled, PicklingError, WorkerLost
+from gridengine.requests import CallsFinished, Function
+from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import CallSnapshot
+from gridengine.serialize.encoding import OUT_OF_BAND
+from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.shared_objects import shared_object_of
 from gridengine.wire.messages.client import Attempt
 from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
-from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.held_dispatcher import (
     SECONDS,
     HeldDispatcher,
@@ -312,7 +320,7 @@ def test_a_thousand_are_awaited_without_a_thread_for_each(
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_awaiting_raises_what_the_call_raised(
+def test_awaiting_raises_the_exception_of_the_call(
     loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     async def main() -> None:
@@ -374,3 +382,50 @@ def test_the_functions_of_asyncio_take_it(
         )
 
     assert asyncio.run(main()) == ([0, 1, 4], 4, 1, 4)
+
+
+# ------------------------------------------------------------------ calls that wait
+
+
+def template_of(form: int = SINGLE) -> CallTemplate:
+    anybody: Any = FakeDispatcher()
+    function = Function(b"", (), (), b"", "train")
+    return CallTemplate(anybody, function, form, CallOptions(), batcher=anybody)
+
+
+@pytest.mark.parametrize(
+    ("call", "form"), [(3, SINGLE), ((3, "a"), STAR), (((3,), {"key": "a"}), FULL)]
+)
+def test_a_call_of_constants_waits_as_it_is(call: Any, form: int) -> None:
+    assert template_of(form).snapshot(call) is call
+
+
+@pytest.mark.parametrize(("arguments", "named"), [(([1],), {}), ((1,), {"key": [1]})])
+def test_a_call_of_what_may_change_arrives_as_it_was(arguments: Any, named: Any) -> None:
+    template = template_of(FULL)
+    taken = template.snapshot((arguments, named))
+    for one in (*arguments, *named.values()):
+        if isinstance(one, list):
+            one.append("later")
+    assert isinstance(taken, CallSnapshot)
+    (back,) = pickling.load(template.joined([taken]))
+    assert "later" not in repr(back)
+
+
+def test_the_large_buffers_of_a_waiting_call_are_not_pickled_again() -> None:
+    template = template_of()
+    taken = template.snapshot(pickle.PickleBuffer(bytearray(OUT_OF_BAND)))
+    payload = template.joined([taken, 3])
+    assert memoryview(payload[1]).obj is taken.payload[1]
+    assert taken.size > OUT_OF_BAND
+
+
+def test_a_call_that_cannot_be_pickled_is_an_error_that_names_it() -> None:
+    with pytest.raises(PicklingError, match="argument 2 of the call of train"):
+        template_of(STAR).snapshot((1, threading.Lock()))
+
+
+def test_an_object_that_several_calls_need_is_named_once_for_all() -> None:
+    template, shared = template_of(), gridengine.share([1])
+    payload = template.joined([template.snapshot([shared]), 2, template.snapshot([shared])])
+    assert template.task(payload, 3).needs == (shared_object_of(shared),)

@@ -39,7 +39,7 @@ def test_a_key_that_is_asked_for_twice_is_one_node() -> None:
     assert calls == [first]
 
 
-def test_an_alias_is_what_it_stands_for() -> None:
+def test_an_alias_has_the_value_of_its_key() -> None:
     graph = {"a": "b", "b": "c", "c": (inc, 1), "n": "m", "m": 5, "d": (add, "a", "b")}
     [a, d, n], calls = read(graph, ["a", "d", "n"])
     assert a.key == "c"

@@ -35,7 +35,7 @@ def squares(notes: Notes, numbers: Any, **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("chunksize", [None, 1, 7])
-def test_only_what_is_not_known_is_handed_over(notes: Notes, chunksize: int | None) -> None:
+def test_only_unknown_calls_are_handed_over(notes: Notes, chunksize: int | None) -> None:
     assert squares(notes, range(5, 20)) == [x * x for x in range(5, 20)]
     assert notes.made() == list(range(5, 20))
     scheduler = FakeScheduler()
@@ -62,7 +62,7 @@ def test_failed_calls_are_made_again_or_stay_failures_as_asked_for(notes: Notes)
     assert notes.made() == [3]
 
 
-def test_a_run_that_takes_nothing_of_as_many_calls_says_what_differs(
+def test_a_run_that_takes_nothing_of_as_many_calls_names_the_difference(
     notes: Notes, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned(numbers: Any, **options: Any) -> list[str]:
@@ -158,7 +158,7 @@ def test_calls_of_another_initializer_or_of_other_initargs_are_made_again(notes:
     assert made(set_up, 1) == made(None) == known
 
 
-def test_a_wrong_option_of_what_counts_is_an_error_at_once(notes: Notes) -> None:
+def test_a_wrong_option_for_the_keys_of_calls_is_an_error_at_once(notes: Notes) -> None:
     for options, told in [
         ({"ignore": "y"}, "ignore= names 'y', which is no parameter of square"),
         ({"ignore": "y", "seed": 1}, "ignore= names 'y', which is no parameter of square"),
@@ -253,7 +253,7 @@ def test_a_call_that_is_made_twice_has_two_results(notes: Notes) -> None:
     assert notes.made() == [1]
 
 
-def test_a_ctrl_c_says_that_the_results_are_kept_and_what_to_do(notes: Notes) -> None:
+def test_a_ctrl_c_says_that_the_results_are_kept_and_the_next_step(notes: Notes) -> None:
     def on_submit(dispatcher: FakeDispatcher) -> None:
         raise KeyboardInterrupt
 

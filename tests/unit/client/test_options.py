@@ -212,7 +212,7 @@ def test_an_exception_of_an_element_is_raised() -> None:
         next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]
 
 
-def test_the_tables_of_keywords_have_what_is_checked() -> None:
+def test_the_tables_of_keywords_have_the_checked_options() -> None:
     checked = CallOptions.__struct_fields__[: len(CallKeywords.__annotations__)]
     assert tuple(CallKeywords.__annotations__) == tuple(CallChanges.__annotations__) == checked
 

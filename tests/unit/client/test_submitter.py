@@ -38,6 +38,21 @@ def test_a_scheduler_that_is_there_has_its_own_number() -> None:
         place_for(scheduler, 3, "processes")
 
 
+def test_a_callable_that_takes_no_number_is_refused_with_the_remedy() -> None:
+    make: Any = place_for(lambda: FakeScheduler(), 3, "processes")
+    with pytest.raises(TypeError, match=r"processes=3 is given.*ProcessScheduler\(3\)"):
+        make()
+
+
+def test_a_type_error_of_the_callable_itself_is_raised_as_it_is() -> None:
+    def broken(max_workers: int) -> FakeScheduler:
+        raise TypeError(f"no {max_workers} today")
+
+    make: Any = place_for(broken, 3, "max_workers")
+    with pytest.raises(TypeError, match="no 3 today"):
+        make()
+
+
 @pytest.mark.parametrize("number", ["slurm", InlineScheduler, InlineScheduler()])
 def test_a_scheduler_in_the_place_of_the_number_is_told_so(number: Any) -> None:
     with pytest.raises(TypeError, match=r"max_workers is a number; for .* say scheduler="):

@@ -334,7 +334,7 @@ def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, 
     )
 
 
-def test_each_effect_goes_to_whom_it_is_for() -> None:
+def test_each_effect_goes_to_its_receiver() -> None:
     one, recorder, listener = performer()
     handle = Handle("4711")
     finished = CallsFinished(1, 0, 1, [])

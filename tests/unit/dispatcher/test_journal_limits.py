@@ -95,7 +95,7 @@ def test_an_oversized_part_is_named_as_it_arrives(
     assert (error and error.message.partition(",")[0]) == words
 
 
-def test_both_errors_say_the_limit_and_what_to_do() -> None:
+def test_both_errors_name_the_limit_and_the_remedy() -> None:
     for error in (too_large("a call", [bytes(2000)]), lost([bytes(2000)])):
         assert "2,000 bytes" in str(error)
         assert "at most" in str(error)

@@ -15,8 +15,49 @@ from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, WorkerStatus
-from tests.support.noting_launcher import CONTEXT, FIRST, SECOND, THIRD, NotingLauncher
 from tests.support.waiting import wait_until
+
+FIRST, SECOND, THIRD = (Handle(f"{n}", f"/runs/logs/worker.{n}.1.log") for n in range(1, 4))
+CONTEXT = LaunchContext("run", Path(), Path(), lambda *_: None, epoch=2)
+
+
+class NotingLauncher:
+    """Of the workers that it is asked for the first has always ended."""
+
+    label = request_words = ""
+
+    def __init__(self, run: LaunchContext = CONTEXT) -> None:
+        self.adopted: tuple[object, object] | None = None
+        self.asked: list[Handle] = []
+        self.cancelled: list[Handle] = []
+        self.kept: list[Handle] | None = None
+        self.closed = False
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        return [FIRST, SECOND][:count]
+
+    def poll(self, handles: Sequence[Handle]) -> dict[Handle, Report]:
+        self.asked += handles
+        return {FIRST: Report(WorkerStatus.ENDED)}
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        self.cancelled += handles
+
+    def explain(self, handles: object) -> str:
+        return ""
+
+    def facts(self) -> dict[str, str]:
+        return {"name": "night"}
+
+    def adopt(self, handles: object, facts: object) -> None:
+        self.adopted = handles, facts
+
+    def keep(self, handles: list[Handle]) -> None:
+        self.kept = handles
+
+    def close(self) -> None:
+        self.closed = True
+
 
 LAUNCHERS: list[NotingLauncher] = []
 

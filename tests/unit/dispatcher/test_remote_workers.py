@@ -15,7 +15,8 @@ from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
-from gridengine.wire.messages import Output
+from gridengine.wire.messages import Beat, Output
+from gridengine.wire.session import Session
 
 FD = 5
 
@@ -45,10 +46,12 @@ def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[RemoteWork
     return make(), server
 
 
-def make(home: Home | None = None) -> RemoteWorkers:
+def make(home: Home | None = None, **settings: Any) -> RemoteWorkers:
     scheduler: Any = SimpleNamespace(local=False, max_workers=3, transport="tcp")
     wake = print
-    return RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=wake, home=home)
+    return RemoteWorkers(
+        scheduler, run_id="run", settings=Settings(**settings), wake=wake, home=home
+    )
 
 
 def test_output_of_jobs_goes_to_this_process_or_its_clients(
@@ -178,3 +181,26 @@ def test_both_are_closed_though_one_cannot_be(links: tuple[MixedWorkers, Link, L
     with pytest.raises(OSError, match="cannot be closed"):
         mixed.close(failed=True)
     assert remote.asked == [("close", True)]
+
+
+@pytest.mark.parametrize(("lease", "answers"), [(60.0, [4, 8]), (12.0, [1, 2, 3, 4, 5, 6, 7, 8])])
+def test_a_worker_with_nothing_to_hear_is_answered_each_fourth_beat_or_six_times_in_a_lease(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lease: float, answers: list[int]
+) -> None:
+    monkeypatch.setattr(
+        remote_workers, "write_connection", lambda *_: SimpleNamespace(directory=tmp_path)
+    )
+    link = make(lease_seconds=lease)
+    session = Session(1 << 20)
+    sent: list[bytes] = []
+    server: Any = link._server
+    server._sessions[b"w1"] = session
+    server._send_frames = lambda peer, _: sent.append(peer)
+    server.receive = lambda most: iter([(b"w1", Beat(), [])])
+    answered = []
+    for beat in range(1, 9):
+        list(link.receive([link.fd], 0.0, 1))
+        answered += [beat] * len(sent)
+        sent.clear()
+    server.close()
+    assert answered == answers

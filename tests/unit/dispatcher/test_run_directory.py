@@ -36,9 +36,9 @@ from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 from gridengine.schedulers.workerless import HandStartedScheduler
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import Connection, ServerKeys
-from gridengine.wire.processes import python_version
 
 KEYS = ServerKeys("server's", "secret", "workers'", "workers' secret", 4711)
 SERVER: Any = SimpleNamespace(addresses=("tcp://10.0.0.7:4711",), keys=KEYS)
@@ -109,19 +109,33 @@ def test_the_schedulers_own_numbers_go_before_the_settings(
     policy = policy_of(scheduler, settings, run)
     assert policy.max_workers == 3
     assert policy.start_timeout == timeout
-    assert policy.python == python_version()
+    assert policy.python == PYTHON
     assert policy.addresses == SERVER.addresses
 
 
 @pytest.mark.parametrize(
-    ("transport", "lease", "beat", "seconds"),
-    [("tcp", 60, 2, 2), ("files", 60, 2, 5), ("files", 24, 0.5, 2), ("files", 60, 20, 20)],
+    ("transport", "workers", "lease", "beat", "seconds"),
+    [
+        ("tcp", 1000, 60, 2, 2),
+        ("tcp", 2000, 60, 2, 4),
+        ("tcp", 10_000, 60, 2, 5),
+        ("files", 3, 60, 2, 5),
+        ("files", 3, 24, 0.5, 2),
+        ("files", 3, 60, 20, 20),
+    ],
 )
-def test_workers_that_exchange_files_give_signs_of_life_less_often(
-    tmp_path: Path, scheduler: SomeScheduler, transport: Any, lease: int, beat: float, seconds: int
+def test_many_workers_and_those_that_exchange_files_give_signs_of_life_less_often(
+    *,
+    tmp_path: Path,
+    scheduler: SomeScheduler,
+    transport: Any,
+    workers: int,
+    lease: int,
+    beat: float,
+    seconds: int,
 ) -> None:
     settings = Settings(run_directory=tmp_path / "runs", lease_seconds=lease, beat_seconds=beat)
-    scheduler.transport = transport
+    scheduler.transport, scheduler.max_workers = transport, workers
     run = write_connection(SERVER, scheduler, settings, "some-run")
     policy = policy_of(scheduler, settings, run)
     assert Connection.load(run.connection).beat_seconds == policy.beat_seconds == seconds
@@ -183,7 +197,7 @@ def test_no_workers_may_be_asked_for_where_people_start_them(settings: Settings)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(SlurmScheduler, "slurm"), (HandStartedScheduler, "")])
-def test_the_file_says_what_starts_the_workers(
+def test_the_connection_file_names_the_scheduler(
     settings: Settings, kind: type[Scheduler], name: str
 ) -> None:
     run = write_connection(SERVER, kind(), settings, "some-run")

@@ -60,7 +60,7 @@ STATUS = Status(
 OF = 'run="r",name="n"'
 
 
-def test_the_text_has_what_is_known() -> None:
+def test_the_metrics_have_the_known_values() -> None:
     lines = metrics(STATUS, "r", "n").splitlines()
     for line in (
         f'gridengine_calls_total{{{OF},outcome="done"}} 7',

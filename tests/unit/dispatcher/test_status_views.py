@@ -87,7 +87,7 @@ def test_calls_queued_at_a_worker_are_not_told_as_running() -> None:
     assert len(status.runs) == 1
 
 
-def test_a_worker_is_told_with_what_it_does() -> None:
+def test_a_worker_is_told_with_its_calls() -> None:
     play = Play(idle_seconds=100)
     one = play.running()
     [worker] = told(play).workers
@@ -158,7 +158,7 @@ def test_the_last_failures_are_kept() -> None:
     assert (told(play).cancelled, told(play).failed) == (count, 0)
 
 
-def test_the_time_left_follows_from_what_calls_took() -> None:
+def test_the_time_left_follows_from_the_durations_of_calls() -> None:
     play = Play()
     assert told(play).left_seconds is None
     one = play.running(10)

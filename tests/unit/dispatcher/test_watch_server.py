@@ -228,7 +228,7 @@ def test_a_visible_socket_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_beside_its_socket_it_says_who_it_is_until_it_ends(tmp_path: Path) -> None:
+def test_its_identity_stands_beside_its_socket_until_it_ends(tmp_path: Path) -> None:
     server = WatchServer(tmp_path / "1.sock", lambda *asked: b"", lambda watcher: None, b"me")
     record = tmp_path / "1.json"
     assert (record.read_bytes(), stat.S_IMODE(record.stat().st_mode)) == (b"me", 0o600)

@@ -145,7 +145,7 @@ def test_calls_made_anew_name_the_python_that_made_them(kept: Kept) -> None:
     assert (values, known.made_by) == ([10], "")
 
 
-def test_the_function_as_it_is_comes_before_what_it_was(kept: Kept) -> None:
+def test_the_present_function_comes_before_its_earlier_versions(kept: Kept) -> None:
     kept.add([1], [10])
     kept.add([1], [11], function=CHANGED)
     assert kept.look([1], CHANGED, resume="anyway")[0] == [11]
@@ -171,7 +171,7 @@ def test_code_from_before_a_run_began_anew_is_not_what_its_calls_were_last_made_
     assert (values, known.changes) == ([11], ())
 
 
-def test_nothing_is_known_to_who_begins_anew(kept: Kept) -> None:
+def test_a_run_that_begins_anew_knows_no_calls(kept: Kept) -> None:
     kept.add([1], [10])
     assert kept.look([1], resume=False)[0] == [None]
     run = RunFile("run", kept.path)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import mmap
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gridengine.errors import JournalError
 from gridengine.journal import run_file, writer
-from gridengine.journal.lock_file import is_locked
+from gridengine.journal.lock_file import Holder, LockFile, is_locked
 from gridengine.journal.run_file import (
     VERSION,
     RunFile,
     StoredBlock,
     connect,
     explained,
+    lock_of,
     open_run,
     open_to_read,
     path_of,
@@ -246,4 +248,76 @@ def test_a_result_that_is_too_large_is_one_line_and_what_came_with_it_is_stored(
     assert record.exc_info is None
     connection = open_to_read("a", path)
     assert connection.execute("SELECT start, payload FROM results").fetchall() == [(1, b"small")]
+    connection.close()
+
+
+# ---------------------------------------------------------------- several machines
+
+
+def add_results(path: Path, count: int) -> None:
+    """Have a process look up what a run has, and add as many results of a block."""
+    run = RunFile("a", path)
+    run.read()
+    run.begin()
+    block = run.add_block(StoredBlock(1, 0, count, b"", None), [b"arguments"])
+    run.add_result((block, 0, count, 0), [b"result"], None, raised=False)
+    run.close()
+
+
+@pytest.fixture
+def on_network(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Say whether this machine has the file from a network."""
+
+    def say(is_so: bool) -> None:
+        for module in (run_file, writer):
+            monkeypatch.setattr(module, "is_on_network", lambda path: is_so)
+
+    return say
+
+
+def test_a_run_goes_on_with_machines_that_have_the_disk_and_others_by_turns(
+    path: Path, on_network: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    for count, is_so in enumerate([False, True, True, False, True]):
+        on_network(is_so)
+        add_results(path, count + 1)
+    assert caplog.text == ""
+    connection = open_to_read("a", path)
+    assert connection.execute("SELECT stop FROM results").fetchall() == [*zip(range(1, 6))]
+    connection.close()
+
+
+def test_the_log_of_a_machine_that_has_the_disk_is_left_alone_by_others(
+    path: Path, on_network: Callable[[bool], None]
+) -> None:
+    on_network(False)
+    writing = connect(path)
+    writing.execute("INSERT INTO orders VALUES (1, 2, 3, 4, 5)")
+    lock = LockFile.take(lock_of(path))
+    assert lock is not None
+    lock.write(Holder("server", 12, 2.5, "1.0"))
+    on_network(True)
+    with pytest.raises(JournalError, match="cannot be read on this machine now: process 12 on se"):
+        open_to_read("a", path)
+    writing.close()
+    lock.close()
+    connection = open_to_read("a", path)
+    assert connection.execute("SELECT * FROM orders").fetchall() == [(1, 2, 3, 4, 5)]
+    connection.close()
+
+
+def test_nothing_is_written_once_another_machine_has_taken_the_run_over(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_results(path, 1)
+    run = RunFile("a", path)
+    run.begin()
+    run.writer.flush()
+    lock_of(path).write_bytes(b"")  # and has ended
+    run.add_block(StoredBlock(1, 0, 1, b"", None), [b"arguments"])
+    run.close()
+    assert "this process was silent, and another process has taken the run over" in caplog.text
+    assert "these are lost" in caplog.text
+    connection = open_to_read("a", path)
+    assert connection.execute("SELECT count(*) FROM blocks").fetchone() == (1,)
     connection.close()

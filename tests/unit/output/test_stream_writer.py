@@ -111,7 +111,7 @@ def test_unwritable_output_is_told_with_its_size(
     ]
 
 
-def test_a_reader_who_is_gone_is_no_error_of_the_writer(
+def test_a_closed_reader_is_no_error_of_the_writer(
     pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     os.close(pipe[0])

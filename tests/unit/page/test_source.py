@@ -12,6 +12,7 @@ from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.page import source as module
 from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
 from gridengine.status.rows import GraphStatus, Status
+from gridengine.watching import dispatcher_lookup
 from gridengine.watching.names import NotKnown
 from tests.support.watched import WHO
 
@@ -51,7 +52,8 @@ class Dispatcher:
 @pytest.fixture
 def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
     one = Dispatcher()
-    monkeypatch.setattr(module, "connect", one.connect)
+    for asked in (module, dispatcher_lookup):
+        monkeypatch.setattr(asked, "connect", one.connect)
     monkeypatch.setattr(module, "time", one)
     return one
 
@@ -112,13 +114,15 @@ def test_a_run_that_has_ended_before_is_shown_by_its_report(
 ) -> None:
     report = WatchAnswer(WHO, Status(done=299, failed=1))
     dispatcher.unknown = True
-    monkeypatch.setattr(module, "ended_answer", {"20261123": report}.get)
+    monkeypatch.setattr(dispatcher_lookup, "ended_answer", {"20261123": report}.get)
     source = Source("20261123")
     assert source.ask() is source.ended is report
     assert dispatcher.names == ["20261123"] * 2  # no other run of the same script is meant
     with pytest.raises(NotKnown, match="none runs"):
         Source("nosuch")
-    monkeypatch.setattr(module, "ended_answer", lambda name: replace(report, killed=True))
+    monkeypatch.setattr(
+        dispatcher_lookup, "ended_answer", lambda name: replace(report, killed=True)
+    )
     with pytest.raises(ConfigurationError, match="was killed"):
         Source("20261123")
 

@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
@@ -29,8 +29,46 @@ from gridengine.page.web_server import (
     address,
     tunnel,
 )
-from tests.support.asgi import Answered, request
 from tests.support.core_play import Play
+
+
+class Answered(NamedTuple):
+    """What came of a request."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def request(
+    app: Any, path: str, method: str = "GET", *, query: str = "", body: bytes = b"", **headers: str
+) -> Answered:
+    """Return what an application answers; in the names of headers `_` stands for `-`."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    if body and "transfer-encoding" not in named:
+        named["content-length"] = str(len(body))
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    start, *rest = sent
+    told = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answered(start["status"], told, b"".join(one.get("body", b"") for one in rest))
+
 
 WHO = Identity("<b>.py", "run", 4242, "login1", "/b.py", "/", 0.0, "Slurm", "1.2", "3.11")
 
@@ -85,7 +123,7 @@ def test_the_token_is_exchanged_for_a_cookie() -> None:
     assert site.access.token.encode() not in answered.body
 
 
-def test_nothing_is_answered_to_who_has_no_token() -> None:
+def test_requests_without_a_token_get_no_answer() -> None:
     site = Site()
     for path in ("/", "/static/page.js", "/rows/calls", "/metrics", "/nosuch"):
         assert request(site.app, path, host="localhost:8787").status == 403

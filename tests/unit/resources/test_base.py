@@ -159,7 +159,7 @@ def test_giving_back_twice_is_an_error(held: Resource, asked: Resource) -> None:
         holder.deallocate(given)
 
 
-def test_giving_back_what_was_never_held_is_an_error() -> None:
+def test_giving_back_resources_that_were_never_held_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"Cores\(4\) never gave GPUs\(1\)"):
         Cores(4).holder().deallocate(GPUs(1))
 

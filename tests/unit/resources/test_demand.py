@@ -123,7 +123,7 @@ def test_a_request_gets_the_limits_of_its_group() -> None:
     assert limited.get(Cores) == Cores(2)
 
 
-def test_limits_beyond_what_a_request_may_have_are_cut() -> None:
+def test_limits_above_the_maximum_of_a_request_are_cut() -> None:
     times = GroupTimes()
     for seconds in (*[11] * 7, 1e12):
         times.record("fold", seconds)

@@ -248,7 +248,7 @@ def test_a_holder_opened_twice_is_an_error() -> None:
         packer(node=Cores(1)).open("node", Cores(1), 0.0)
 
 
-def test_a_round_that_is_broken_off_notes_who_was_overtaken() -> None:
+def test_a_round_that_is_broken_off_notes_overtaken_tasks() -> None:
     made = packer(node=Cores(4))
     add(made, one=Cores(1), large=Cores(4), two=Cores(1), three=Cores(1))
     for placed in made.place(0.0):

@@ -62,7 +62,7 @@ def test_a_job_within_a_job_of_another_system_is_the_one_that_counts() -> None:
     assert allocation.system == "Flux"
 
 
-def test_a_job_of_htcondor_has_what_its_slot_has(tmp_path: Path) -> None:
+def test_a_job_of_htcondor_has_the_resources_of_its_slot(tmp_path: Path) -> None:
     machine = tmp_path / ".machine.ad"
     machine.write_text('Activity = "Idle"\nCpus = 4\nMemory = 512\nTotalSlotCpus = 8\n')
     job = {"_CONDOR_SLOT": "slot1_2", "_CONDOR_MACHINE_AD": str(machine)}

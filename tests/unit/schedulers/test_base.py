@@ -59,7 +59,7 @@ def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> Non
 
 
 @pytest.mark.parametrize("kind", [GridEngineScheduler, ProcessScheduler, SlurmScheduler])
-def test_a_scheduler_shows_what_is_for_users_alone(kind: type[Scheduler]) -> None:
+def test_a_scheduler_has_public_methods_for_users_alone(kind: type[Scheduler]) -> None:
     methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
     assert methods <= {"actor", "close", "dry_run", "launcher", "script", "status"}
 

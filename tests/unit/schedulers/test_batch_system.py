@@ -228,3 +228,15 @@ def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(
 ) -> None:
     configure(idle_seconds=7)
     assert SlurmScheduler().idle_seconds == GridEngineScheduler().idle_seconds == 7.0
+
+
+def test_a_command_that_a_node_does_not_find_is_told_with_what_brings_it(tmp_path: Path) -> None:
+    log = tmp_path / "worker.1.1.log"
+    log.write_text(
+        "/runs/r/worker.sh: line 7: exec: apptainer: not found\n"
+        "gridengine: the worker could not be started on n1\n"
+    )
+    error = exit_report(Handle("7", str(log)), failed("exit status 127")).error
+    assert error is not None
+    assert error.message.endswith(": exit status 127; its command is not in the PATH there")
+    assert "prologue=" in (error.hint or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
@@ -13,11 +14,15 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers import (
     GridEngineScheduler,
     HTCondorScheduler,
+    OARScheduler,
     PBSScheduler,
     SlurmScheduler,
     brought_files,
 )
+from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.brought_files import BroughtFiles
+from gridengine.schedulers.htcondor import HTCondorCommands
+from gridengine.schedulers.pbs import PBSCommands
 from gridengine.settings.values import Settings
 
 
@@ -51,12 +56,13 @@ def test_an_archive_that_cannot_be_unpacked_ends_the_script_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("e.tar.gz").write_text("no archive")
-    lines = "\n".join([*brought_files.brought_files("e.tar.gz").lines, "echo goes on"])
+    name = 'e "$(echo x)".tar.gz'
+    Path(name).write_text("no archive")
+    lines = "\n".join([*brought_files.brought_files(name).lines, "echo goes on"])
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the worker could not be started on" in done.stdout
-    assert "e.tar.gz cannot be unpacked" in done.stdout
+    assert f"{name} cannot be unpacked" in done.stdout
     assert "goes on" not in done.stdout
 
 
@@ -85,7 +91,7 @@ def test_the_user_s_own_modules_are_brought_whole_packages_as_folders(
         module = types.ModuleType(name)
         vars(module).update(parts)
         monkeypatch.setitem(sys.modules, name, module)
-    files = BroughtFiles(["python"]).all_files(Path("/r/connection.json"))
+    files = BroughtFiles(["python"]).all_files(Path("/r/connection.json"), re.compile(","))
     assert files[0] == Path("/r/connection.json")
     assert [one for one in files if one.is_relative_to(tmp_path)] == [
         tmp_path / "single.py",
@@ -93,9 +99,23 @@ def test_the_user_s_own_modules_are_brought_whole_packages_as_folders(
     ]
 
 
-def test_a_path_with_a_comma_is_an_error_that_names_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"/a,b\.pyz has a comma in its path"):
-        BroughtFiles(["x"], [Path("/a,b.pyz")]).all_files(Path("/r/connection.json"))
+@pytest.mark.parametrize(
+    ("system", "name", "words"),
+    [
+        (HTCondorCommands, "a,b.pyz", "','"),
+        (HTCondorCommands, "a$(Process).pyz", "'$('"),
+        (HTCondorCommands, "$ENV(HOME).pyz", "'$ENV('"),
+        (PBSCommands, "a b.pyz", "' '"),
+        (PBSCommands, "a@b.pyz", "'@'"),
+    ],
+)
+def test_a_path_that_the_system_would_read_as_another_is_an_error_that_says_why(
+    system: type[BatchCommands], name: str, words: str
+) -> None:
+    assert system.unbrought is not None
+    brought = BroughtFiles(["x"], [Path("/", name)])
+    with pytest.raises(ConfigurationError, match=re.escape(f"/{name} has {words} in its path")):
+        brought.all_files(Path("/r/connection.json"), system.unbrought)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +126,8 @@ def test_a_path_with_a_comma_is_an_error_that_names_it() -> None:
         (HTCondorScheduler, {"python": "p", "transport": "files"}, "transport='files' has"),
         (HTCondorScheduler, {"container": "a.sif"}, "container= binds the run directory"),
         (SlurmScheduler, {"python": "p"}, "SlurmScheduler cannot have its batch system bring"),
-        (PBSScheduler, {"python": "p"}, "PBSScheduler cannot have its batch system bring"),
+        (PBSScheduler, {}, "shared_files=False needs python="),
+        (OARScheduler, {"python": "p"}, "OARScheduler cannot have its batch system bring"),
         (GridEngineScheduler, {"python": "p"}, "GridEngineScheduler cannot have its batch"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from gridengine.errors import SchedulerUnavailable, SubmissionRefused
 from gridengine.schedulers import command_launcher as module
 from gridengine.schedulers.batch_commands import Seen
+from gridengine.schedulers.brought_files import BroughtFiles
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.launcher import (
@@ -32,6 +33,7 @@ class Told(Example):
     """`Example`, whose listing is what a test has in `seen`."""
 
     barred: Mapping[str, str] = {"no such user": "ask for an account"}
+    unbrought = re.compile(",")
     array_limit = re.compile(r"at most (\d+) tasks")
 
     def __init__(self) -> None:
@@ -51,6 +53,9 @@ class Told(Example):
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         return self.known
+
+    def wait_all(self, name: str) -> list[str]:
+        return ["wait", name]
 
     def why(self, id: str) -> list[str]:
         return ["look", "--why", id]
@@ -272,11 +277,20 @@ def test_a_system_without_accounts_is_logged_once(
     assert caplog.text.count("accounting storage is disabled") == 1
 
 
-def test_a_live_job_that_was_not_listed_is_not_reported(scene: Scene) -> None:
-    scene.launcher.launch(1)
+def test_a_live_job_that_only_its_id_finds_is_reported_and_deleted_by_it(scene: Scene) -> None:
+    """As where a rule of the site renames jobs."""
+    [handle] = scene.launcher.launch(1)
+    Path(handle.log).touch()
     scene.system.known = {"1.1": RUNS}
+    assert scene.poll(None) == {}
+    assert scene.poll(None)["1.1"].state is WorkerStatus.RUNNING
+    scene.system.known = {"1.1": Seen(None)}
     assert scene.poll(None) == scene.poll(None) == {}
-    assert scene.poll(RUNS)["1.1"].state is WorkerStatus.RUNNING
+    scene.launcher.close()
+    assert scene.runner.of("drop")[-1] == ["drop", "1.1"]
+    scene.clock.now += module.ENDING_SECONDS
+    assert scene.poll(None) == {}
+    assert scene.poll(None)["1.1"].reason == "it does not come to its end"
 
 
 def test_a_reason_that_the_listing_has_is_not_asked_for(scene: Scene) -> None:
@@ -324,3 +338,21 @@ def test_a_fork_of_the_process_cancels_nothing_when_it_ends(
     launcher.close()
     assert scene.runner.of("drop") == [["drop", f"--name={launcher.name}"]]
     assert not launcher.script.exists()
+
+
+def test_logs_that_jobs_bring_at_their_end_are_waited_for(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.launcher.brought = BroughtFiles(["python"])
+    scene.runner.answers_of["wait"] = Unreachable("no answer within 8 s")
+    scene.launcher.launch(1)
+    scene.launcher.close()
+    assert scene.runner.ran[-1] == ["wait", scene.launcher.name]
+    assert "the logs of jobs that have not ended yet are lost" in caplog.text
+    assert not scene.launcher.script.exists()
+
+
+def test_jobs_that_share_files_are_not_waited_for(scene: Scene) -> None:
+    scene.launcher.launch(1)
+    scene.launcher.close()
+    assert scene.runner.of("wait") == []

@@ -21,7 +21,14 @@ from gridengine.schedulers.requests import own_options, own_walltime, worker_opt
 from gridengine.settings.schema import QueueSite
 
 FLUX = FluxCommands()
-JOBS = FLUX.parse((Path(__file__).parent / "recorded" / "flux" / "jobs.json").read_text())
+RECORDED = Path(__file__).parent / "recorded" / "flux"
+JOBS = FLUX.parse((RECORDED / "jobs.json").read_text())
+
+
+def recorded(name: str) -> str:
+    """Return the output of a recorded command."""
+    lines = (RECORDED / f"{name}.txt").read_text().splitlines(keepends=True)
+    return "".join(lines[1:-1])
 
 
 def options(resources: Resource, *own: str, **site: str) -> list[str]:
@@ -62,6 +69,7 @@ def test_whole_nodes_are_asked_for_by_their_number(own: str, words: list[str]) -
             "what it asks for is in use",
         ),
         ("queue=\nScheduling is stopped\n", "its queue is stopped"),
+        (recorded("wait-queue-stopped"), "its queue is stopped"),
         (
             "queue=batch\nbatch: Scheduling is stopped: repairs\ndebug: Scheduling is started\n",
             "its queue is stopped: repairs",
@@ -192,7 +200,8 @@ def test_a_job_that_could_not_be_started_says_why() -> None:
     ("said", "remedy"),
     [
         ("[Errno 22] 'nope' is not a valid queue", "`flux queue list`"),
-        ("flux submit: error: unrecognized arguments: --nope", "is one misspelt?"),
+        (recorded("submit-unknown-queue"), "`flux queue list`"),
+        (recorded("submit-unknown-option"), "is one misspelt?"),
         ("flux-submit: ERROR: invalid Flux standard duration", "time_limit='2h'"),
     ],
 )
@@ -213,6 +222,8 @@ def test_an_instance_that_is_away_says_nothing_of_jobs() -> None:
         assert FLUX.gone.search(words)
 
 
-def test_an_instance_without_names_for_queues_has_one() -> None:
+def test_queues_are_open_or_closed_and_an_instance_without_names_for_them_has_one() -> None:
     assert FLUX.parse_queues("|✔|✔\n") == [Queue("unnamed", "open")]
+    several = [Queue("main", "open"), Queue("closed", "closed", open=False)]
+    assert FLUX.parse_queues(recorded("queue-list")) == several
     assert FLUX.parse_queues("batch|✔|✗\n") == [Queue("batch", "closed", open=False)]

@@ -121,6 +121,23 @@ def seen(**attributes: object) -> Seen:
     return HTCONDOR.parse(json.dumps([ad]))["7.0"]
 
 
+def recorded(name: str) -> dict[str, Seen]:
+    folder = Path(__file__).parent / "recorded" / "htcondor"
+    return HTCONDOR.parse((folder / f"{name}.json").read_text())
+
+
+def test_a_job_whose_node_lost_power_runs_until_it_is_removed_and_then_counts_as_gone() -> None:
+    runs, ended = recorded("node-lost-condor-q").values()
+    assert (runs.state, runs.host) == (WorkerStatus.RUNNING, "node1")
+    assert (ended.state, ended.reason, ended.host) == (
+        WorkerStatus.FAILED,
+        "exit status 1",
+        "node1",
+    )
+    [removed] = recorded("node-lost-removed-condor-q").values()
+    assert (removed.state, removed.deleted) == (WorkerStatus.FAILED, True)
+
+
 def test_no_jobs_print_nothing() -> None:
     assert HTCONDOR.parse("") == {}
     with pytest.raises(ValueError, match="Expecting value"):

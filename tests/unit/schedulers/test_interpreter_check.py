@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from gridengine._version import __version__
-from gridengine.schedulers import interpreter_check
 from gridengine.schedulers.checks import CheckState, Finding
 from gridengine.schedulers.interpreter_check import check_interpreter, judge
+from gridengine.system.machine import exists
 
 COMMAND = ["conda", "run", "-n", "my env", "python"]
 LINE = "conda run -n 'my env' python"
@@ -113,13 +112,9 @@ def test_a_command_that_captures_the_output_is_told(tmp_path: Path) -> None:
     assert "--no-capture-output" in checked(tmp_path, environment, python="captures").remedy
 
 
-def test_a_command_that_does_not_end_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def out_of_time(self: object, wait: float | None = None) -> int:
-        monkeypatch.undo()
-        raise subprocess.TimeoutExpired("sleep", 1)
-
-    monkeypatch.setattr(interpreter_check.subprocess.Popen, "wait", out_of_time)
-    found = checked(tmp_path, {**os.environ}, python=["sleep", "600"])
+def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    words = ["/bin/sh", "-c", f"echo $$ >{pids}; exec sleep 600"]
+    found = check_interpreter(tmp_path, os.environ, 1.0, python=words)
     assert "did not end in time" in found.text
+    assert not pids.exists() or not exists(int(pids.read_text()))

@@ -209,7 +209,7 @@ def test_a_worker_that_shares_no_files_is_told_its_folder() -> None:
 
 
 @pytest.mark.parametrize("held", [ZERO, Cores(2) & Token("a b")])
-def test_a_worker_is_told_what_it_holds_by_its_command_line(held: Resource) -> None:
+def test_the_command_line_tells_a_worker_its_resources(held: Resource) -> None:
     argv = TcpProcessLauncher(Path("/w.json")).plan(1, Demand(held)).request["argv"]
     assert isinstance(argv, list)
     before, told = argv[: argv.index("/w.json")], argv[argv.index("/w.json") + 1 :]

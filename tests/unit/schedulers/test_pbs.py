@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -142,7 +143,7 @@ def submitted(count: int) -> list[str]:
 def test_an_array_redirects_its_output_by_itself() -> None:
     words = submitted(3)
     assert " ".join(words[: words.index("--")]) == (
-        "qsub -f -m n -q q -N me -J 1-3 -j oe -o /dev/null"
+        "qsub -f -m n -q q -N me -J 1-3 -j oe -o localhost:/dev/null"
     )
     assert words[-3:] == ["/home/a b/worker.sh", "/home/a b/logs/worker.1.", ".log"]
     assert '>"$1$PBS_ARRAY_INDEX$2"' in words[-4]
@@ -153,6 +154,58 @@ def test_one_worker_is_no_array_which_pbs_refuses_and_is_not_started_again() -> 
     assert "-J" not in words
     assert words[:6] == ["qsub", "-f", "-m", "n", "-r", "n"]
     assert words[-2:] == ["/home/a b/logs/worker.1.1.log", ""]
+
+
+def brought(count: int, *options: str, folder: str = "/home/me/r") -> list[str]:
+    log = f"{folder}/logs/worker.1.{{}}.log".format
+    files = [Path(folder, "connection.json"), Path("/home/me/x.pyz")]
+    array = WorkerArray("me", count, Path(folder, "worker.sh"), options, log, files, host="login")
+    return PBS.submit(array)
+
+
+def test_files_are_staged_in_with_the_users_own_and_the_output_out() -> None:
+    words = brought(2, "-W", "depend=afterok:1,stagein=t.csv@login:/data/t.csv")
+    told = PBS.said(words[2 : words.index("--")])
+    files = ["worker.sh@login:/home/me/r/worker.sh", "x.pyz@login:/home/me/x.pyz"]
+    files.insert(1, "connection.json@login:/home/me/r/connection.json")
+    assert told["-W stagein"][0].split(",") == [*files, "t.csv@login:/data/t.csv"]
+    assert told["-W sandbox"][0] == "PRIVATE"
+    assert told["-o"][0] == "login:/home/me/r/logs/worker.1.^array_index^.log"
+    assert words[-3:] == ["worker.sh", "logs/worker.1.", ".log"]
+    assert "-o login:/home/me/r/logs/worker.1.1.log" in " ".join(brought(1))
+
+
+def test_a_run_directory_that_pbs_cannot_copy_from_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_RUN_DIRECTORY"):
+        brought(1, folder="/home/a b")
+
+
+def test_a_job_whose_files_are_on_their_way_waits() -> None:
+    told = seen("stagein-qstat-tf")
+    comes = Seen(WorkerStatus.QUEUED, "its files are being brought to node1")
+    assert [told[id] for id in ("5006.login", "5007[1].login")] == [comes, comes]
+    assert told["5007[9].login"].reason.startswith("Not Running")
+
+
+def test_a_job_whose_files_cannot_be_brought_has_failed_and_is_to_be_deleted() -> None:
+    words = "PBS says that its files could not be brought to its node"
+    failed = Seen(WorkerStatus.FAILED, words, linger=True)
+    told = seen("stagein-failed-qstat-tf")
+    assert [told[id] for id in ("5006.login", "5007[1].login")] == [failed, failed]
+
+
+def test_subjobs_of_one_array_alone_are_deleted_by_one_command() -> None:
+    ids = ["1[1].n", "2.n", "1[2].n", "3[1].n", "4.n"]
+    assert PBS.cancel(ids)[-3:] == ["1[1].n 1[2].n", "2.n 4.n", "3[1].n"]
+
+
+def test_all_deletions_are_tried_and_one_that_fails_is_told(tmp_path: Path) -> None:
+    (tmp_path / "qdel").write_text('#!/bin/sh\necho "$@"\ncase $* in *2*) exit 3; esac\n')
+    (tmp_path / "qdel").chmod(0o755)
+    command = PBS.cancel(["1[1].n", "2.n", "3[1].n"])
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=path, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "1[1].n\n2.n\n3[1].n\n")
 
 
 def test_ids_are_as_pbs_prints_them() -> None:

@@ -49,7 +49,7 @@ def test_no_other_scheduler_is_public() -> None:
 
 
 @pytest.mark.parametrize("entry", BATCH_SYSTEMS, ids=lambda entry: entry.name)
-def test_an_entry_says_what_the_class_says(entry: SchedulerEntry) -> None:
+def test_an_entry_of_the_registry_agrees_with_its_class(entry: SchedulerEntry) -> None:
     words = entry.system_class()._commands
     assert (words.key, words.title) == (entry.name, entry.system)
     if issubclass(words, BatchCommands):

@@ -46,7 +46,7 @@ def test_a_command_of_several_words_begins_the_line(flags: list[str]) -> None:
     assert worker_command(["srun", "a b", "python3"], FILE)[:4] == ["srun", "a b", "python3", "-P"]
 
 
-def test_flags_that_change_what_calls_do_are_passed_on_and_others_are_not(flags: list[str]) -> None:
+def test_flags_that_change_the_behaviour_of_calls_are_passed_on(flags: list[str]) -> None:
     flags += ["-O", "-vv", "-B", "-q", "-W", "error", "-X", "dev", "-d"]
     command = worker_command("python", FILE)
     assert command[1:-4] == ["-O", "-W", "error", "-X", "dev"]
@@ -97,7 +97,7 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return completed(["bash", str(path)], env=environment)
 
 
-def test_the_launch_script_quotes_what_it_is_given(tmp_path: Path) -> None:
+def test_the_launch_script_quotes_its_arguments(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
@@ -147,7 +147,7 @@ def names_in(script: str, variable: str, folder: Path) -> set[str]:
     return {name for name in said.partition("=")[2].split("=") if name}
 
 
-def test_the_worker_is_told_what_its_prologue_and_arguments_have_set(tmp_path: Path) -> None:
+def test_the_worker_is_told_the_variables_of_its_prologue_and_arguments(tmp_path: Path) -> None:
     prologue = ["PATH=/opt/bin:$PATH", "unset OLD", "export NEW=1 HOME=$HOME", "local_one=1"]
     script = launch_script(["env"], prologue=prologue, environment={"MINE": "1", "B": "2"})
     # Debian's /etc/profile, which a login shell reads first, sets PATH.

@@ -67,7 +67,7 @@ def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(monkeypatch: pytest.M
     assert asked == [b"elsewhere"]
 
 
-def test_a_lock_for_forks_alone_is_refused_with_what_to_use() -> None:
+def test_a_lock_for_forks_alone_is_refused_with_a_remedy() -> None:
     import multiprocessing
 
     lock = multiprocessing.get_context("fork").Lock()

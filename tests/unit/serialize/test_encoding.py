@@ -80,7 +80,7 @@ def test_objects_that_only_dill_knows_travel() -> None:
     assert through([weakref.ref(target), target])[0]() is target
 
 
-def test_a_class_may_hold_what_only_dill_knows() -> None:
+def test_a_class_may_hold_objects_that_only_dill_pickles() -> None:
     class Choice:
         keys = {"a": 1}.keys()
 

@@ -47,17 +47,16 @@ def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         (Held.lock, SINGLE, "the argument of call 1 (a _thread.lock)"),
         ((1, Held.lock), SINGLE, "the argument of call 1, at [1] (a _thread.lock)"),
         ((1, Held.lock), STAR, "argument 2 of call 1 (a _thread.lock)"),
-        ((1, Held.lock), None, "argument 2 of call 1 (a _thread.lock)"),
         (((1,), {"key": Held.lock}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
         (
             {"a": [0, Holder(Held.lock)]},
-            None,
+            SINGLE,
             "the argument of call 1, at ['a'][1].model (a _thread.lock)",
         ),
     ],
 )
 def test_an_error_names_the_call_the_argument_and_the_place_in_it(
-    call: Any, form: int | None, words: str
+    call: Any, form: int, words: str
 ) -> None:
     fine: Any = ((1,), {}) if form == FULL else (1,)
     text = text_of(pickling.dump_calls, [fine, call], form=form)
@@ -157,7 +156,7 @@ def test_the_error_of_the_users_own_code_is_the_cause() -> None:
         (lambda: sqlite3.connect(":memory:"), "make it in the function", "plain data"),
     ],
 )
-def test_an_error_says_what_to_do_about_what_it_is(
+def test_an_error_has_the_remedy_for_its_object(
     make: Callable[[], Any], to_a_call: str, back: str
 ) -> None:
     one = make()

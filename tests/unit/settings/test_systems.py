@@ -87,7 +87,7 @@ from gridengine.schedulers.ranks import _allocation
 from gridengine.schedulers.requests import explanation
 from gridengine.settings.files import parse
 from gridengine.settings.values import build, settings
-from gridengine.watching.next_steps import reason_and_step, resume_step
+from gridengine.watching.next_steps import reason_and_step, resume_step, silence_step
 from gridengine.call_context.environment import SiteEnvironment
 
 entry, told = registry.entry_of("ninth"), {}
@@ -111,6 +111,7 @@ told["findings"] = [one.of for one in entry.findings({"PATH": ""})]
 told["waits"] = reason_and_step("NinthScheduler", explanation(words, "asleep"), "17")
 told["else"] = reason_and_step("NinthScheduler", explanation(words, "why"), "17")[1]
 told["resume"] = resume_step("NinthScheduler", "17")
+told["silent"] = silence_step("NinthScheduler", "17")
 print(json.dumps(told))
 """
 
@@ -211,3 +212,4 @@ def test_explain_uses_its_words(told: dict[str, Any]) -> None:
     assert told["waits"] == ["asleep", "`wake 17` wakes it"]
     assert told["else"] == "ask the batch system itself: `look --all 17`"
     assert "`rouse 17`" in told["resume"]
+    assert "`look --all 17`" in told["silent"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gridengine.system import Poller
+from gridengine.system.polling import Poller
 
 
 def test_a_registered_reader_is_called_while_there_is_something_to_read(

@@ -14,7 +14,6 @@ import pytest
 
 from gridengine import system
 from gridengine.system import (
-    Wakeup,
     data_bytes,
     is_sealed,
     machine,
@@ -24,12 +23,13 @@ from gridengine.system import (
     path_of,
     peer_process,
     peer_user,
-    present_umask,
     processors,
     release,
     sealed_memory,
     wait_for_signal,
 )
+from gridengine.system.machine import present_umask
+from gridengine.system.polling import Wakeup
 
 
 def test_what_was_set_several_times_is_cleared_once() -> None:

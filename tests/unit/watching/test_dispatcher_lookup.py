@@ -245,7 +245,7 @@ def test_a_run_is_read_by_each_word_and_deleted_by_its_own(world: World) -> None
     assert unknown.value.hint == "there are: seen, far; `gridengine runs` lists them"
 
 
-def test_a_run_that_no_dispatcher_has_is_found_by_who_began_it(world: World) -> None:
+def test_a_run_that_no_dispatcher_has_is_found_by_the_process_that_began_it(world: World) -> None:
     world.answers.clear()
     assert outcome(run_file, str(os.getpid())) is SeveralMeant
     path_of("far").unlink()

@@ -18,7 +18,7 @@ from gridengine.schedulers.grid_engine.options import GridEngineWords
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.schedulers.requests import explanation
 from gridengine.status.figures import FailureStatus
-from gridengine.status.rows import FileFault, Status
+from gridengine.status.rows import ConnectedWorkerStatus, FileFault, FunctionStatus, Status
 from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
 from gridengine.watching.explanation import explain
@@ -91,7 +91,7 @@ def test_without_a_reason_that_is_said() -> None:
     assert "the batch system gives no reason" in explain(told(play))[0].text
 
 
-def test_a_script_whose_own_job_holds_what_its_workers_wait_for_is_told_so() -> None:
+def test_a_script_is_told_that_its_own_job_holds_the_resources_of_its_workers() -> None:
     status = replace(told(queued()[0]).status, allocation="the 4 cores of Slurm job 12")
     [one] = explain(WatchAnswer(WHO, status))
     assert one.text.endswith(
@@ -192,7 +192,7 @@ def test_a_call_that_takes_much_longer_than_others_is_told() -> None:
     assert found["straggler"].text.startswith("call 0 of square has run for 00:01:40 on node-w")
 
 
-def test_a_repeated_call_is_told_with_what_was_before() -> None:
+def test_a_repeated_call_is_told_with_its_earlier_attempts() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     found = {one.cause: one for one in explain(told(play))}
@@ -290,7 +290,7 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
         assert "is busy, with 1 of 1 slot in use" in one.text
 
 
-def test_a_worker_is_told_with_what_it_holds() -> None:
+def test_a_worker_is_told_with_its_resources() -> None:
     play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
     play.hello(resources=encode_demand(Demand(Memory(20)))[0])
     [one] = explain_worker(told(play).status, "node-w")
@@ -351,3 +351,57 @@ def test_a_folder_that_is_full_is_told_and_one_with_room_or_none_is_not(
 )
 def test_a_call_has_the_names_by_which_people_know_it(call: str, names: tuple[str, str]) -> None:
     assert names_of(call) == names
+
+
+BUSY = ConnectedWorkerStatus(
+    *("w1", "node1", 7, "4711.1", "/logs/4711", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
+)
+
+
+def odd_causes(status: Status) -> dict[str, str]:
+    return {one.cause: str(one) for one in explain(WatchAnswer(WHO, status))}
+
+
+def functions(**facts: object) -> dict[str, str]:
+    one = FunctionStatus("train", **facts)  # type: ignore[arg-type]
+    return odd_causes(Status(running=1, waiting=5, functions=[one]))
+
+
+def test_very_many_small_calls_are_told_while_there_are_more() -> None:
+    assert "3,000 calls of train" in functions(done=3000, mean_seconds=1e-4)["small_calls"]
+    assert "small_calls" not in functions(done=3000, mean_seconds=0.1)
+    over = Status(functions=[FunctionStatus("train", done=3000, mean_seconds=1e-4)])
+    assert "small_calls" not in odd_causes(over)
+
+
+def test_a_process_that_grows_is_told() -> None:
+    found = functions(done=30, grown_memory=300 * 1024**2, peak_memory=900 * 1024**2)
+    assert "one has grown by 300 MB, to 900 MB" in found["leak"]
+
+
+def test_workers_of_which_nothing_is_heard_are_told_though_others_work() -> None:
+    silent = replace(BUSY, phase="silent", heard_seconds=40.0)
+    status = Status(running=2, workers=[silent], worker_count=2, statuses={"silent": 1, "busy": 1})
+    assert "1 of 2 workers" in odd_causes(status)["silent"]
+    assert "node1 (cluster job 4711.1), for 40.0 s" in odd_causes(status)["silent"]
+
+
+def test_a_silent_worker_is_told_before_suspended_ones() -> None:
+    silent = replace(BUSY, phase="silent", heard_seconds=40.0)
+    suspended = replace(silent, heard_seconds=50.0, host="node2", suspended=True)
+    status = Status(workers=[suspended, silent], worker_count=2, statuses={"silent": 2})
+    assert "node1 (cluster job 4711.1), for 40.0 s" in odd_causes(status)["silent"]
+
+
+@pytest.mark.parametrize(("left", "words"), [(90.0, "00:01:30"), (0.0, "0.0 s"), (-5.0, "0.0 s")])
+def test_a_worker_whose_time_ends_is_told_though_it_is_over(left: float, words: str) -> None:
+    ending = replace(BUSY, left_seconds=left)
+    later = replace(BUSY, host="node2", left_seconds=100.0)
+    found = odd_causes(Status(running=2, workers=[later, BUSY, ending], worker_count=3))
+    assert f"node1 (cluster job 4711.1) leaves in {words}," in found["walltime"]
+
+
+def test_a_worker_that_has_time_left_is_not_told() -> None:
+    assert "walltime" not in odd_causes(
+        Status(running=1, workers=[replace(BUSY, left_seconds=120.0)])
+    )

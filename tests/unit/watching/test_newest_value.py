@@ -11,8 +11,8 @@ def test_an_untaken_value_is_merged_into_the_next() -> None:
     newest = Newest[str](operator.add)
     for one in "abc":
         newest.put(one)
-    assert newest.take() == "abc"
-    assert newest.take() is None
+    newest.put(None)
+    assert [newest.get(), newest.get()] == ["abc", None]
 
 
 def test_a_value_from_before_the_end_is_there_after_it() -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from gridengine.schedulers.registry import BATCH_SYSTEMS
 from gridengine.schedulers.requests import explanation
-from gridengine.watching.next_steps import failure_step, reason_and_step, resume_step, words_of
+from gridengine.watching.next_steps import (
+    failure_step,
+    reason_and_step,
+    resume_step,
+    silence_step,
+    words_of,
+)
+from tests.support.tiny_batch import TinyCommands, install
 
 GRID_ENGINE, SLURM, HTCONDOR, OAR, PBS, LSF, FLUX = (one.class_name for one in BATCH_SYSTEMS)
 OTHERS = 'queue "a.q" is disabled; queue "b.q" not contained in its hard queue list'
@@ -105,7 +113,7 @@ def test_suspended_workers_are_resumed_by_the_command_of_their_system(scheduler:
 
 
 @pytest.mark.parametrize(("job", "words"), [("", "kill -CONT"), ("17", "batch system's own")])
-def test_workers_of_no_known_system_are_resumed_by_what_there_is(job: str, words: str) -> None:
+def test_suspended_workers_of_no_known_system_have_a_step(job: str, words: str) -> None:
     assert words in resume_step("TheirScheduler", job)
     assert reason_and_step("TheirScheduler", "held", "17") == (
         *("held", "ask the batch system itself"),
@@ -139,3 +147,18 @@ def test_failures_have_a_next_step_unless_only_their_code_can_tell(cause: str, s
 )
 def test_an_error_s_remedy_is_told_unless_a_disk_is_full(cause: str, step: str) -> None:
     assert step in failure_step(cause, "its hint")
+
+
+def test_a_system_of_a_site_s_own_gives_its_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "tiny = tests.support.tiny_batch:TinyScheduler")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(TinyCommands, "look", "look --all JOB")
+    _, step = reason_and_step("TinyScheduler", "some new words", "17.1")
+    assert "`look --all 17.1`" in step
+    assert "`look --all 17.1`" in silence_step("TinyScheduler", "17.1")
+
+
+def test_silent_processes_of_this_machine_have_no_batch_system_to_ask() -> None:
+    assert silence_step("ProcessScheduler", "").startswith("look at that machine")

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.watching.notices import ENDED, FAILED, Notice, Notifier, check_receiver
+from gridengine.status.rows import Status
+from gridengine.watching.notices import (
+    ENDED,
+    FAILED,
+    Notice,
+    Notifier,
+    check_receiver,
+    notice_of,
+)
 
 
 def notice(**facts: Any) -> Notice:
@@ -18,6 +26,12 @@ def notice(**facts: Any) -> Notice:
         "seconds": 3.0, "error": "bad", "host": "login1", "pid": 7, "more": "gridengine ls",
     }  # fmt: skip
     return Notice(**{**told, **facts})
+
+
+def test_calls_that_wait_or_run_are_left() -> None:
+    status = Status(elapsed_seconds=3.04, done=2, failed=1, cancelled=1, waiting=3, running=2)
+    who = {"name": "f", "host": "login1", "pid": 7, "more": "gridengine ls"}
+    assert notice_of(ENDED, status, "bad", **who) == notice(cancelled=1, left=5)
 
 
 def test_a_message_reads_as_a_line() -> None:

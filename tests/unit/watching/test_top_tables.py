@@ -116,7 +116,7 @@ def test_the_log_is_shown_the_last_line_first() -> None:
     ]
 
 
-def test_keys_change_what_is_shown() -> None:
+def test_keys_change_the_view() -> None:
     assert pressed(View(), "\t").name == "calls"
     assert pressed(View("messages"), "\t").name == "functions"
     assert pressed(View(), "3").name == "workers"

@@ -11,7 +11,6 @@ from multiprocessing.process import current_process
 
 import pytest
 
-from gridengine.wire import agent_requests
 from gridengine.wire.agent_requests import (
     AUTHENTICATION_KEY,
     RESOURCE_TRACKER,
@@ -19,48 +18,52 @@ from gridengine.wire.agent_requests import (
     answer_in_user_process,
     answer_on_any_machine,
     ask,
-    connect,
     reply,
 )
 from gridengine.wire.channel import socket_pair
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """The agent's end of the socket by which this process makes requests."""
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The agent's end of the socket for requests, and its runners' end."""
     ours, theirs = socket_pair()
-    made = agent_requests._AgentSocket()
-    monkeypatch.setattr(agent_requests, "_agent", lambda: made)
-    connect(theirs.detach())
-    yield ours
-    ours.close()
-    assert made.sock is not None
-    made.sock.close()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def agent(pair: tuple[socket.socket, socket.socket]) -> socket.socket:
+    return pair[0]
+
+
+@pytest.fixture
+def sock(pair: tuple[socket.socket, socket.socket]) -> socket.socket:
+    return pair[1]
 
 
 def asked(
-    agent: socket.socket, request: bytes, answer: Callable[[bytes], Answer]
+    pair: tuple[socket.socket, socket.socket], request: bytes, answer: Callable[[bytes], Answer]
 ) -> tuple[bytes, int] | LookupError:
     """Return what a runner is told."""
     found: list[tuple[bytes, int] | LookupError] = []
 
     def be_runner() -> None:
         try:
-            found.append(ask(request))
+            found.append(ask(pair[1], request))
         except LookupError as error:
             found.append(error)
 
     runner = threading.Thread(target=be_runner)
     runner.start()
-    select.select([agent], [], [])
-    assert reply(agent, answer)
+    select.select([pair[0]], [], [])
+    assert reply(pair[0], answer)
     runner.join()
     return found[0]
 
 
-def test_requests_that_come_together_are_told_apart(agent: socket.socket) -> None:
-    sock = agent_requests._agent().sock
-    assert sock is not None
+def test_requests_that_come_together_are_told_apart(
+    agent: socket.socket, sock: socket.socket
+) -> None:
     pairs = [socket_pair() for _ in range(2)]
     for number, (_, asker) in enumerate(pairs):
         socket.send_fds(sock, [b"request %d" % number], [asker.fileno()])
@@ -71,13 +74,15 @@ def test_requests_that_come_together_are_told_apart(agent: socket.socket) -> Non
         mine.close()
 
 
-def test_a_value_comes_back_without_a_descriptor(agent: socket.socket) -> None:
-    assert asked(agent, b"x", lambda request: (request + b"!", None)) == (b"x!", -1)
+def test_a_value_comes_back_without_a_descriptor(pair: tuple[socket.socket, socket.socket]) -> None:
+    assert asked(pair, b"x", lambda request: (request + b"!", None)) == (b"x!", -1)
 
 
-def test_a_descriptor_comes_back_as_this_processs_own(agent: socket.socket) -> None:
+def test_a_descriptor_comes_back_as_this_processs_own(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     reading, writing = os.pipe()
-    told = asked(agent, b"x", lambda request: (b"", writing))
+    told = asked(pair, b"x", lambda request: (b"", writing))
     assert not isinstance(told, LookupError)
     os.close(writing)
     os.write(told[1], b"through it")
@@ -95,19 +100,21 @@ def test_a_descriptor_comes_back_as_this_processs_own(agent: socket.socket) -> N
         (LookupError("ä" * 4000), "ää"),
     ],
 )
-def test_why_there_is_no_answer_is_told(agent: socket.socket, error: Exception, words: str) -> None:
+def test_why_there_is_no_answer_is_told(
+    pair: tuple[socket.socket, socket.socket], error: Exception, words: str
+) -> None:
     def refuse(request: bytes) -> Answer:
         raise error
 
-    told = asked(agent, b"x", refuse)
+    told = asked(pair, b"x", refuse)
     assert isinstance(told, LookupError)
     assert words in str(told)
 
 
-def test_a_request_of_an_ended_runner_keeps_nobody_up(agent: socket.socket) -> None:
+def test_a_request_of_an_ended_runner_keeps_nobody_up(
+    agent: socket.socket, sock: socket.socket
+) -> None:
     ours, theirs = socket_pair()
-    sock = agent_requests._agent().sock
-    assert sock is not None
     socket.send_fds(sock, [b"x"], [theirs.fileno()])
     ours.close()
     theirs.close()
@@ -121,16 +128,10 @@ def test_when_all_runners_are_gone_none_can_ask_any_more() -> None:
         assert not reply(ours, lambda request: (b"", None))
 
 
-def test_an_agent_that_is_gone_is_said_so(agent: socket.socket) -> None:
+def test_an_agent_that_is_gone_is_said_so(agent: socket.socket, sock: socket.socket) -> None:
     agent.close()
     with pytest.raises(LookupError, match="does not answer"):
-        ask(b"x")
-
-
-def test_a_process_that_is_no_runner_has_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_requests, "_agent", agent_requests._AgentSocket)
-    with pytest.raises(LookupError, match="runs no calls for another"):
-        ask(b"x")
+        ask(sock, b"x")
 
 
 def test_the_users_key_is_given_in_the_users_own_process_alone() -> None:

@@ -210,7 +210,7 @@ def received(end: Channel, count: int) -> list[tuple[Message, list[Buffer]]]:
     return messages
 
 
-def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
+def test_large_buffers_go_beside_the_stream_and_outlive_their_sender() -> None:
     ours, theirs = ends()
     message, buffers = Define(b"f", [], b"/", 4), [b"pickle", b"x" * LARGE, b"", b"y" * LARGE]
     for _ in range(3):

@@ -278,7 +278,7 @@ def test_a_unix_socket_is_reached_while_a_process_listens_at_it(tmp_path: Path) 
         ("tcp://10.0.0.7:4242", "gridengine dispatcher list"),
     ],
 )
-def test_a_client_that_gets_no_answer_is_told_what_to_try(address: str, hint: str) -> None:
+def test_a_client_without_an_answer_is_told_a_remedy(address: str, hint: str) -> None:
     file = ClientConnection("sweeps", (address,), "0.1.0", "login1", 1, 2.0, "k", "p", "s")
     assert hint in file.hint
 

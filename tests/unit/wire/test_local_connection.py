@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.system import Polling
+from gridengine.system.polling import Polling
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (

@@ -123,7 +123,7 @@ def test_one_more_runner_is_tried_at_the_hard_limit_too(monkeypatch: pytest.Monk
     assert limits.set == []
 
 
-def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_proc_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "open_descriptors", Mock(side_effect=FileNotFoundError))
     with pytest.raises(ConfigurationError, match="there is no /proc here"):
         allow_open_files(1)

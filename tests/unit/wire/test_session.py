@@ -24,6 +24,18 @@ def test_a_request_that_comes_twice_is_answered_once() -> None:
     assert ours.receive(request) == (None, [])
 
 
+def test_an_end_has_news_until_it_has_acknowledged_and_all_that_it_sent_is_acknowledged() -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    (sent,) = theirs.number([b"message"])
+    assert theirs.has_news
+    assert not ours.has_news
+    ours.receive(sent)
+    assert ours.has_news
+    theirs.receive(ours.unnumbered([b"beat"]))
+    assert not ours.has_news
+    assert not theirs.has_news
+
+
 @pytest.mark.parametrize("frames", [[], [b""], [b"short"], [b"\xff" * 21]])
 def test_a_message_without_an_envelope_is_a_protocol_error(frames: Frames) -> None:
     with pytest.raises(ProtocolError):

@@ -12,7 +12,7 @@ def test_keys_are_never_used_again() -> None:
     assert len(set(keys)) == len(keys) == 12
 
 
-def test_only_who_has_the_key_of_a_role_may_connect() -> None:
+def test_only_the_key_of_a_role_may_connect() -> None:
     keys = new_keys(watchers=True)
     check = PeersKeys(keys).callback
     assert check("global", keys.peer_public.encode())

@@ -49,7 +49,7 @@ def test_the_list_of_messages_and_the_example_are_those_of_this_version() -> Non
     assert EXAMPLE.read_text() == example(EXAMPLE.read_text())
 
 
-def test_each_message_has_somebody_who_sends_it() -> None:
+def test_each_message_has_a_sender() -> None:
     assert set(get_args(Message)) <= set().union(*WAYS.values())
 
 
@@ -90,7 +90,7 @@ def test_two_ends_say_what_the_session_vectors_have() -> None:
 
 
 @pytest.mark.parametrize("vector", FILES["codecs"], ids=lambda one: f"{one['codec']}: {named(one)}")
-def test_values_are_what_their_bytes_say(vector: dict[str, Any]) -> None:
+def test_values_are_decoded_from_their_bytes(vector: dict[str, Any]) -> None:
     codec = CODECS[vector["codec"]]
     assert codec.decode(bytes.fromhex(vector["hex"])) == vector["value"]
     assert codec.encode(vector["value"]).hex() == vector["hex"]

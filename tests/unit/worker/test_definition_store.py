@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from pathlib import Path
 
@@ -25,6 +26,11 @@ from gridengine.worker.definition_store import DefinitionStore
 from tests.support.agent_driver import played_agent
 from tests.support.runner_driver import RunnerDriver
 from tests.unit.serialize.test_shared_memory import PAYLOAD, Array, first, open_blocks
+
+
+@pytest.fixture(autouse=True)
+def _no_blocks_of_earlier_tests() -> None:
+    gc.collect()  # a cycle may hold one
 
 
 @pytest.mark.linux

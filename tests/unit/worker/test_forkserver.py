@@ -81,7 +81,7 @@ def server(process: Process) -> Iterator[ForkServer]:
     server.close()
 
 
-def test_commands_go_out_with_what_belongs_to_them(server: ForkServer, process: Process) -> None:
+def test_commands_go_out_with_their_descriptors(server: ForkServer, process: Process) -> None:
     reading, writing = os.pipe()
     server.fork(3, RunnerDescriptors(reading, writing, writing, writing))
     server.signal(3, 15)

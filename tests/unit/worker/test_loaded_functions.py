@@ -293,7 +293,7 @@ def test_a_fresh_runner_looks_at_no_module_that_its_fork_server_had(
     CallersModules().enter([str(tmp_path), *sys.path])
 
 
-def test_a_fresh_runner_sets_aside_what_it_has_imported_since_the_fork(tmp_path: Path) -> None:
+def test_a_fresh_runner_sets_aside_its_imports_since_the_fork(tmp_path: Path) -> None:
     modules_before_fork()
     name = f"{PREFIX}since"
     (tmp_path / f"{name}.py").touch()

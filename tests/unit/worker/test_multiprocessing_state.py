@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import logging
 import multiprocessing
+import socket
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -21,6 +22,7 @@ from gridengine.worker.multiprocessing_state import prepare
 
 PARTS = ("context", "process", "resource_tracker", "shared_memory")
 AGENT = 4711
+SOCKET: Any = SimpleNamespace(fileno=lambda: -1)
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes
     """What the agent answers; to all else it has no answer."""
     answers: dict[bytes, tuple[bytes, int]] = {}
 
-    def ask(request: bytes) -> tuple[bytes, int]:
+    def ask(sock: socket.socket, request: bytes) -> tuple[bytes, int]:
         if request not in answers:
             raise LookupError("no answer")
         return answers[request]
@@ -38,8 +40,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes
         if hasattr(multiprocessing, part):
             monkeypatch.setattr(multiprocessing, part, getattr(multiprocessing, part))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(agent_requests, "connect", lambda descriptor: None)
-    monkeypatch.setattr(agent_requests, "agent_pid", lambda: AGENT)
+    monkeypatch.setattr(multiprocessing_state, "peer_process", lambda sock: AGENT)
     monkeypatch.setattr(agent_requests, "ask", ask)
     registry = shared_objects.Registry()
     monkeypatch.setattr(shared_objects, "registry", lambda: registry)
@@ -52,7 +53,7 @@ def test_a_runner_is_a_child_of_its_agent_once_user_code_asks(
     answers: dict[bytes, tuple[bytes, int]],
 ) -> None:
     answers[agent_requests.AUTHENTICATION_KEY] = b"the caller's", -1
-    prepare(-1, 3)
+    prepare(SOCKET, 3)
     assert "multiprocessing.process" not in sys.modules
     process = importlib.import_module("multiprocessing.process")
     assert process.current_process().name == "PoolWorker-3"
@@ -61,7 +62,7 @@ def test_a_runner_is_a_child_of_its_agent_once_user_code_asks(
 
 
 def test_elsewhere_it_keeps_a_key_of_its_own(answers: dict[bytes, tuple[bytes, int]]) -> None:
-    prepare(-1, 3)
+    prepare(SOCKET, 3)
     process = importlib.import_module("multiprocessing.process")
     assert len(process.current_process().authkey) == 32
 
@@ -70,14 +71,14 @@ def test_a_module_that_is_loaded_already_is_adapted_too(
     answers: dict[bytes, tuple[bytes, int]],
 ) -> None:
     process = importlib.import_module("multiprocessing.process")
-    prepare(-1, 4)
+    prepare(SOCKET, 4)
     assert process.current_process().name == "PoolWorker-4"
 
 
 def test_a_module_is_loaded_as_without_this(answers: dict[bytes, tuple[bytes, int]]) -> None:
     before = importlib.import_module("multiprocessing.process")
     del sys.modules["multiprocessing.process"]
-    prepare(-1, 5)
+    prepare(SOCKET, 5)
     after = importlib.import_module("multiprocessing.process")
     assert after is not before
     assert type(after.__loader__) is type(before.__loader__)
@@ -88,7 +89,7 @@ def test_a_module_is_loaded_as_without_this(answers: dict[bytes, tuple[bytes, in
 def test_records_name_the_process_before_multiprocessing_is_there(
     answers: dict[bytes, tuple[bytes, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(-1, 6)
+    prepare(SOCKET, 6)
     make = logging.getLogRecordFactory()
     arguments = "name", logging.INFO, "path", 1, "text", (), None
     assert make(*arguments).processName != "PoolWorker-6"  # whom it asks knows better
@@ -123,7 +124,7 @@ def test_runners_share_the_callers_tracker_or_start_one(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     if given is not None:
         answers[agent_requests.RESOURCE_TRACKER] = given
-    prepare(-1, 7)
+    prepare(SOCKET, 7)
     assert tracker._fd == found
     answers.clear()
     assert tracker._fd == found
@@ -155,7 +156,7 @@ def memory(
     here: Any = module
     here.SharedMemory, here.resource_tracker = SharedMemory, tracker
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    prepare(-1, 8)
+    prepare(SOCKET, 8)
     return SimpleNamespace(make=here.SharedMemory, noted=tracker.registered)
 
 
@@ -191,7 +192,7 @@ def test_the_class_is_called_as_pythons_own(memory: SimpleNamespace) -> None:
 def test_children_are_forked_unless_the_call_says_otherwise(
     answers: dict[bytes, tuple[bytes, int]],
 ) -> None:
-    prepare(-1, 3)
+    prepare(SOCKET, 3)
     context = importlib.import_module("multiprocessing.context")._default_context
     assert context.get_start_method(allow_none=True) is None
     assert context.get_context().get_start_method() == "fork"

@@ -8,23 +8,20 @@ import _thread
 import atexit
 import multiprocessing.process
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
-from gridengine.call_context.current_call import Controller
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, GPUs, Memory, Nodes
 from gridengine.resources.base import ZERO
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import SINGLE
-from gridengine.wire.messages import Allocate, Assignment
+from gridengine.wire.messages import Allocate
 from gridengine.worker import multiprocessing_state, process_setup
 from gridengine.worker.process_setup import (
     AllocatedResources,
@@ -33,10 +30,7 @@ from gridengine.worker.process_setup import (
     flush_output,
     seed_by_chance,
     set_path_and_directory,
-    with_controller,
 )
-
-ASSIGNMENT = Assignment(5, 7, b"f", 0, 1, 2, SINGLE)
 
 
 class Ended(BaseException):
@@ -108,24 +102,6 @@ def test_one_stream_that_is_closed_keeps_nothing_of_the_other_back(
         out.close()
         flush_output()
         assert (tmp_path / "err").read_text() == "said"
-
-
-def test_a_call_with_a_controller_is_asked_to_end_and_not_killed() -> None:
-    pushed: list[tuple[int, object]] = []
-
-    def call(number: int, controller: Controller) -> tuple[int, int, bool]:
-        controller.push(number)
-        assert not controller.cancelled
-        signal.raise_signal(signal.SIGTERM)
-        return controller.job_id, controller.attempt, controller.cancelled
-
-    def push(run: int, value: Any) -> None:
-        pushed.append((run, value))
-
-    before = signal.getsignal(signal.SIGTERM)
-    assert with_controller(call, ASSIGNMENT, push)(3) == (7, 2, True)
-    assert pushed == [(5, 3)]
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_path_and_directory_become_the_callers(tmp_path: Path) -> None:

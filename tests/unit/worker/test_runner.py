@@ -232,7 +232,7 @@ def test_the_beginning_of_a_call_is_noted_only_when_its_time_is_limited(
     assert driver.words[START] == 0
 
 
-def test_a_held_runner_drops_what_is_cancelled_and_goes_on_with_the_rest(
+def test_a_held_runner_drops_cancelled_calls_and_goes_on_with_the_rest(
     driver: RunnerDriver,
 ) -> None:
     driver.assign(lambda x: x, ["a"], ["b"], ["c"])

@@ -109,6 +109,17 @@ def test_a_cancelled_run_is_ended_once_the_runner_is_in_it(
     assert (runner.ending.reason, runner.ending.kill_at) == (CANCELLED, 105.0)
 
 
+def test_a_time_limit_holds_while_a_later_run_is_cancelled(
+    runner: RunnerHandle, server: NotingForkServer
+) -> None:
+    give(runner, assignment(1, timeout=10.0), assignment(2))
+    runner.cancelled[2] = signal.SIGTERM
+    be_in(runner, 1, 0, began=100.0)
+    runner.enforce_deadlines(110.0, GRACE)
+    assert runner.ending is not None
+    assert runner.ending.reason == TIMEOUT
+
+
 def test_a_killed_runner_is_not_killed_again(
     runner: RunnerHandle, server: NotingForkServer
 ) -> None:

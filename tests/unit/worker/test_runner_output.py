@@ -141,7 +141,7 @@ def test_output_of_a_run_is_sent_within_its_window() -> None:
     assert not stdout.full
 
 
-def test_a_new_dispatcher_has_only_what_is_sent_to_it() -> None:
+def test_a_new_dispatcher_is_sent_new_output_alone() -> None:
     relay = Relay(lambda *_: None)
     for run in (7, 8):
         RunOutput(relay, run, 1).write(bytes(WINDOW_BYTES))

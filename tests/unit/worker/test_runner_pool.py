@@ -16,7 +16,7 @@ import pytest
 from gridengine.call_context.status_block import BACKGROUND, INDEX, RUN, START
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
-from gridengine.system import Poller
+from gridengine.system.polling import Poller
 from gridengine.wire.messages import Allocate, Assignment, Define
 from gridengine.worker import runner_pool
 from gridengine.worker.definition_store import DefinitionStore
@@ -179,7 +179,7 @@ def test_waiting_runs_are_taken_out_of_any_queue(single: Worker) -> None:
     assert single.pool.take_all_queued() == []
 
 
-def test_an_idle_runner_takes_what_another_was_given_ahead(worker: Worker) -> None:
+def test_an_idle_runner_takes_a_batch_that_another_was_given_ahead(worker: Worker) -> None:
     worker.enqueue_each(1, 2, 3)
     worker.begin(1)
     worker.end(2)

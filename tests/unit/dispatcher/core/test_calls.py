@@ -105,13 +105,15 @@ def test_the_story_of_a_call_and_of_its_worker_can_be_asked_for() -> None:
     play.now += 1
     play.say(Returned([one.run]))
     play.done(*play.assigned())
-    assert play.core.story_of(1) == [
+    story = play.core.state.story
+    assert story is not None
+    assert story.of(1) == [
         "100.000 Received: calls 0 to 1 are assigned to 77 as run 1",
         "101.000 Received: calls 0 to 1 are waiting again",
         "101.000 Received: calls 0 to 1 are assigned to 77 as run 2",
         "101.000 Received: calls 0 to 1 are settled",
     ]
-    assert play.core.story_of(b"w") == [
+    assert story.of(b"w") == [
         "100.000 Received: says Hello",
         "101.000 Received: says Returned",
         "101.000 Received: says Results",

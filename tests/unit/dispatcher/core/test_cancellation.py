@@ -65,7 +65,7 @@ def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     assert play.core.state.calls_waiting == 0
 
 
-def test_a_worker_gives_back_what_it_has_not_begun() -> None:
+def test_a_worker_gives_back_calls_that_have_not_begun() -> None:
     play = Play()
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)

@@ -242,7 +242,7 @@ def test_a_client_has_a_number_and_a_weight_above_zero(number: int, weight: floa
         Play().play(ClientJoined(number, weight))
 
 
-def test_a_snapshot_tells_of_each_client_what_its_calls_do() -> None:
+def test_a_snapshot_has_the_states_of_each_client_s_calls() -> None:
     play = ClientPlay(slots=1)
     play.joined(1, 2)
     play.hand_in(1, 3)

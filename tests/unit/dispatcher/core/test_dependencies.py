@@ -515,7 +515,7 @@ def test_nothing_is_kept_whenever_references_are_released(
     assert play.nothing_is_kept()
 
 
-def test_a_call_that_needs_what_was_let_go_fails_with_words(play: Graph) -> None:
+def test_a_call_that_needs_a_released_result_fails_with_words(play: Graph) -> None:
     play.add(task(1))
     play.release(1)
     play.add(task(2, 1))

@@ -82,4 +82,4 @@ def test_a_core_that_is_not_checked_goes_on() -> None:
     play.running()
     play.core.state.own.load += 1
     play.play(Tick())
-    assert play.core.story_of(1) == []
+    assert play.core.state.story is None

@@ -180,7 +180,7 @@ def test_a_shared_object_that_was_forgotten_is_sent_again_to_calls_that_were_lat
     assert (b"A", True) in names(play.sent(Define))
 
 
-def test_the_release_of_what_was_never_handed_in_is_nothing() -> None:
+def test_the_release_of_an_unknown_object_is_nothing() -> None:
     assert Play().play(NamesForgotten(shared=[b"A"])) == []
 
 

@@ -59,7 +59,7 @@ def say(
         pytest.param(5, 2, (), 3, [Launch(1)], id="busy ones count towards the most"),
     ],
 )
-def test_as_many_workers_are_asked_for_as_what_waits_needs_more(
+def test_as_many_workers_are_requested_as_waiting_calls_need(
     waiting: int, busy: int, expected: tuple[int, ...], most: int, asked: list[Launch]
 ) -> None:
     provisioner = make(max_workers=most)
@@ -361,6 +361,9 @@ def test_a_reason_that_was_asked_for_is_told_too() -> None:
     provisioner.add_launched(handles(1), 11.0)
     provisioner.explained(handles(2)[0], "another's", 20.0)
     assert "the batch system gives no reason" in str(provisioner.start_timed_out(40.0))
+    assert provisioner.reason == ""  # by which those who wait for one know that none has come
+    provisioner.explained(handles(1)[0], "", 25.0)
+    assert provisioner.reason == "the batch system gives no reason"
     provisioner.explained(handles(1)[0], "no queue", 30.0)
     assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 

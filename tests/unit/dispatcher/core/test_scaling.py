@@ -98,7 +98,7 @@ def test_idle_workers_beyond_the_limit_leave_at_once() -> None:
 
 
 @pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
-def test_busy_ones_leave_when_what_they_are_at_has_ended(shared: Cores | None) -> None:
+def test_busy_workers_leave_when_their_calls_have_ended(shared: Cores | None) -> None:
     play = Play(resources=shared)
     first, second = busy(play, 1, 2)
     play.submit(1)

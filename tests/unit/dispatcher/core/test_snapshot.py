@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gridengine.dispatcher.core.events import Launched
 from gridengine.resources import Cores, Memory
-from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
-from gridengine.status.snapshot import DemandCounts, Snapshot
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.messages import RETRYABLE, Result, Results
 from tests.support.core_play import Play
 
@@ -46,15 +46,13 @@ def test_workers_are_counted_by_what_they_do() -> None:
     assert seen(play).workers == 2
 
 
-def test_calls_are_counted_by_what_they_ask_for() -> None:
+def test_the_slots_of_all_queues_are_counted() -> None:
     play = Play(resources=Cores(2) & Memory(4), slots=2)
     play.hello(slots=2)
-    play.submit(3)
-    play.submit(2, demand=Demand(Memory(3)))
-    assert dict(seen(play).demands) == {
-        ANY: DemandCounts(waiting=1, running=2, slots=2),
-        Demand(Memory(3)): DemandCounts(waiting=2, running=0, slots=0),
-    }
+    play.submit(1)
+    play.submit(1, demand=Demand(Memory(3)))
+    assert [queue.slots for queue in play.core.state.queues.values()] == [1, 1]
+    assert seen(play).slots == 2
 
 
 def test_a_snapshot_shows_the_batches_of_one_submitter() -> None:

@@ -1,14 +1,28 @@
-"""Submissions, closing and the event table of the core, event by event."""
+"""Submissions, closing, draining and the event table of the core, event by event."""
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 
-from gridengine.dispatcher.core.events import Closing, Launch, Launched, Withdraw
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Drained,
+    DrainHosts,
+    Draining,
+    Launch,
+    Launched,
+    Warn,
+    Withdraw,
+)
 from gridengine.errors import Cancelled
-from gridengine.requests import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, ResultData, Submitted, Supplied, Task
+from gridengine.resources import Cores, Memory, Resource
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import Stop
+from gridengine.wire.messages import Stop, Waits
 from tests.support.core_play import SQUARE, Play
 
 
@@ -90,3 +104,221 @@ def test_after_closing_nothing_begins_any_more() -> None:
     assert play.sent(Stop) == [Stop()]
     play.play(Launched([Handle("1")]))
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+
+
+def test_a_drained_worker_finishes_its_runs_and_begins_none() -> None:
+    play = Play()
+    play.hello()
+    play.submit(1)
+    [running] = play.assigned()
+    play.play(Draining())
+    assert not play.seen(Drained)
+    play.submit(1)
+    assert not play.assigned()
+    play.done(running)
+    assert play.seen(Drained)
+    assert not play.assigned()
+    play.later(1.0, beats=[b"w"])
+    assert not play.assigned()
+    assert not play.seen(Launch)
+
+
+def test_the_nested_calls_of_a_running_call_begin() -> None:
+    play = Play()
+    play.hello()
+    play.submit(1)
+    [parent] = play.assigned()
+    play.play(Draining())
+    child = Task(play.last_task + 1, (b"calls",), submitter=100)
+    play.play(Submitted(SQUARE, [child], parent=parent.run))
+    play.say(Waits(3, parent.run))
+    assert [one.task for one in play.assigned()] == [child.id]
+
+
+def nested(play: Play, parent: int, **options: Any) -> int:
+    """Have a running call make a call; return its task's number."""
+    play.last_task += 1
+    task = Task(play.last_task, (b"calls",), submitter=100, **options)
+    play.play(Submitted(SQUARE, [task], parent=parent))
+    return task.id
+
+
+@pytest.mark.parametrize("other", [None, Memory(1)])
+def test_nested_calls_of_other_resources_begin_while_an_outer_call_is_held(
+    other: Resource | None,
+) -> None:
+    play = Play(resources=Cores(2) & Memory(4), max_workers=1)
+    play.hello(slots=2)
+    play.submit(1, demand=Demand(Cores(1)))
+    [parent] = play.assigned()
+    play.play(Draining())
+    if other is not None:
+        play.submit(1, demand=Demand(other))
+    child = nested(play, parent.run, demand=Demand(Memory(1) & Cores(1)))
+    assert [one.task for one in play.assigned()] == [child]
+
+
+def test_an_open_nested_call_lets_no_outer_call_begin() -> None:
+    play = Play(max_workers=1)
+    play.hello(slots=3)
+    play.submit(1)
+    [parent] = play.assigned()
+    play.play(Draining())
+    play.submit(1)
+    child = nested(play, parent.run)
+    assert [one.task for one in play.assigned()] == [child]
+    play.submit(1)
+    assert play.assigned() == []
+
+
+def test_a_worker_that_connects_while_the_dispatcher_drains_is_for_nested_calls() -> None:
+    play = Play(max_workers=2)
+    play.hello()
+    play.submit(1)
+    [parent] = play.assigned()
+    play.submit(1)
+    play.play(Draining())
+    play.hello(b"v", pid=8)
+    assert play.assigned() == []
+    child = nested(play, parent.run)
+    assert [one.task for one in play.assigned(b"v")] == [child]
+
+
+def test_a_worker_is_requested_for_nested_calls_that_no_worker_holds_and_for_no_others() -> None:
+    play = Play(pooled=True, max_workers=3)
+    play.submit(1, demand=Demand(Cores(1)))
+    play.later(1.0)
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(1))))
+    play.hello(log="/r/7.log")
+    [parent] = play.assigned()
+    play.play(Draining())
+    play.submit(1, demand=Demand(Cores(3)))
+    nested(play, parent.run, demand=Demand(Cores(2)))
+    asked = play.seen(Launch)
+    for _ in range(3):
+        play.later(1.0, beats=[b"w"])
+        asked += play.seen(Launch)
+    assert [one.demand for one in asked] == [Demand(Cores(2))]
+
+
+def test_nested_calls_get_a_worker_beside_a_drained_one_whose_calls_wait_for_them() -> None:
+    play = Play(max_workers=1)
+    play.hello()
+    play.submit(1)
+    [parent] = play.assigned()
+    play.play(DrainHosts({"node-w"}))
+    nested(play, parent.run)
+    play.say(Waits(3, parent.run))
+    asked = play.seen(Launch)
+    for _ in range(3):
+        play.later(1.0, beats=[b"w"])
+        asked += play.seen(Launch)
+    assert [one.count for one in asked] == [1]
+
+
+def held_by_jobs(*names: str) -> Play:
+    """Return a play in which jobs of these names hold all there is."""
+    play = Play(max_workers=1, slots=len(names), lease_seconds=1e6, beat_seconds=1e6)
+    for name in names:
+        play.submit(1, watched=True, name=name)
+    play.play(Launched([Handle("7")]))
+    play.hello(slots=len(names))
+    play.later(0.25)
+    return play
+
+
+def warnings(play: Play) -> list[str]:
+    return [warning.text for warning in play.seen(Warn)]
+
+
+def test_after_ten_seconds_it_is_said_which_jobs_wait_for_which() -> None:
+    play = held_by_jobs("Job-1", "Job-2")
+    play.submit(1, watched=True, name="Job-3")
+    play.later(0.25)
+    play.later(9.5)
+    assert warnings(play) == []
+    play.later(0.5)
+    said = (
+        "waiting for a free worker for 10 s: Job-3; these hold all of them (max_workers=2): "
+        "Job-1, Job-2"
+    )
+    assert warnings(play) == [said]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "counts", "words"),
+    [
+        (1, [20, 22], ": 42 calls; these hold all of them (max_workers=1): Job-1"),
+        (8, [1], "(max_workers=8): Job-1, Job-2, Job-3, Job-4, Job-5, 3 more jobs"),
+    ],
+)
+def test_calls_that_wait_are_counted_and_of_many_jobs_a_few_are_named(
+    jobs: int, counts: list[int], words: str
+) -> None:
+    play = held_by_jobs(*[f"Job-{number}" for number in range(1, jobs + 1)])
+    play.submit(*counts)
+    play.later(0.25)
+    play.later(10)
+    assert warnings(play)[0].endswith(words)
+
+
+def test_a_long_wait_is_said_more_and_more_seldom() -> None:
+    play = held_by_jobs("Job-1")
+    play.submit(1)
+    said = []
+    for second in range(1, 100):
+        play.later(1)
+        said += [second] * len(warnings(play))
+    assert len(said) == 4
+    assert [after - before for before, after in itertools.pairwise(said)] == [10, 20, 40]
+
+
+def test_a_later_wait_is_timed_anew() -> None:
+    play = held_by_jobs("Job-1", "Job-2")
+    [one, _] = list(play.core.state.runs.values())
+    play.later(100)
+    play.submit(1, watched=True, name="Job-3")
+    play.later(9)
+    assert warnings(play) == []
+    assert one.number in play.core.state.runs
+
+
+def test_nothing_is_said_of_calls_that_wait_for_calls() -> None:
+    play = Play(lease_seconds=1e6, beat_seconds=1e6, max_workers=1)
+    play.running(5)
+    play.later(1)
+    play.later(60)
+    assert warnings(play) == []
+
+
+def test_nothing_is_said_where_workers_are_still_to_come() -> None:
+    play = Play(max_workers=2, lease_seconds=1e6, beat_seconds=1e6)
+    play.submit(1, watched=True, name="Job-1")
+    play.submit(1, watched=True, name="Job-2")
+    play.play(Launched([Handle("7"), Handle("8")]))
+    play.hello()
+    play.later(1)
+    play.later(60)
+    assert not [text for text in warnings(play) if "free worker" in text]
+
+
+def test_calls_that_need_results_that_nobody_makes_are_told() -> None:
+    play = Play(lease_seconds=1e6, beat_seconds=1e6)
+    play.submit(1, after=(7,), kept=((0, 8),))
+    play.submit(1, after=(8,), watched=True, name="Job-1")
+    play.later(0.25)
+    play.later(9.5)
+    assert warnings(play) == []
+    play.later(0.5)
+    said = (
+        "waiting for 10 s for results that no call of this scheduler makes, of other schedulers or "
+        "of futures that a script sets itself: Job-1, 1 call"
+    )
+    assert warnings(play) == [said]
+    play.later(9.5)
+    assert warnings(play) == []
+    play.later(0.5)
+    assert len(warnings(play)) == 1
+    play.play(Supplied(7, ResultData([b"values"])))
+    play.later(100)
+    assert warnings(play) == []

@@ -1,4 +1,4 @@
-"""Workers that are lost, silent, suspended or not needed, played on the core."""
+"""Workers that are lost, silent, suspended, not needed or out of time, played on the core."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.worker_lifecycle import FEW_WORKERS
 from gridengine.errors import JobDeleted, TimeoutError, WorkerLost
 from gridengine.requests import CallsFinished
 from gridengine.resources import Memory
@@ -49,6 +50,16 @@ def test_a_lost_worker_gives_its_tasks_back() -> None:
     assert play.core.state.calls_waiting == 1
     play.hello(b"v", pid=8)
     assert [one.attempt for one in play.assigned()] == [2]
+
+
+def test_a_tick_looks_at_some_of_many_workers_and_a_few_ticks_at_all() -> None:
+    play = Play(checked=False, max_workers=1200)
+    for number in range(1200):
+        play.hello(b"%d" % number, pid=number + 1)
+    play.now += 70
+    lost = [sum(isinstance(one, Lost) for one in play.play(Tick())) for _ in range(5)]
+    assert lost[0] == FEW_WORKERS
+    assert sum(lost) == 1200
 
 
 def test_the_time_in_which_the_dispatcher_was_stopped_is_no_silence_of_its_workers() -> None:
@@ -324,3 +335,113 @@ def test_a_worker_that_was_silent_while_its_host_is_drained_is_assigned_nothing(
     play.later(30)
     play.say(Beat())
     assert play.assigned() == []
+
+
+RUNS, ENDED = WorkerStatus.RUNNING, WorkerStatus.FAILED
+HOUR = 3600.0
+
+
+def running(limit: float = HOUR, *, retries: int = 1) -> Play:
+    """Have a worker, of which Slurm says when it ends, run a call."""
+    play = Play(pooled=True)
+    play.running(retries=retries)
+    play.poll(HANDLE, RUNS, remaining_seconds=limit)
+    return play
+
+
+def stay(play: Play, seconds: float) -> None:
+    play.later(seconds, beats=[b"w"])
+
+
+def test_a_worker_leaves_before_the_site_ends_it() -> None:
+    play = running()
+    stay(play, HOUR - spare_of(HOUR) - 1)
+    assert play.sent(Stop) == []
+    stay(play, 1)
+    assert play.sent(Stop) == [Stop()]
+
+
+@pytest.mark.parametrize("told_first", [True, False])
+def test_a_limit_that_counts_from_the_start_of_a_job_counts_what_went_before_its_worker(
+    told_first: bool,
+) -> None:
+    play = Play(pooled=True)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    if told_first:
+        play.poll(HANDLE, RUNS, lasts_seconds=HOUR)
+    play.hello(log=HANDLE.log, elapsed=600.0)
+    stay(play, 60)
+    play.poll(HANDLE, RUNS, lasts_seconds=HOUR, limited_by="h_rt=3600 of queue short.q")
+    stay(play, HOUR - spare_of(HOUR) - 600 - 60 - 1)
+    assert play.sent(Stop) == []
+    stay(play, 1)
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_the_end_of_a_worker_is_known_though_it_was_told_before_it_connected() -> None:
+    play = Play(pooled=True)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    play.poll(HANDLE, RUNS, remaining_seconds=HOUR)
+    play.hello(log=HANDLE.log)
+    stay(play, HOUR - spare_of(HOUR))
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_limit_that_was_raised_meanwhile_holds() -> None:
+    play = running()
+    play.poll(HANDLE, RUNS, remaining_seconds=2 * HOUR)
+    stay(play, HOUR)
+    assert play.sent(Stop) == []
+
+
+def test_a_call_that_had_all_of_a_worker_s_life_names_the_limit_and_who_set_it() -> None:
+    play = running()
+    play.poll(HANDLE, RUNS, remaining_seconds=HOUR, limited_by="h_rt=3600 of queue short.q")
+    stay(play, HOUR - spare_of(HOUR))
+    [settled] = play.seen(CallsFinished)
+    assert type(settled.error) is TimeoutError
+    assert "took longer than its worker could stay" in str(settled.error)
+    assert (
+        "the script sets no limit, so this is a default of the site's (h_rt=3600 of queue short.q)"
+    ) in str(settled.error)
+    assert "time= of the scheduler" in str(settled.error)
+
+
+def begun_late(retries: int) -> Play:
+    """Have the worker begin another call when half of its life is over."""
+    play = Play(pooled=True)
+    first = play.running(retries=retries)
+    play.poll(HANDLE, RUNS, remaining_seconds=HOUR)
+    stay(play, HOUR / 2)
+    play.done(first)
+    play.submit(1, retries=retries)
+    return play
+
+
+def test_a_call_that_a_leaving_worker_cuts_off_runs_again_at_no_charge() -> None:
+    play = begun_late(1)
+    stay(play, HOUR / 2 - spare_of(HOUR))
+    assert play.seen(CallsFinished) == []
+    assert set(attempts_to_come(play).values()) == {1}
+
+
+@pytest.mark.parametrize(("retries", "errors"), [(1, []), (0, [TimeoutError])])
+def test_a_call_that_the_batch_system_cut_off_runs_again_where_it_may(
+    retries: int, errors: list[type[Exception]]
+) -> None:
+    play = begun_late(retries)
+    stay(play, 4)
+    play.poll(HANDLE, ENDED, "it reached its time limit", fault=TimeoutError)
+    play.later(1)
+    assert [type(one.error) for one in play.seen(CallsFinished)] == errors
+    assert play.core.state.calls_waiting == retries
+
+
+def test_a_call_that_was_all_that_a_worker_did_is_over_its_time() -> None:
+    play = running()
+    play.poll(HANDLE, ENDED, "it reached its time limit", fault=TimeoutError)
+    play.later(1)
+    [settled] = play.seen(CallsFinished)
+    assert type(settled.error) is TimeoutError

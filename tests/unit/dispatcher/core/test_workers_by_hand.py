@@ -36,7 +36,7 @@ def ask(one: Play, resources: Resource, calls: int = 1, **options: Any) -> None:
     one.submit(calls, demand=Demand(resources), **options)
 
 
-def test_calls_go_to_the_worker_that_holds_what_they_ask_for() -> None:
+def test_calls_go_to_the_worker_that_holds_their_resources() -> None:
     one = play()
     by_hand(one, b"large", LARGE)
     by_hand(one, b"licensed", LICENSED)
@@ -56,7 +56,7 @@ def test_a_worker_that_does_not_say_what_it_holds_holds_what_the_dispatchers_own
 
 
 @pytest.mark.parametrize("max_workers", [0, 5])
-def test_calls_wait_until_a_worker_comes_that_holds_what_they_ask_for(max_workers: int) -> None:
+def test_calls_wait_for_a_worker_that_holds_their_resources(max_workers: int) -> None:
     one = play(max_workers, start_timeout=10)
     ask(one, Token("licence"), 2)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_a_worker_that_holds_what_cannot_be_given_out_is_refused_and_told_why(
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_worker_that_comes_back_to_a_dispatcher_holds_what_it_held(pooled: bool) -> None:
+def test_a_worker_that_comes_back_holds_the_same_resources(pooled: bool) -> None:
     policy = {"resources": None, "pooled": True} if pooled else {}
     one = play(epoch=2, max_workers=5 if pooled else 0, **policy)
     hello = Hello(VERSION, "1", "3.11", "run", "node", 7, 1, "", resources=parts(LARGE))

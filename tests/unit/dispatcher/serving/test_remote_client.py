@@ -9,8 +9,8 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.dispatcher.serving.remote_client import DAY_SECONDS, AbsentClients
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.wire.messages import OLDEST, VERSION, Refuse
-from gridengine.wire.processes import python_version
 from tests.support.played_listener import A, Played, hello
 
 
@@ -30,7 +30,7 @@ def test_another_version_is_refused_with_both_in_the_text(
     assert isinstance(refusal, Refuse)
     assert refusal.mismatch
     assert words in refusal.reason
-    assert (__version__ if "version" in told else python_version()) in refusal.reason
+    assert (__version__ if "version" in told else PYTHON) in refusal.reason
     assert played.server.forgotten == [A]
 
 

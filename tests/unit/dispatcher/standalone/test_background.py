@@ -15,6 +15,7 @@ from gridengine.dispatcher.standalone.background import replacing_options
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.journal.lock_file import Holder, LockFile
+from gridengine.wire import connection_file
 
 
 def test_options_that_a_full_disk_does_not_take_are_an_error_that_says_so(
@@ -23,7 +24,7 @@ def test_options_that_a_full_disk_does_not_take_are_an_error_that_says_so(
     def write_private(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(background, "write_private", write_private)
+    monkeypatch.setattr(connection_file, "write_private", write_private)
     with pytest.raises(ConfigurationError, match=r"options.json: No space left on device"):
         background.write_options(DispatcherFolder(tmp_path), StartOptions("processes"))
     assert not list(tmp_path.iterdir())

@@ -49,7 +49,7 @@ def test_a_wrong_name_is_refused(name: str) -> None:
         DispatcherFolder.of(name)
 
 
-def test_the_second_who_starts_one_is_told_who_has_it(folder: DispatcherFolder) -> None:
+def test_the_second_start_is_told_the_process_of_the_first(folder: DispatcherFolder) -> None:
     lock = folder.take_lock()
     with pytest.raises(ConfigurationError, match="which has yet to say who it is"):
         folder.take_lock()

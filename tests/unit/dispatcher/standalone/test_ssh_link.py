@@ -114,7 +114,7 @@ def test_a_fault_of_the_link_is_told_with_the_command_to_type(
     assert made.stdin.closed
 
 
-def test_without_ssh_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ssh_is_told_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def popen(*args: Any, **options: Any) -> None:
         raise FileNotFoundError
 

@@ -182,7 +182,7 @@ def test_a_path_that_can_be_no_socket_is_told(
         socket_path("sweeps")
 
 
-def test_commands_impossible_through_a_tunnel_are_told_with_what_to_type(
+def test_impossible_commands_through_a_tunnel_are_told_with_a_command(
     folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked(monkeypatch, FACTS, FACTS)

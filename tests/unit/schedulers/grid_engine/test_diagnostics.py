@@ -20,12 +20,13 @@ from gridengine.schedulers.grid_engine.diagnostics import (
     findings,
     parse_accounting,
     parse_error_reasons,
-    parse_id,
     parse_limit,
     parse_master_log,
     parse_scheduling,
 )
+from gridengine.schedulers.grid_engine.options import GridEngineWords
 from gridengine.schedulers.launcher import TryAgain
+from gridengine.schedulers.requests import explanation
 
 ACCOUNTING = """\
 ==============================================================
@@ -70,14 +71,6 @@ scheduling info:            queue instance "closed.q@node7" dropped because it i
                             queue instance "all.q@node7" dropped because it is full
                             All queues dropped because of overload or full
 """
-
-
-@pytest.mark.parametrize(
-    ("id", "parts"),
-    [("29.1", ("29", "1")), ("29", ("29", "1")), ("node.29", ("", "")), ("29.1.2", ("", ""))],
-)
-def test_only_ids_of_grid_engine_s_form_are_taken_apart(id: str, parts: tuple[str, str]) -> None:
-    assert parse_id(id) == parts
 
 
 @pytest.mark.parametrize(
@@ -127,6 +120,83 @@ def test_nothing_is_said_without_scheduling_information() -> None:
         "job_number: 43\nscheduling info: (Collecting of scheduler job information is turned off)\n"
     ) == ["(Collecting of scheduler job information is turned off)"]
     assert parse_scheduling("job_number: 43\n") == []
+
+
+QUEUES = """\
+<?xml version='1.0'?>
+<job_info>
+  <queue_info>
+    <Queue-List>
+      <name>all.q@vm</name>
+      <slots_total>4</slots_total>
+    </Queue-List>
+    <Queue-List>
+      <name>night.q@vm</name>
+      <arch>lx-amd64</arch>
+      <state>C</state>
+    </Queue-List>
+    <Queue-List>
+      <name>off.q@vm</name>
+      <state>D</state>
+    </Queue-List>
+    <Queue-List>
+      <name>low.q@vm</name>
+      <state>S</state>
+    </Queue-List>
+    <Queue-List>
+      <name>epilog.q@vm</name>
+      <state>E</state>
+      <message>queue epilog.q marked QERROR as result of job 103&apos;s failure at host vm</message>
+    </Queue-List>
+  </queue_info>
+</job_info>
+"""
+
+
+@pytest.mark.parametrize(
+    ("queue", "said", "more", "remedy"),
+    [
+        ("night.q", "temporarily not available", "a calendar suspends it", "qconf -scal"),
+        ("off.q", "disabled", "a calendar disables it", "qconf -scal"),
+        (
+            "low.q",
+            "temporarily not available",
+            "it is subordinate to a queue whose jobs suspend it",
+            "wait for that queue's jobs to end",
+        ),
+        (
+            "epilog.q",
+            "temporarily not available",
+            "queue epilog.q marked QERROR as result of job 103's failure at host vm",
+            "qmod -c QUEUE",
+        ),
+    ],
+)
+def test_a_queue_that_runs_nothing_for_a_time_is_told_with_what_stops_it(
+    tmp_path: Path, queue: str, said: str, more: str, remedy: str
+) -> None:
+    words = f'queue instance "{queue}@vm" dropped because it is {said}'
+    (tmp_path / "job").write_text(
+        f"hard_queue_list:            {queue}\nscheduling info:            {words}\n"
+    )
+    (tmp_path / "queues").write_text(QUEUES)
+    qstat = tmp_path / "qstat"
+    qstat.write_text(
+        f'#!/bin/sh\n[ "$1" = -j ] && exec /bin/cat {tmp_path}/job\n/bin/cat {tmp_path}/queues\n'
+    )
+    qstat.chmod(0o755)
+    reason = Diagnostics({"PATH": str(tmp_path)}).waiting("7.1")
+    assert reason == f"{words}: {more}"
+    assert remedy in explanation(GridEngineWords(), reason)
+
+
+def test_a_reservation_that_has_not_begun_has_its_remedy_though_a_calendar_closes_queues() -> None:
+    reason = (
+        'queue instance "night.q@vm" dropped because it is temporarily not available: a calendar '
+        "suspends it; execution time not reached"
+    )
+    told = explanation(GridEngineWords(), reason)
+    assert "wait for the time of native='-a ...', or for the beginning of its advance" in told
 
 
 def test_without_commands_and_files_there_are_no_words(tmp_path: Path) -> None:

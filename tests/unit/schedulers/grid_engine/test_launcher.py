@@ -67,6 +67,11 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ('Job was rejected because job requests unknown queue "nosuch.q"', "`qconf -sql`"),
         ('job rejected: the requested parallel environment "no" does not exist', "`qconf -spl`"),
         ('unknown resource "nosuch"', "`qconf -sc`"),
+        ("the advance reservation id 777 is invalid", "`qrstat`"),
+        (
+            "the job duration is longer than duration of the advance reservation id 1",
+            "must fit into the reservation",
+        ),
         ("your user id 0 is lower than minimum user id 1 of cluster configuration", "plain user"),
         ('denied: missing value for resource "gpu"', "`qconf -sc`"),
         ('job rejected: the requested project "nosuch" does not exist', "`qconf -sprjl`"),
@@ -78,6 +83,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ('can\'t resolve hostname "nosuch"', "`qhost`"),
         ("no suitable queues", "ask for less"),
         ('denied: host "node7" is not a submit host', "`qconf -as HOST`"),
+        ("error reading answer list from qmaster", "no blanks in a name"),
     ],
 )
 def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str) -> None:
@@ -149,11 +155,23 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
 
 def test_the_end_of_a_task_may_be_told_late(told: tuple[GridEngineLauncher, Any]) -> None:
     launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions(values={"h_vmem": "4G"}))})
     for _ in range(MOST_LOOKS - 1):
         assert launcher.poll([ONE]) == {}
     said.state = "failed", {"signal": "SIGKILL", "usage": {}}
-    assert launcher.poll([ONE])[ONE].reason == "killed by SIGKILL"
+    assert launcher.poll([ONE])[ONE].reason == "killed by SIGKILL (its limits: h_vmem=4G)"
     assert said.deleted == []
+
+
+def test_a_task_that_ran_and_of_which_no_usage_is_told_was_deleted_while_it_ran(
+    told: tuple[GridEngineLauncher, Any],
+) -> None:
+    """As Grid Engine deletes the jobs of an advance reservation that is over."""
+    launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(TaskOptions(), queued=False)})
+    said.state = "failed", {"aborted": True, "usage": {}}
+    report = launcher.poll([ONE])[ONE]
+    assert (report.reason, report.deleted) == ("deleted while it ran", True)
 
 
 @pytest.mark.parametrize(("reason", "polls"), [("no such folder", 1), ("", MOST_LOOKS)])
@@ -304,6 +322,11 @@ def test_a_session_is_told_again_which_tasks_stay_when_it_could_not_be(
 def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
     with pytest.raises(ConfigurationError, match="has Grid Engine check jobs and take none"):
         check_submits(split_words(native))
+
+
+def test_an_option_that_takes_the_script_from_workers_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="-clear has Grid Engine forget the script"):
+        check_submits(split_words("-l h_rt=60 -clear"))
 
 
 @pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])

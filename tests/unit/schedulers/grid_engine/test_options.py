@@ -309,7 +309,7 @@ def test_a_scheduler_s_longer_time_serves_calls_of_shorter_ones() -> None:
         (GPUs(3), GridEngineSite(gpus="-l gpu={count}"), ["grid_engine.gpus", "{n}, {per_slot}"]),
     ],
 )
-def test_a_request_without_site_words_is_an_error_that_says_what_to_write(
+def test_a_request_without_site_words_is_an_error_that_names_the_setting(
     resources: Resource, site: GridEngineSite, named: list[str]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -468,7 +468,7 @@ def test_requests_that_a_system_cannot_express_are_refused_by_name(
     assert system is SLURM_HERE or "native=" in caught.value.hint
 
 
-def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
+def test_native_options_for_another_system_are_in_its_own_words() -> None:
     assert (
         asked({"native": " -l nodes=1:ppn=4 "}, Cores(1) & Capacity(2), system=TORQUE)
         == "-l nodes=1:ppn=4"

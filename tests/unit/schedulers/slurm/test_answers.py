@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,7 @@ from gridengine.schedulers.slurm.answers import (
 from gridengine.schedulers.slurm.commands import SlurmCommands
 
 SLURM = SlurmCommands()
+RECORDED = Path(__file__).parents[1] / "recorded" / "slurm"
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none
@@ -177,6 +179,9 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
             "`sinfo --format='%P %G'`",
         ),
         ("Batch job submission failed: Invalid qos specification", SubmissionRefused, "qos="),
+        ("Invalid feature specification", SubmissionRefused, "`sinfo --format='%N %f'`"),
+        ("Invalid node name specified", SubmissionRefused, "`sinfo --Node`"),
+        ("Requested reservation is invalid", SubmissionRefused, "scontrol show reservation"),
         ("project X is closed", SubmissionRefused, "a rule of the site may refuse it"),
         (
             "Batch job submission failed: Invalid user id",
@@ -352,8 +357,30 @@ def test_the_end_of_an_unlisted_job_is_told_if_slurm_knows_it() -> None:
     told = with_details(VANISHED, {}, "eve")
     assert (told.deleted, told.reason) == (True, "it was cancelled (CANCELLED), by eve")
     assert with_details(GONE, {"JobState": "FAILED"}, "").reason == "it failed (FAILED)"
-    for lost in (GONE, VANISHED):
-        assert with_details(lost, {"JobState": "RUNNING"}, "").state is WorkerStatus.RUNNING
+
+
+@pytest.mark.parametrize("lost", [GONE, VANISHED])
+def test_an_unlisted_job_that_lives_is_told_as_a_listed_one(lost: Seen) -> None:
+    fields = {"JobState": "RUNNING", "StartTime": "2026-11-29T16:31:15", "RunTime": "00:00:02"}
+    fields |= {"TimeLimit": "00:10:00", "Reason": "None"}
+    told = with_details(lost, fields, "")
+    assert (told.state, told.start) == (WorkerStatus.RUNNING, "2026-11-29T16:31:15")
+    assert told.remaining_seconds == 598
+    told = with_details(lost, {"JobState": "PENDING", "Reason": "Resources"}, "")
+    assert (told.state, told.reason) == (WorkerStatus.QUEUED, "Resources")
+    told = with_details(lost, {"JobState": "COMPLETING", "TimeLimit": "UNLIMITED"}, "")
+    assert (told.state, told.remaining_seconds) == (None, math.inf)
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED"])
+def test_a_job_that_left_within_its_grace_time_was_preempted(state: str) -> None:
+    told = with_details(seen_in(state), {"JobState": state, "PreemptTime": "None"}, "")
+    assert not told.blameless
+    [fields] = parse_jobs((RECORDED / "job-left-in-grace-time.txt").read_text()).values()
+    fields["JobState"] = state
+    told = with_details(seen_in(state), fields, "")
+    assert (told.blameless, told.deleted) == (True, False)
+    assert told.reason == f"it was preempted by another job ({state})"
 
 
 def test_each_end_has_its_meaning() -> None:
@@ -413,7 +440,7 @@ def is_permanent(reason: str) -> bool:
 
 
 REMEDIES = {
-    "QOSNotAllowed": "not allowed here",
+    "QOSNotAllowed": "its QOS is not allowed here",
     "PartitionTimeLimit": "more than its partition gives",
 }
 
@@ -443,6 +470,17 @@ def test_lasting_reasons_are_known_and_have_a_remedy(reason: str) -> None:
     assert REMEDIES.get(reason, "") in error.message
     assert "it was asked for: --cpus-per-task=500" in error.message
     assert (error.hint or "").index("; strict=False") > 0
+
+
+def test_of_recorded_reasons_those_that_never_pass_are_known() -> None:
+    """Slurm 22.05 has free words where a partition has AllowAccounts or AllowQos."""
+    rows = parse_squeue((RECORDED / "limits.txt").read_text())
+    told = {id: explanation(SLURM, seen.reason) for id, seen in rows.items()}
+    assert {id for id, seen in rows.items() if is_permanent(seen.reason)} == {*"123456"} - {"5"}
+    assert "(accts allows root not tests): its account is not allowed here" in told["1"]
+    assert "(main allows deny not wait1): its QOS is not allowed here" in told["6"]
+    assert "or may not use it" in told["4"]
+    assert "a limit of its QOS" in told["8"]
 
 
 def test_accounts_say_who_cancelled_a_job() -> None:

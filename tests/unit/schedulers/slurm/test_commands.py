@@ -176,6 +176,8 @@ def test_options_that_would_be_dropped_are_refused_whoever_says_them() -> None:
     for resources, site in (
         (ZERO, SlurmSite(native="--output=/tmp/log")),
         (Token("big"), SlurmSite(tokens={"big": "-C big -J big"})),
+        (ZERO, SlurmSite(native="--clusters=all")),
+        (ZERO, SlurmSite(native="--mem=1 : --mem=2")),
         (Loud(1), SlurmSite()),
     ):
         with pytest.raises(ConfigurationError, match="is not for users to set"):

@@ -53,7 +53,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepLauncher:
     return StepLauncher(run, script="", job="17", held=[Cores(4), Cores(1)])
 
 
-def test_each_node_has_one_worker_that_holds_what_the_job_has_there(launcher: StepLauncher) -> None:
+def test_each_node_has_one_worker_with_the_job_s_resources_there(launcher: StepLauncher) -> None:
     handles = launcher.launch(2)
     assert [handle.id for handle in handles] == ["17.0", "17.1"]
     folder = launcher.run.directory

@@ -1,0 +1,177 @@
+"""Very many workers over real sockets, for as long as you like:
+
+    python -m benchmarks.soak [--workers 10000] [--calls 1000000] [--hours 8] [--out FOLDER]
+
+The workers are `fake_workers`, a few thousand in each process; their dispatcher cannot tell them
+from others. They connect, beat, take all calls, again and again until the hours are over, and
+leave. Printed at the end, and written every ten seconds to `soak.csv` (drawn as `soak.png` where
+matplotlib is installed): the dispatcher's memory, descriptors and processor time, the round trip of
+one more call, and for how long the most neglected worker heard nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import gridengine
+from benchmarks.peers.standalones import OurClient
+from benchmarks.workloads import noop
+
+WORKERS_PER_PROCESS = 2500
+SAMPLE_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+IDLE_SECONDS = 20.0
+COLUMNS = ("seconds", "memory_mb", "descriptors", "processor_percent", "round_trip_s", "silence_s")
+
+
+class Fakes:
+    """Processes of fake workers."""
+
+    def __init__(self, connection: Path, workers: int) -> None:
+        self._folder = Path(tempfile.mkdtemp())
+        self._processes = []
+        for number, first in enumerate(range(0, workers, WORKERS_PER_PROCESS)):
+            count = min(WORKERS_PER_PROCESS, workers - first)
+            command = [sys.executable, "-m", "benchmarks.fake_workers", str(connection), str(count)]
+            self._processes.append(subprocess.Popen([*command, str(self._folder / str(number))]))
+
+    def check(self) -> None:
+        assert all(one.poll() is None for one in self._processes), "fake workers have ended"
+
+    def silence(self) -> float:
+        """Return the longest time, of late, for which one of them has heard nothing."""
+        told = [file.read_text() for file in self._folder.iterdir() if not file.suffix]
+        return max(map(float, told), default=0.0)
+
+    def wait(self) -> None:
+        for one in self._processes:
+            one.wait()
+
+
+class Sampler:
+    """Looks at the dispatcher every `SAMPLE_SECONDS`, in a thread of its own."""
+
+    def __init__(self, process: psutil.Process, client: gridengine.Client, fakes: Fakes) -> None:
+        self.process, self._client, self._fakes = process, client, fakes
+        self.rows: list[tuple[float, ...]] = []
+        self._done = threading.Event()
+        self._begin = self._last = time.perf_counter()
+        self._spent = self.processor_seconds()
+        self._thread = threading.Thread(target=self._work)
+
+    def processor_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def sample(self) -> None:
+        begin, spent = time.perf_counter(), self.processor_seconds()
+        part = 100 * (spent - self._spent) / max(begin - self._last, 1e-6)
+        self._last, self._spent = begin, spent
+        with gridengine.Executor(scheduler=self._client, progress=False) as executor:
+            executor.submit(noop, 1, priority=1).result()
+        trip = time.perf_counter() - begin
+        memory, descriptors = self.process.memory_info().rss / 1e6, self.process.num_fds()
+        silence = self._fakes.silence()
+        self.rows.append((begin - self._begin, memory, descriptors, part, trip, silence))
+
+    def _work(self) -> None:
+        while not self._done.wait(SAMPLE_SECONDS):
+            self.sample()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+            self._thread.join()
+
+
+def connected(peer: OurClient, fakes: Fakes, workers: int) -> float:
+    """Wait until all have connected; return the seconds that took."""
+    begin = time.perf_counter()
+    while peer.scheduler.describe()["workers"] < workers:  # type: ignore[attr-defined]
+        fakes.check()
+        time.sleep(LOOK_SECONDS)
+    return time.perf_counter() - begin
+
+
+def drawn(rows: list[tuple[float, ...]], file: Path) -> None:
+    """Draw each column over the time."""
+    import matplotlib  # not everybody who measures has it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    times = [row[0] / 3600 for row in rows]
+    figure, axes = pyplot.subplots(len(COLUMNS) - 1, sharex=True, figsize=(8, 10))
+    for place, axis in enumerate(axes, 1):
+        axis.plot(times, [row[place] for row in rows])
+        axis.set_ylabel(COLUMNS[place])
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("hours")
+    figure.savefig(file)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+    parser.add_argument("--workers", type=int, default=10_000)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--hours", type=float, default=0.0)
+    parser.add_argument("--out", type=Path, default=Path("soak"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    peer = OurClient(1)
+    client: Any = peer.scheduler
+    fakes = Fakes(Path(peer.dispatcher.address).with_name("worker.json"), options.workers)
+    seconds = connected(peer, fakes, options.workers)
+    print(f"{options.workers} workers connected in {seconds:.1f} s", flush=True)
+    sampler = Sampler(peer.process, client, fakes)
+    spent = sampler.processor_seconds()
+    time.sleep(IDLE_SECONDS)
+    idle = (sampler.processor_seconds() - spent) / IDLE_SECONDS
+    print(f"idle: {100 * idle:.1f} % of a processor", flush=True)
+    end = time.monotonic() + 3600 * options.hours
+    with sampler.running():
+        for turn in range(sys.maxsize):
+            begin, spent = time.perf_counter(), sampler.processor_seconds()
+            values = gridengine.map(
+                noop, range(options.calls), scheduler=client, progress=False, chunksize=1
+            )
+            assert values == list(range(options.calls)), "wrong results"
+            took = time.perf_counter() - begin
+            each = 1e6 * (sampler.processor_seconds() - spent) / options.calls
+            print(f"turn {turn}: {took:.1f} s, {each:.0f} us of the dispatcher a call", flush=True)
+            if time.monotonic() >= end:
+                break
+    sampler.sample()
+    with (options.out / "soak.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *sampler.rows])
+    for place, column in enumerate(COLUMNS[1:], 1):
+        column_of = [row[place] for row in sampler.rows]
+        print(f"{column}: at first {column_of[0]:.4g}, most {max(column_of):.4g}")
+    begin = time.perf_counter()
+    peer.close()
+    fakes.wait()
+    print(f"all had left after {time.perf_counter() - begin:.1f} s")
+    try:
+        drawn(sampler.rows, options.out / "soak.png")
+    except ImportError as error:
+        print(f"not drawn: {error}")
+
+
+if __name__ == "__main__":
+    main()
