@@ -8,7 +8,7 @@ values of the keywords, is imported while the workers start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from gridengine.arguments import flag
@@ -127,6 +127,14 @@ class _Shown:
         self.__wrapped__.__kwdefaults__ = f.__kwdefaults__
         self.__wrapped__.__annotations__ = f.__annotations__
         self._keywords, self._defaults = keywords.__annotations__, defaults
+
+    # CPython 3.13.5 finds it in the place of an `__init__`, and wants to bind and call it.
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     @property
     def __signature__(self) -> Signature:
