@@ -1,10 +1,22 @@
-"""A dispatcher that is watched, without a socket: its answers are what a test says."""
+"""Dispatchers that are watched, whose answers are what a test says: without a socket, or on one."""
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from gridengine.dispatcher.watch_messages import STATUS, Identity, WatchAnswer
+import msgspec
+
+from gridengine.dispatcher.run_reports import write_report
+from gridengine.dispatcher.watch_messages import (
+    FOLLOW,
+    STATUS,
+    Identity,
+    WatchAnswer,
+    WatchRequest,
+)
 from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
 
@@ -40,3 +52,59 @@ class FakeWatched:
 def silent(ask: str) -> WatchAnswer:
     """Give no answer."""
     raise ClusterError("it does not answer")
+
+
+class Machine:
+    """The dispatchers of a machine, on sockets in this folder, and the reports of ended runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700)
+        self._servers: list[socketserver.BaseServer] = []
+
+    def add(self, watched: FakeWatched, pid: int = WHO.pid) -> FakeWatched:
+        """Have one listen. While it raises an error it refuses; StopIteration is its end."""
+
+        class Connection(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                for line in self.rfile:
+                    request = msgspec.json.decode(line, type=WatchRequest)
+                    again = True
+                    while again:
+                        try:
+                            answer = watched.ask(request.ask, words=request.words)
+                        except ClusterError as error:
+                            answer = WatchAnswer(WHO, error=str(error))
+                        except StopIteration:
+                            return
+                        self.wfile.write(msgspec.json.encode(answer) + b"\n")
+                        again = request.ask == FOLLOW
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+
+        path = self.folder / f"{pid}-{len(self._servers)}.sock"
+        server = Server(str(path), Connection)
+        self._servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.002,), daemon=True).start()
+        return watched
+
+    def says(self, *answers: WatchAnswer) -> None:
+        """Have these dispatchers listen, and no others."""
+        self.close()
+        for answer in answers:
+            self.add(FakeWatched(lambda ask, answer=answer: answer), answer.identity.pid)
+
+    def ended(self, *reports: WatchAnswer) -> None:
+        """Have these runs leave reports."""
+        for one in reports:
+            write_report(one.identity.run_id, msgspec.json.encode(one), 100)
+
+    def close(self) -> None:
+        """End all dispatchers."""
+        for one in self._servers:
+            one.shutdown()
+            one.server_close()
+        self._servers.clear()
+        for path in self.folder.glob("*.sock"):
+            path.unlink()
