@@ -19,6 +19,7 @@ from gridengine.dispatcher.watch_messages import (
 )
 from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
+from gridengine.wire.connection_file import Connection
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "login1", "/sweep.py", "/", 0.0),
@@ -52,6 +53,15 @@ class FakeWatched:
 def silent(ask: str) -> WatchAnswer:
     """Give no answer."""
     raise ClusterError("it does not answer")
+
+
+def save_connection(folder: Path, *addresses: str, scheduler: str = "", slots: int = 1) -> None:
+    """Write the file by which workers find a dispatcher at these addresses."""
+    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
+    keys = {"worker_public": "x", "worker_secret": "x"}
+    facts = {"addresses": addresses, "slots": slots, "output_bytes": 0, "scheduler": scheduler}
+    Connection(**words, **keys, **numbers, **facts).save(folder / "connection.json")
 
 
 class Machine:
