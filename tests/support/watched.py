@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from gridengine.dispatcher.run_reports import write_report
 from gridengine.dispatcher.watch_messages import (
@@ -109,6 +110,12 @@ class Machine:
         """Have these runs leave reports."""
         for one in reports:
             write_report(one.identity.run_id, msgspec.json.encode(one), 100)
+
+    def killed(self, pid: int, run_id: str) -> Path:
+        """Have a process leave what tells of it when it is killed, and return that file."""
+        path = self.folder / f"{pid}-0a1b2c.json"
+        path.write_bytes(msgspec.json.encode(replace(WHO, pid=pid, run_id=run_id)))
+        return path
 
     def close(self) -> None:
         """End all dispatchers."""

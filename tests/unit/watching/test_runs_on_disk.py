@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
+from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
 from gridengine.watching.dispatcher_lookup import answer_of
@@ -25,12 +25,8 @@ from gridengine.watching.runs_on_disk import (
     heading,
     other_runs,
 )
-from tests.support.watched import FakeWatched, Machine, save_connection, silent
+from tests.support.watched import WHO, FakeWatched, Machine, save_connection, silent
 
-WHO = Identity(
-    *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
-    *(0.0, "Slurm", "1.2", "3.11"),
-)
 OLD = WatchAnswer(replace(WHO, run_id="20261101-000000-node7-17-0a1b2c", pid=17), Status())
 LAST = WatchAnswer(WHO, Status(done=3))
 
@@ -81,7 +77,7 @@ def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: byt
 
 def test_the_end_of_a_run_is_told() -> None:
     words = ended_words(WatchAnswer(WHO, Status(elapsed_seconds=60.0)))
-    assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
+    assert words.startswith("sweep.py, process 4242 on login1, ended at 19")
     assert words.endswith(":01:00")
 
 
@@ -96,36 +92,28 @@ KILLED, RUNS = 900_004_243, os.getpid()
 """Processes: no system numbers one so high."""
 
 
-@pytest.fixture
-def records(machine: Machine) -> Path:
-    """The folder of this machine's dispatchers: one was killed, one runs."""
-    for pid in (KILLED, RUNS):
-        record(machine.folder, pid)
-    return machine.folder
-
-
-def record(folder: Path, pid: int) -> Path:
-    who = replace(WHO, pid=pid, run_id=f"20261123-094500-node7-{pid:010}-0a1b2d")
-    path = folder / f"{pid}-0a1b2c.json"
-    path.write_bytes(msgspec.json.encode(who))
-    return path
+def killed(machine: Machine, pid: int) -> Path:
+    return machine.killed(pid, f"20261123-094500-node7-{pid:010}-0a1b2d")
 
 
 def test_a_run_whose_process_was_killed_is_found_and_told_to_be(
-    reports: Path, records: Path
+    reports: Path, machine: Machine
 ) -> None:
+    for pid in (KILLED, RUNS):
+        killed(machine, pid)
     answer, runs = answer_of("sweep.py")
     assert (answer.identity.pid, answer.killed, runs) == (KILLED, True, False)
-    assert f"process {KILLED} on node7, was killed; it began at" in ended_words(answer)
+    assert f"process {KILLED} on login1, was killed; it began at" in ended_words(answer)
     assert [one.identity.pid for one in ended_answers()] == [KILLED, 4242, 17]
 
 
-def test_the_last_killed_runs_are_remembered(reports: Path, records: Path) -> None:
-    later = [record(records, KILLED + n) for n in range(MOST_KILLED, 0, -1)]
-    os.utime(records / f"{KILLED}-0a1b2c.json", (0, 0))
-    pids = [one.identity.pid for one in ended_answers() if one.killed]
-    assert pids == [KILLED + n for n in range(MOST_KILLED, 0, -1)]
-    assert {*records.iterdir()} == {records / f"{RUNS}-0a1b2c.json", *later}
+def test_the_last_killed_runs_are_remembered(reports: Path, machine: Machine) -> None:
+    pids = [KILLED + n for n in range(MOST_KILLED, -1, -1)]
+    *later, first = [killed(machine, pid) for pid in pids]
+    os.utime(first, (0, 0))
+    runs = killed(machine, RUNS)
+    assert [one.identity.pid for one in ended_answers() if one.killed] == pids[:-1]
+    assert {*machine.folder.iterdir()} == {*later, runs}
 
 
 @pytest.fixture
