@@ -56,13 +56,19 @@ def silent(ask: str) -> WatchAnswer:
     raise ClusterError("it does not answer")
 
 
-def save_connection(folder: Path, *addresses: str, scheduler: str = "", slots: int = 1) -> None:
+def save_connection(
+    folder: Path,
+    *addresses: str,
+    name: str = "connection.json",
+    scheduler: str = "",
+    slots: int = 1,
+) -> None:
     """Write the file by which workers find a dispatcher at these addresses."""
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
     numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     facts = {"addresses": addresses, "slots": slots, "output_bytes": 0, "scheduler": scheduler}
-    Connection(**words, **keys, **numbers, **facts).save(folder / "connection.json")
+    Connection(**words, **keys, **numbers, **facts).save(folder / name)
 
 
 class Machine:

@@ -7,7 +7,6 @@ import socket
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
