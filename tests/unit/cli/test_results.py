@@ -10,6 +10,7 @@ import math
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gridengine.api.named_runs import CallOfRun
 from gridengine.cli.main import main
 from gridengine.cli.results import WRITERS
 from gridengine.errors import ConfigurationError, Pending
-from gridengine.journal.lock_file import take_lock
+from gridengine.journal.lock_file import is_locked, take_lock
 from gridengine.journal.run_file import lock_of
 from tests.support.named_calls import Notes, store_run
 from tests.support.watched import Machine
@@ -67,6 +68,9 @@ def test_for_whom_it_waits_is_told_and_for_how_long_can_be_said(waiting: Path) -
             assert told.startswith(f"{had}; --now takes the results that are there\n")
         for words in (["--now"], ["--timeout", "0"]):
             assert "waiting" not in results(*words).stderr
+    threading.Timer(0.1, take_lock(lock_of(waiting), "the run", wait=False).close).start()
+    assert "waiting for 2 calls" in results().stderr
+    assert not is_locked(lock_of(waiting))
 
 
 @pytest.mark.usefixtures("waiting")
