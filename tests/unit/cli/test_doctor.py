@@ -23,6 +23,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers import default
 from gridengine.schedulers.checks import CheckState, Finding
+from gridengine.schedulers.detect import JOBS
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
@@ -61,6 +62,8 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     monkeypatch.setattr(doctor, "try_job", try_job)
     monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
+    for name in JOBS:
+        monkeypatch.delenv(name, raising=False)
     return found
 
 
