@@ -411,7 +411,7 @@ class PBSCommands(BatchCommands):
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         """Return the command that deletes jobs, by one `qdel` for the subjobs of each array and one
-        for all others: of subjobs beside others the server of OpenPBS 23.06 dies.
+        for all others. One for all was tried on OpenPBS 23.06, whose server did not bear it.
         """
         arrays: dict[str, list[str]] = {}
         for id in ids:
