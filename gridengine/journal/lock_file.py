@@ -228,6 +228,7 @@ class RunLock:
     def _show(self) -> None:
         while not self._closed.wait(TOUCH_SECONDS):
             with contextlib.suppress(OSError):  # by its path: the descriptor may be closed now
+                self.check()  # the touches of this process would keep a later one's lock
                 os.utime(self._path)
 
     def check(self) -> None:

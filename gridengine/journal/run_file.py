@@ -234,6 +234,7 @@ class RunFile:
         is the lock of this table.
         """
         self._closed = False
+        self._owner = os.getpid()
         self._lock_of_ids, self._lock_of_rows = threading.Lock(), threading.Lock()
         self._rows: dict[str, list[Row]] | None = None
         """The rows of each table that the next commit writes; None when there are none."""
@@ -339,7 +340,11 @@ class RunFile:
         self._insert("handed", *calls, dispatcher)
 
     def close(self) -> None:
-        """Write the remaining rows and release the file. May be called twice."""
+        """Write the remaining rows and release the file. May be called twice. In a fork do nothing:
+        the file, its lock and the thread that writes are its parent's.
+        """
+        if os.getpid() != self._owner:
+            return
         for one in list(self.clients.values()):
             one.close()
         with self._lock_of_rows:
