@@ -226,7 +226,7 @@ def test_a_run_in_use_touches_its_lock(path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_process_whose_lock_was_taken_over_touches_it_no_more(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
     lock = take_lock(path, "the run", wait=False)
     path.write_bytes(b"")
     touched(path, -SILENT_SECONDS)(0)
