@@ -53,7 +53,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take an option that not just all batch systems take."""
+"""Which schedulers take an option. Just the batch systems take those that are not here."""
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 

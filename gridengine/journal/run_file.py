@@ -508,7 +508,7 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
     with explained(name, path):
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
-            if on_network:  # a machine that has the disk itself may have written it otherwise
+            if on_network:  # the machine that has the disk itself may have left it in WAL mode
                 connection.execute("PRAGMA journal_mode = DELETE")
             return _checked(connection, name, path)
         except BaseException:
@@ -517,8 +517,8 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
 
 
 def _check_readable_here(name: str, path: Path) -> None:
-    """Check that no script uses the file with a write-ahead log, which only its machine can read:
-    one that has the disk itself, and not as a network's file system.
+    """Check that no script uses the file on the machine that has the disk itself. Such a script has
+    a write-ahead log, which other machines cannot read.
     """
     if Path(f"{path}-wal").exists() and (holder := other_machine(lock_of(path))):
         raise JournalError(
