@@ -54,8 +54,8 @@ NEVER_RAN = "92"
 deletion is 91.
 """
 STAGING, NOT_STAGED = "15", "37"
-"""The substates of a job whose files are being brought, and of one, or of an array, for which that
-failed. A subjob whose files could not be brought stays in the first, and loses its host.
+"""The substate of a job while its files are brought, and that of a job or an array whose files
+could not be brought. A subjob whose files could not be brought keeps the first, and loses its host.
 """
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")
