@@ -252,7 +252,6 @@ class Tcp(ThisMachine):
 
     @property
     def dispatcher(self) -> list[str]:
-        """A command, but for its interpreter: a stand-alone dispatcher `night` of two workers."""
         return ["-m", "tests.support.tcp_dispatcher", "night"]
 
 
