@@ -1,6 +1,6 @@
 """Many workers in one process, which answer at once what calls of `noop` return:
 `python -m benchmarks.fake_workers CONNECTION_FILE COUNT [TOLD]`. Their dispatcher cannot tell them
-from others. In the file TOLD stands for how many seconds, of late, one of them heard nothing.
+from others. They write to the file TOLD the longest time, of late, in which one heard nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,13 @@ class Fakes:
 class Sampler:
     """Looks at the dispatcher every `SAMPLE_SECONDS`, in a thread of its own."""
 
-    def __init__(self, process: psutil.Process, client: gridengine.Client, fakes: Fakes) -> None:
-        self.process, self._client, self._fakes = process, client, fakes
+    def __init__(
+        self, process: psutil.Process, client: gridengine.Client, fakes: Fakes, table: Path
+    ) -> None:
+        self.process, self._client, self._fakes, self._table = process, client, fakes, table
         self.rows: list[tuple[float, ...]] = []
+        table.unlink(missing_ok=True)
+        self._write(COLUMNS)
         self._done = threading.Event()
         self._begin = self._last = time.perf_counter()
         self._spent = self.processor_seconds()
@@ -85,6 +89,11 @@ class Sampler:
         memory, descriptors = self.process.memory_info().rss / 1e6, self.process.num_fds()
         silence = self._fakes.silence()
         self.rows.append((begin - self._begin, memory, descriptors, part, trip, silence))
+        self._write(self.rows[-1])
+
+    def _write(self, row: Iterable[object]) -> None:
+        with self._table.open("a", newline="") as file:
+            csv.writer(file).writerow(row)
 
     def _work(self) -> None:
         while not self._done.wait(SAMPLE_SECONDS):
@@ -139,7 +148,7 @@ def main() -> None:
     fakes = Fakes(Path(peer.dispatcher.address).with_name("worker.json"), options.workers)
     seconds = connected(peer, fakes, options.workers)
     print(f"{options.workers} workers connected in {seconds:.1f} s", flush=True)
-    sampler = Sampler(peer.process, client, fakes)
+    sampler = Sampler(peer.process, client, fakes, options.out / "soak.csv")
     spent = sampler.processor_seconds()
     time.sleep(IDLE_SECONDS)
     idle = (sampler.processor_seconds() - spent) / IDLE_SECONDS
@@ -158,8 +167,6 @@ def main() -> None:
             if time.monotonic() >= end:
                 break
     sampler.sample()
-    with (options.out / "soak.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *sampler.rows])
     for place, column in enumerate(COLUMNS[1:], 1):
         column_of = [row[place] for row in sampler.rows]
         print(f"{column}: at first {column_of[0]:.4g}, most {max(column_of):.4g}")

@@ -59,7 +59,7 @@ def time_of(least: float = 0.0) -> Callable[[str], float]:
     `least` seconds.
     """
 
-    def convert(value: str) -> float:
+    def time(value: str) -> float:  # click shows the name in --help
         try:
             seconds = float(value)
         except ValueError:
@@ -71,7 +71,7 @@ def time_of(least: float = 0.0) -> Callable[[str], float]:
             raise click.BadParameter(f"{value!r} is too little: say {least:g} s, or more")
         return seconds
 
-    return convert
+    return time
 
 
 def exit_on_signals(status: Callable[[int], int] = lambda number: 128 + number) -> None:

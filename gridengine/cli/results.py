@@ -38,7 +38,6 @@ from gridengine.serialize.by_value import Pickler
 @click.option(
     "--timeout",
     type=time_of(),
-    metavar="TIME",
     help="How long to wait for calls that somebody runs, such as 30s or 2h (default: until they "
     "have ended).",
 )

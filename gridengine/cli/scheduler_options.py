@@ -53,7 +53,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take an option that not just all batch systems take."""
+"""Which schedulers take an option. Just the batch systems take those that are not here."""
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 
@@ -161,7 +161,6 @@ _how_it_starts = (
     click.option(
         "--start-timeout",
         type=time_of(),
-        metavar="TIME",
         help="How long calls may wait for their first worker before they fail (default: for ever).",
     ),
 )
@@ -209,7 +208,6 @@ resource_options = _options(
         "--time",
         "walltime",
         type=time_of(),
-        metavar="TIME",
         help="How long each call may take: 2h or 2:00:00, for example, or seconds.",
     ),
 )

@@ -16,7 +16,7 @@ from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.environment import Variables, own_variables, present_carried
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
-from gridengine.client.connect import connect
+from gridengine.client.connect import connect, resolve
 from gridengine.client.executor_submissions import (
     FunctionTemplates,
     GraphSubmission,
@@ -430,7 +430,7 @@ def _made_with(place: Any, max_workers: int, word: str) -> Scheduler:
         TypeError: it takes no such number; or see `connect.resolve`.
     """
     try:
-        made: Scheduler = place(max_workers=max_workers) if callable(place) else place
+        made: Scheduler = place(max_workers=max_workers) if callable(place) else resolve(place)[0]
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise  # by its own code

@@ -12,7 +12,9 @@ from gridengine.settings.values import Settings
 
 GATHER_SECONDS = 0.05
 MOST_BEATS_PER_SECOND = 500
-"""How many signs of life a second a dispatcher is to read at most: some 3 % of a processor."""
+"""The signs of life that a dispatcher reads in a second, some 3 % of a processor; more only where
+the lease is too short.
+"""
 MOST_FILE_BEAT_SECONDS, LEAST_FILE_LEASE_SECONDS = 5.0, 10.0
 FILE_SECONDS = 0.1
 """How long a message takes that travels as a file, while messages come and go."""
@@ -51,9 +53,9 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
 
 
 def beat_seconds(scheduler: Scheduler, settings: Settings) -> float:
-    """Return how often workers give a sign of life: as the setting says, or less often, down to
-    twelve times in a lease. That is so by files, because each sign is a file, and where more than
-    a thousand workers may come, because the dispatcher reads them all.
+    """Return how many seconds pass between two signs of life of a worker: as the setting says, or
+    more, up to a twelfth of the lease. More pass where each sign is a file, and where there may be
+    more than a thousand workers, because the dispatcher reads all signs.
     """
     if scheduler.transport == "tcp":
         least = scheduler.max_workers / MOST_BEATS_PER_SECOND

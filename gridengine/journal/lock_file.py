@@ -164,13 +164,13 @@ def is_shown(path: Path) -> bool:
 
 
 def other_machine(path: Path) -> Holder | None:
-    """Return the process of another machine that has the lock at this path, by its own word and
-    touches: whether it is locked may be invisible here.
+    """Return the process of another machine that has written into the file at this path that it has
+    the lock, and still touches the file. Its lock may be invisible here.
 
     Raises:
         OSError: the file cannot be looked at.
     """
-    machine.touched_at(path)  # has the file's present size be known
+    machine.touched_at(path)  # the file's present size is known from here on
     holder = read_holder(path)
     if holder is None or holder.is_here or not is_shown(path):
         return None
@@ -228,6 +228,7 @@ class RunLock:
     def _show(self) -> None:
         while not self._closed.wait(TOUCH_SECONDS):
             with contextlib.suppress(OSError):  # by its path: the descriptor may be closed now
+                self.check()  # the touches of this process would keep a later one's lock
                 os.utime(self._path)
 
     def check(self) -> None:

@@ -234,6 +234,7 @@ class RunFile:
         is the lock of this table.
         """
         self._closed = False
+        self._owner = os.getpid()
         self._lock_of_ids, self._lock_of_rows = threading.Lock(), threading.Lock()
         self._rows: dict[str, list[Row]] | None = None
         """The rows of each table that the next commit writes; None when there are none."""
@@ -339,7 +340,11 @@ class RunFile:
         self._insert("handed", *calls, dispatcher)
 
     def close(self) -> None:
-        """Write the remaining rows and release the file. May be called twice."""
+        """Write the remaining rows and release the file. May be called twice. In a fork do nothing:
+        the file, its lock and the thread that writes are its parent's.
+        """
+        if os.getpid() != self._owner:
+            return
         for one in list(self.clients.values()):
             one.close()
         with self._lock_of_rows:
@@ -503,7 +508,7 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
     with explained(name, path):
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
-            if on_network:  # a machine that has the disk itself may have written it otherwise
+            if on_network:  # the machine that has the disk itself may have left it in WAL mode
                 connection.execute("PRAGMA journal_mode = DELETE")
             return _checked(connection, name, path)
         except BaseException:
@@ -512,8 +517,8 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
 
 
 def _check_readable_here(name: str, path: Path) -> None:
-    """Check that no script uses the file with a write-ahead log, which only its machine can read:
-    one that has the disk itself, and not as a network's file system.
+    """Check that no script uses the file on the machine that has the disk itself. Such a script has
+    a write-ahead log, which other machines cannot read.
     """
     if Path(f"{path}-wal").exists() and (holder := other_machine(lock_of(path))):
         raise JournalError(

@@ -294,9 +294,9 @@ class BatchCommands(BatchWords):
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         """Return the statements of the outputs of `endings` on these tasks; an output is empty if
-        its command failed. A task that is left out is reported as it was; a task whose state is not
-        `ENDED` or `FAILED` has not ended: a rule of the site renames jobs, for example. By default
-        `parse` reads the outputs.
+        its command failed. A task that is left out is reported as it was. A task whose state is
+        neither `ENDED` nor `FAILED` still lives: a rule of the site may have renamed it, so that
+        listings lack it. By default `parse` reads the outputs.
         """
         try:
             found = self.parse("".join(outputs)) if outputs else {}

@@ -73,8 +73,8 @@ class BatchWords(ABC):
     """Its name for people."""
 
     unbrought: re.Pattern[str] | None = None
-    """What the path of a file may not have that its own transfer brings to nodes which share no
-    files with this machine (`WorkerArray.files`); None: it has no such transfer.
+    """What may not be in the path of a file that the system itself brings to nodes which share no
+    files with this machine (`WorkerArray.files`). None if it brings no files.
     """
 
     # The meanings of its refusals.

@@ -54,8 +54,8 @@ class BroughtFiles(NamedTuple):
         """Return all files and folders that a job is brought now.
 
         Raises:
-            ConfigurationError: one has `unbrought` in its path, of which the batch system would
-                make another path.
+            ConfigurationError: the path of one has what matches `unbrought`: the batch system would
+                misread it.
         """
         found = list(dict.fromkeys([connection, *self.files, *_own_modules()]))
         for path in found:

@@ -85,8 +85,8 @@ NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 @dataclass(slots=True)
 class CommandTask:
     """The launcher's record of a task: its demand, why it waits and whether a listing said so, when
-    it started, since when it has been about to end, whether the last listing lacked it, and whether
-    it lives though listings lack it: a rule of the site has renamed it.
+    it started, since when it has been about to end, and whether the last listing lacked it. A task
+    is `renamed` if listings lack it, and it lives: a rule of the site has given it another name.
     """
 
     demand: Demand
@@ -464,8 +464,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.script.unlink(missing_ok=True)
 
     def _await_logs(self) -> None:
-        """Wait for the logs that the system brings back at the end of jobs: the run directory may
-        go now, and a system that cannot copy them there leaves the jobs' folders on the nodes.
+        """Wait for the logs that the system copies into the run directory at the end of jobs. The
+        run directory may be removed after this; a system that has not copied the logs by then
+        leaves the jobs' folders on the nodes.
         """
         command = self.system.wait_all(self.name) if self.brought is not None else ()
         if command:

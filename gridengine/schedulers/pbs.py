@@ -54,8 +54,8 @@ NEVER_RAN = "92"
 deletion is 91.
 """
 STAGING, NOT_STAGED = "15", "37"
-"""The substates of a job whose files are being brought, and of one, or of an array, for which that
-failed. A subjob whose files could not be brought stays in the first, and loses its host.
+"""The substate of a job while its files are brought, and that of a job or an array whose files
+could not be brought. A subjob whose files could not be brought keeps the first, and loses its host.
 """
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")
@@ -411,7 +411,7 @@ class PBSCommands(BatchCommands):
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         """Return the command that deletes jobs, by one `qdel` for the subjobs of each array and one
-        for all others: of subjobs beside others the server of OpenPBS 23.06 dies.
+        for all others. One for all was tried on OpenPBS 23.06, whose server did not bear it.
         """
         arrays: dict[str, list[str]] = {}
         for id in ids:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.registry import of_class
 from gridengine.schedulers.requests import parted
+
+log = logging.getLogger("gridengine")
 
 FULL = (
     r"No space left on device|[Dd]isk quota exceeded",
@@ -17,9 +20,15 @@ RESUMED = "their calls go on when they are resumed: "
 
 
 def words_of(scheduler: str) -> type[BatchWords] | None:
-    """Return the words of the batch system of a scheduler's class; None if it is not known."""
+    """Return the words of the batch system of a scheduler's class; None if it is not known, or is a
+    site's own and cannot be imported here.
+    """
     entry = of_class(scheduler)
-    return None if entry is None else getattr(entry.scheduler_class(), "_commands", None)
+    try:
+        return None if entry is None else getattr(entry.scheduler_class(), "_commands", None)
+    except Exception as error:  # a site's module may fail in any way
+        log.info("%s cannot be imported here: %r", scheduler, error)
+        return None
 
 
 def reason_and_step(scheduler: str, reason: str, job: str) -> tuple[str, str]:

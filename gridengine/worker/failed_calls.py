@@ -61,8 +61,8 @@ class FailedCalls:
         limit: int,
         peak: int,
     ) -> None:
-        """Answer a call that ran out of memory; `limit`, `peak`: what it may have and had, in
-        bytes.
+        """Answer a call that ran out of memory. `limit` is the memory that it may have, `peak` the
+        most that it had, in bytes.
         """
         late = out_of_memory(
             self._label(index, assignment), limit=limit, peak=peak, host=socket.gethostname()

@@ -136,6 +136,7 @@ class GridEngine(Cluster):
         return {line.split()[0] for line in lines}
 
     def worker_id(self, call: Began) -> str:
+        """Return the id that errors give the worker of this call."""
         return f"{call.job}.{call.task}"
 
     def delete_worker(self, call: Began) -> None:
@@ -143,6 +144,7 @@ class GridEngine(Cluster):
         self.command("qdel", call.job, "-t", call.task)
 
     def suspend(self, call: Began) -> None:
+        """Suspend the job of this call, and wait until it is."""
         self.command("qmod", "-sj", call.job)
         wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
 

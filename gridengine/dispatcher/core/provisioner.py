@@ -64,6 +64,8 @@ class Provisioner(Struct, eq=False):
     surplus_since: float | None = None
     keep_again_at: float = 0.0
     unserved_since: float | None = None
+    waited_long: bool = False
+    """Whether its first few workers have waited too long for the rest to wait for them."""
     reason: str = ""
     label: str = ""
     """The name of the calls for which workers were last needed."""
@@ -157,13 +159,6 @@ class Provisioner(Struct, eq=False):
         """
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         return self.size - len(self.expected) - self.requested - idle
-
-    def queued_seconds(self, now: float) -> float:
-        """Return how long the oldest launched worker has waited, or waited, in the batch system's
-        queue.
-        """
-        first = next(iter(self.launched.values()), None)
-        return 0.0 if first is None else (first.running_since or now) - first.launched_at
 
     def is_spent(self, now: float) -> bool:
         """Return whether the provisioner has no workers, requests or delays; then it may be

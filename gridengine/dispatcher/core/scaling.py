@@ -67,7 +67,10 @@ def _worth_slots(state: CoreState) -> Mapping[Provisioner, float]:
             worth[queue.provisioner] += queue.calls * _seconds_of(state, queue) / WORTH_SECONDS
     slots = state.policy.slots
     for one in worth:
-        if one.queued_seconds(state.now) > QUEUED_SECONDS:
+        since = one.unserved_since
+        if since is not None and state.now - since > QUEUED_SECONDS:
+            one.waited_long = True
+        if one.waited_long:
             worth[one] = math.inf
         else:
             worth[one] = max(worth[one], (state.policy.first_workers - one.busy) * slots)

@@ -30,8 +30,8 @@ YIELD_SECONDS = 0.5
 place.
 """
 FEW_WORKERS, ROUND_TICKS = 500, 8
-"""A tick looks at this many workers, and at an eighth of all if they are more: at each within some
-two seconds, of the six for which a worker may be silent.
+"""A tick looks at this many workers, or at an eighth of all if that is more. So each has its turn
+within some two seconds; a worker counts as silent after six.
 """
 WHOLE_LIFE = 0.8
 """A call fails if it had more than this part of the life of a worker whose walltime is over:

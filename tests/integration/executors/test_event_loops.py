@@ -12,7 +12,7 @@ import pytest
 
 import gridengine
 from gridengine import Executor, Job, Pool
-from tests.support.event_loops import LOOPS, all_of, run_in, until
+from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
 
 loops = pytest.mark.parametrize("loop", LOOPS)
 
@@ -25,6 +25,12 @@ async def double(x: int) -> int:
 class Doubler:
     async def __call__(self, x: int) -> int:
         return await double(x)
+
+
+def stay_here(path: Path) -> None:
+    path.touch()
+    while True:
+        time.sleep(0.01)
 
 
 def wait_for(path: Path) -> str:
@@ -103,3 +109,22 @@ def test_an_executor_is_left_without_blocking_the_loop(loop: str, tmp_path: Path
 
     left: list[int] = []
     assert run_in(loop, main) == ["go", None]
+
+
+@loops
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_cancelled_task_ends_the_calls_of_its_executor(
+    loop: str, inside: bool, tmp_path: Path
+) -> None:
+    async def use() -> None:
+        async with Executor(max_workers=1) as executor:
+            futures.append(executor.submit(stay_here, tmp_path / "begun"))
+            if inside:
+                await futures[0]
+
+    async def main() -> None:
+        await cancelled_once(use, (tmp_path / "begun").exists)
+        assert futures[0].done()
+
+    futures: list[Any] = []
+    run_in(loop, main)

@@ -99,3 +99,10 @@ def shown_at_last(cause: str) -> Any:
         return shown if cause in [one["cause"] for one in shown["explanations"]] else None
 
     return wait_until(look)
+
+
+def test_only_followed_calls_are_shown(process: subprocess.Popen[str]) -> None:
+    words = "top", "--once", "--json", "--follow"
+    told = json.loads(gridengine(*words, socket.gethostname()))
+    assert len(told["status"]["runs"]) == 2
+    assert json.loads(gridengine(*words, "nosuch"))["status"]["runs"] == []

@@ -38,6 +38,15 @@ def test_a_program_awaits_results_of_delayed_functions(backend: Backend) -> None
     assert CURRENT.get() is None
 
 
+def test_a_delayed_function_has_its_own_resources() -> None:
+    given = delayed(lambda: gridengine.GVAR.res) @ gridengine.Memory(1)
+
+    async def main() -> Any:
+        return await given()
+
+    assert run(main, scheduler="inline") == gridengine.Memory(1)
+
+
 @backends
 def test_coroutine_functions_begin_in_the_order_in_which_they_were_called(backend: Backend) -> None:
     begun = []

@@ -100,6 +100,12 @@ def test_libraries_are_told_how_many_threads_a_process_may_have(
     assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
 
 
+def test_libraries_are_told_the_gpus_of_a_call() -> None:
+    assert bind_process(Allocate(1, 1, gpus=[0, "GPU-1"]), [0]) == {
+        b"CUDA_VISIBLE_DEVICES": b"0,GPU-1"
+    }
+
+
 def test_settings_of_openmp_do_not_hold_for_other_libraries() -> None:
     assert default_threads(2, {}) == dict.fromkeys(map(os.fsencode, THREADS), b"2")
     told = default_threads(2, {b"OMP_NUM_THREADS": b"8", b"POLARS_MAX_THREADS": b"4"})

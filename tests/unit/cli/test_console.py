@@ -160,3 +160,10 @@ def test_a_module_of_the_command_line_writes_words_for_people_by_echo(path: Path
 def test_a_time_that_is_too_short_is_refused(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, "Error: Invalid value" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("doctor", "--wait"), ("top", "--interval"), ("results", "--timeout")]
+)
+def test_the_help_says_which_options_are_times(command: str, option: str) -> None:
+    assert f"{option} TIME" in CliRunner().invoke(main, [command, "--help"]).output

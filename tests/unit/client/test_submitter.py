@@ -53,6 +53,13 @@ def test_a_type_error_of_the_callable_itself_is_raised_as_it_is() -> None:
         make()
 
 
+def test_what_is_no_scheduler_is_named_beside_a_number_too() -> None:
+    no_scheduler: Any = 5
+    make: Any = place_for(no_scheduler, 3, "max_workers")
+    with pytest.raises(TypeError, match=r"scheduler must be .*, not 5$"):
+        make()
+
+
 @pytest.mark.parametrize("number", ["slurm", InlineScheduler, InlineScheduler()])
 def test_a_scheduler_in_the_place_of_the_number_is_told_so(number: Any) -> None:
     with pytest.raises(TypeError, match=r"max_workers is a number; for .* say scheduler="):

@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,20 @@ def test_a_run_in_use_touches_its_lock(path: Path, monkeypatch: pytest.MonkeyPat
     lock = take_lock(path, "the run", wait=False)
     touched(path, -SILENT_SECONDS)(0)
     wait_until(lambda: is_shown(path))
+    lock.close()
+
+
+def test_a_process_whose_lock_was_taken_over_touches_it_no_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
+    lock = take_lock(path, "the run", wait=False)
+    path.write_bytes(b"")
+    touched(path, -SILENT_SECONDS)(0)
+    ends = iter([False, True])
+    monkeypatch.setattr(lock._closed, "wait", lambda seconds: next(ends))
+    lock._show()
+    assert not is_shown(path)
     lock.close()
 
 

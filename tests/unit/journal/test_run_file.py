@@ -321,3 +321,17 @@ def test_nothing_is_written_once_another_machine_has_taken_the_run_over(
     connection = open_to_read("a", path)
     assert connection.execute("SELECT count(*) FROM blocks").fetchone() == (1,)
     connection.close()
+
+
+def test_a_fork_leaves_the_run_to_its_parent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFile("a", path)
+    locked = lock_of(path).read_bytes()
+    with monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: -1)
+        run.close()
+    assert lock_of(path).read_bytes() == locked
+    run.begin()
+    run.close()
+    connection = open_to_read("a", path)
+    assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+    connection.close()

@@ -19,11 +19,11 @@ import pytest
 
 from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
 from gridengine.call_context.process_resources import THREADS
-from gridengine.errors import GridEngineError, WorkerNotStarted
+from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, decode_demand
 from gridengine.resources.kinds import Cores, Token
-from gridengine.schedulers import ProcessScheduler, detect
+from gridengine.schedulers import ProcessScheduler, detect, local
 from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
     FORK_SERVER,
@@ -305,3 +305,24 @@ def test_a_fork_server_that_was_started_ahead_serves_its_own_process_and_environ
     ProcessLauncher(run, deque([ahead])).launch(1)
     assert adopted == [ahead.process if changed == "nothing" else fresh.process]
     assert ahead.process.sent == [signal.SIGKILL] * (changed == "environment")  # type: ignore[attr-defined]
+
+
+def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
+    assert ProcessScheduler(3).slots == 3
+    assert repr(ProcessScheduler(max_workers=3)) == "ProcessScheduler(max_workers=3)"
+
+
+def test_as_many_calls_run_at_a_time_as_there_are_usable_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: 7)
+    assert (ProcessScheduler().slots, ProcessScheduler().max_workers) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)],
+)
+def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="max_workers"):
+        ProcessScheduler(value)  # type: ignore[arg-type]

@@ -440,3 +440,8 @@ def test_a_name_that_is_not_known_any_more_is_an_error(repeated: RepeatedArrays)
     body, _ = dump(repeated, np.ones(ITEMS))
     with pytest.raises(LookupError, match="no longer"):
         pickling.load([body, bytes(16)])
+
+
+def test_an_inline_call_gets_the_object() -> None:
+    with gridengine.share([1, 2]) as shared, gridengine.InlineScheduler() as scheduler:
+        assert gridengine.map(sum, [shared], scheduler=scheduler) == [3]

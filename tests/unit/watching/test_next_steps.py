@@ -162,3 +162,13 @@ def test_a_system_of_a_site_s_own_gives_its_own_steps(
 
 def test_silent_processes_of_this_machine_have_no_batch_system_to_ask() -> None:
     assert silence_step("ProcessScheduler", "").startswith("look at that machine")
+
+
+def test_a_site_s_scheduler_that_cannot_be_imported_has_no_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gridengine")
+    install(tmp_path, "tiny = no_such_module:TinyScheduler")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert words_of("TinyScheduler") is None
+    assert "TinyScheduler cannot be imported here: ModuleNotFoundError" in caplog.text

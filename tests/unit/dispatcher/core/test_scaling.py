@@ -16,7 +16,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.provisioner import LAST_BACKOFF
 from gridengine.errors import ClusterError
 from gridengine.resources import Cores
-from gridengine.schedulers.launcher import Handle
+from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import Assignment, Goodbye, Recall, Stop
 from tests.support.core_play import CUBE, Play
 
@@ -236,6 +236,19 @@ def test_all_workers_are_asked_for_when_the_few_have_waited_in_the_queue_for_a_m
     assert asked(play) == []
     play.later(2.0)
     assert asked(play) == [48]
+
+
+@pytest.mark.parametrize("state", [WorkerStatus.QUEUED, WorkerStatus.SUSPENDED, WorkerStatus.ENDED])
+def test_a_worker_that_has_connected_does_not_wait_in_the_queue(state: WorkerStatus) -> None:
+    play = Play(max_workers=100, first_workers=2, pooled=True)
+    for number, one in enumerate(busy(play, 1, 2), 1):
+        play.done(one, seconds=0.001, worker=b"%d" % number)
+    play.later(100.0, beats=[b"1", b"2"])
+    play.poll(Handle("1", "/r/1.log"), state)
+    play.submit(*[1] * 50)
+    counts = asked(play)
+    play.later(0.1, beats=[b"2"])
+    assert sum(counts + asked(play)) <= 1
 
 
 def test_jobs_are_asked_for_at_once() -> None:
