@@ -38,12 +38,8 @@ def test_cancelled_calls_have_a_column_where_there_are_any(
     assert [said.count("cancelled"), said.count("1,234")] == [2 * told, 2 * told]
 
 
-def test_scripts_are_told_the_runs_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = [WatchAnswer(WHO, Status(done=7, failed=1))]
-    monkeypatch.setattr(module, "answers", lambda: ([], []))
-    monkeypatch.setattr(module, "other_runs", lambda known: [])
-    monkeypatch.setattr(module, "ended_answers", lambda: iter(ended))
-    monkeypatch.setattr(module.DispatcherFolder, "all", list)
+def test_scripts_are_told_the_runs_that_have_ended(machine: Machine) -> None:
+    machine.ended(WatchAnswer(WHO, Status(done=7, failed=1)))
     said = CliRunner().invoke(main, ["ls", "--json"])
     [told] = json.loads(said.stdout)["ended"]
     assert (told["identity"]["run_id"], told["done"], told["failed"]) == (WHO.run_id, 7, 1)
