@@ -31,24 +31,15 @@ WHO = Identity(
 class FakeWatched:
     """Answers, and notes what it was asked with which words."""
 
-    run = ""
-
     def __init__(self, answer: Callable[[str], WatchAnswer] | None = None) -> None:
         self.answer = answer or (lambda ask: WatchAnswer(WHO, Status()))
         self.asked: list[tuple[str, Sequence[str]]] = []
-        self.closed = False
 
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> WatchAnswer:
         self.asked.append((ask, words))
         return self.answer(ask)
-
-    def __enter__(self) -> FakeWatched:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.closed = True
 
 
 def silent(ask: str) -> WatchAnswer:
@@ -65,7 +56,7 @@ def save_connection(
 ) -> None:
     """Write the file by which workers find a dispatcher at these addresses."""
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
-    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
+    numbers = {f"{one}_seconds": 1.0 for one in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     facts = {"addresses": addresses, "slots": slots, "output_bytes": 0, "scheduler": scheduler}
     Connection(**words, **keys, **numbers, **facts).save(folder / name)
@@ -103,7 +94,7 @@ class Machine:
         path = self.folder / f"{pid}-{len(self._servers)}.sock"
         server = Server(str(path), Connection)
         self._servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.002,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return watched
 
     def says(self, *answers: WatchAnswer) -> None:

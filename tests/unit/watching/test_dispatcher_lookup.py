@@ -64,12 +64,13 @@ class World:
     def add(self, name: str, run: str, pid: int, **more: Any) -> None:
         """Add a dispatcher; that of the night tells of workers only when it is asked for them."""
         who = Identity(name, run, pid, "node7", f"/s/{name}", "/s", 0.0, "Slurm", "1", "3.11")
-        of_night = {"launches": [LaunchStatus("", job="4711.1")], "workers": [WORKER]}
-        status = Status(**of_night) if run == NIGHT else Status()
-        answer = WatchAnswer(replace(who, **more), replace(status, workers=[]))
-        full = replace(answer, status=status)
-        watched = FakeWatched(lambda ask: full if watched.asked[-1][1] else answer)
-        self.machine.add(watched, pid)
+        jobs = [LaunchStatus("", job="4711.1")] if run == NIGHT else []
+
+        def answer(ask: str) -> WatchAnswer:
+            workers = [WORKER] if run == NIGHT and one.asked[-1][1] else []
+            return WatchAnswer(replace(who, **more), Status(launches=jobs, workers=workers))
+
+        one = self.machine.add(FakeWatched(answer), pid)
 
     def add_main(self) -> None:
         far, home = {"far": str(path_of("far"))}, str(self.main)
