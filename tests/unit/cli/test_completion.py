@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from gridengine.cli.completion import run_names, seen_names, watched_names
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.errors import GridEngineError
-from gridengine.journal import run_reader
 from tests.support.watched import WHO, FakeWatched, Machine, silent
 
 CONTEXT = click.Context(click.Command("top"))
@@ -61,8 +59,9 @@ def test_the_command_offers_them_to_a_shell() -> None:
     assert [one.value for one in shell.get_completions(["top"], "sw")] == ["sweep.py"]
 
 
-def test_nothing_is_offered_when_something_is_wrong(configure: Callable[..., None]) -> None:
-    configure(run_directory="~no such user/runs")
-    with pytest.raises(GridEngineError):
-        list(run_reader.paths())
+@pytest.mark.parametrize("directory", ["~no such user/runs", f"/{'too long' * 40}"])
+def test_nothing_is_offered_when_something_is_wrong(
+    configure: Callable[..., None], directory: str
+) -> None:
+    configure(run_directory=directory)
     assert run_names(CONTEXT, NAME, "") == []
