@@ -66,14 +66,13 @@ class Machine:
     """The dispatchers of a machine, on sockets in this folder, and the reports of ended runs."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(mode=0o700)
+        self.folder = folder  # this user's alone
         self._servers: list[socketserver.BaseServer] = []
 
     def add(self, watched: FakeWatched, pid: int = WHO.pid) -> FakeWatched:
         """Have one listen. While it raises an error it refuses; StopIteration is its end."""
 
-        class Connection(socketserver.StreamRequestHandler):
+        class Answering(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 for line in self.rfile:
                     request = msgspec.json.decode(line, type=WatchRequest)
@@ -92,7 +91,7 @@ class Machine:
             daemon_threads = True
 
         path = self.folder / f"{pid}-{len(self._servers)}.sock"
-        server = Server(str(path), Connection)
+        server = Server(str(path), Answering)
         self._servers.append(server)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return watched

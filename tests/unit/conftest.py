@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,9 +57,10 @@ def machine(
 ) -> Iterator[Machine]:
     """A machine without dispatchers, runs and reports of who runs the tests."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    configure(watch_directory=tmp_path / "watch", run_directory=tmp_path / "runs")
-    with contextlib.closing(Machine(tmp_path / "watch")) as machine:
-        yield machine
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket must be short
+        configure(watch_directory=folder, run_directory=tmp_path / "runs")
+        with contextlib.closing(Machine(Path(folder))) as machine:
+            yield machine
 
 
 @pytest.fixture
