@@ -6,7 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+import gridengine
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
+from gridengine.errors import Cancelled
+from gridengine.journal.handed_calls import origin
+from gridengine.journal.run_file import RunFile, path_of
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 NOTES, BAD = "GRIDENGINE_TEST_NOTES", "GRIDENGINE_TEST_BAD"
 """Variables of the environment: what calls see of it does not belong to their code."""
@@ -24,6 +32,39 @@ def square(x: Any) -> Any:
 def square_and_ignore(x: Any, by: Any) -> Any:
     """Return a square, whatever `by` is."""
     return square(x)
+
+
+def store_run(name: str, *numbers: Any, left: int = 0) -> Path:
+    """Make the squares of these numbers in a run, which is left so many more calls; return its
+    file. A number may be bad, as `Notes` say.
+    """
+
+    def run(dispatcher: FakeDispatcher) -> None:
+        last = dispatcher.entries[-1]
+        if len(dispatcher.entries) > len(numbers):
+            dispatcher.fail(last, Cancelled("it was taken back"))
+        else:
+            dispatcher.run(last)
+
+    scheduler = FakeScheduler(FakeDispatcher(on_submit=run))
+    calls = [*numbers, *range(100, 100 + left)]
+    gridengine.map(square, calls, scheduler=scheduler, chunksize=1, reraise=False, name=name)
+    return path_of(name)
+
+
+def hand_over(run: str, dispatcher: str) -> DispatcherFolder:
+    """Have a run be one whose calls a dispatcher has, and return the dispatcher's folder."""
+    folder = DispatcherFolder.of(dispatcher)
+    folder.make()
+    (folder.path / "options.json").write_text('{"scheduler": "none"}')
+    parts = {"clients": {"public": f"key of {dispatcher}"}}
+    (folder.path / "server.json").write_bytes(msgspec.json.encode(parts))
+    file = RunFile(run, path_of(run))
+    origin(file)
+    file.add_handed((1, 0, 1, 1, 0), folder.server_key())
+    file.close()
+    file.writer.close()
+    return folder
 
 
 class Notes:

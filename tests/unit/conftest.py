@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 from tests.support.named_calls import Notes
 from tests.support.played_listener import Played
+from tests.support.watched import Machine
 
 
 @pytest.fixture
@@ -47,6 +49,18 @@ def played() -> Played:
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
     """The calls that a named run has made."""
     return Notes(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> Iterator[Machine]:
+    """A machine without dispatchers, runs and reports of who runs the tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket must be short
+        configure(watch_directory=folder, run_directory=tmp_path / "runs")
+        with contextlib.closing(Machine(Path(folder))) as machine:
+            yield machine
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,10 @@ import gridengine
 from gridengine.api import named_runs as module
 from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.errors import JournalError, Pending, PicklingError
-from gridengine.journal.run_file import FAILED, RETURNED
+from gridengine.journal.run_file import FAILED, RETURNED, path_of
 from gridengine.journal.run_reader import RunSummary, StoredCalls
-from gridengine.watching import run_lookup
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
-from tests.support.named_calls import Notes, square
+from tests.support.named_calls import Notes, square, store_run
 
 OK = RunSummary("sweep", "/r/sweep.sqlite", 10, 1e9, "a.py", "login1", 5, 1, 2)
 BAD = RunSummary("bad", "/r/bad.sqlite", 3, error="it is corrupt\nhint: forget it")
@@ -68,8 +68,6 @@ def file(monkeypatch: pytest.MonkeyPatch) -> File:
     one = File()
     for name in ("reading", "calls", "outcome", "check_python", "load_classes"):
         monkeypatch.setattr(module.run_reader, name, getattr(one, name))
-    monkeypatch.setattr(module.run_reader, "is_under_way", lambda *_: False)
-    monkeypatch.setattr(module, "take_by_now", lambda *_: False)  # no dispatcher has calls of it
     return one
 
 
@@ -137,16 +135,15 @@ def test_a_run_says_how_far_it_is_or_what_is_wrong_in_a_line() -> None:
     assert repr(NamedRun(BAD)) == "<run 'bad': it is corrupt>"
 
 
-def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = {"bad": BAD, "sweep": OK}
-    monkeypatch.setattr(module.run_reader, "paths", lambda: [Path("bad"), Path("sweep")])
-    monkeypatch.setattr(run_lookup, "run_file", lambda name, journal: Path(name))
-    monkeypatch.setattr(module.run_reader, "summary", lambda path: found[path.name])
-    assert [one.name for one in runs()] == ["sweep", "bad"]
+@pytest.mark.usefixtures("machine", "notes")
+def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there() -> None:
+    store_run("a", 1)
+    store_run("sweep", 1, left=2)
+    path_of("bad").write_text("bad")
+    os.utime(path_of("bad"), (0, 0))
+    assert [one.name for one in runs()] == ["sweep", "a", "bad"]
     assert run_named("sweep").left == 2
-    with pytest.raises(JournalError, match="it is corrupt"):
+    with pytest.raises(JournalError, match="file is not a database"):
         run_named("bad")
 
 

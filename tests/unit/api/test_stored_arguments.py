@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import gridengine
-from gridengine.api import stored_arguments as module
 from gridengine.api.named_runs import CallOfRun
 from gridengine.errors import VersionMismatch
-from gridengine.journal import run_reader
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.named_calls import Notes, square
@@ -131,18 +129,23 @@ def test_arguments_that_are_too_large_to_be_stored_are_not_known(notes: Notes) -
     assert arguments(notes, first, [(b"x" * 2_000_000,)]) == [None]
 
 
-def test_the_arguments_of_a_block_are_rebuilt_once(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
+class Counted(int):
+    """A number that notes how often it was rebuilt."""
 
-    def block_of(connection: Any, block: int) -> Any:
-        asked.append(block)
-        return found(connection, block)
+    rebuilt: ClassVar[list[int]] = []
 
-    found = run_reader.block_of
-    monkeypatch.setattr(module.run_reader, "block_of", block_of)
+    def __reduce__(self) -> Any:
+        return recounted, (int(self),)
+
+
+def recounted(number: int) -> Counted:
+    Counted.rebuilt.append(number)
+    return Counted(number)
+
+
+def test_the_arguments_of_a_block_are_rebuilt_once(notes: Notes) -> None:
     notes.bad(1, 3)
-    make(notes, square, [(x,) for x in range(5)], chunksize=5)
+    make(notes, square, [(Counted(x),) for x in range(5)], chunksize=5)
+    Counted.rebuilt.clear()
     assert len(stored(notes)) == 5
-    assert len(asked) == 1
+    assert Counted.rebuilt == [0, 1, 2, 3, 4]

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.api.named_runs import NamedRun
-from gridengine.journal.run_reader import RunSummary
 from gridengine.schedulers.workerless import RemoteScheduler
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.mapped_calls import add, square
+from tests.support.named_calls import store_run
 
 Act = Callable[..., object]
-RUN = RunSummary(name="sweep", path="/", size=0)
 
 
 def executor() -> gridengine.Executor:
@@ -122,15 +120,12 @@ def test_options_of_a_named_run_are_checked_too(name: str, option: str) -> None:
         act(name="sweep", **{option: None})
 
 
+@pytest.mark.usefixtures("machine", "notes")
 @pytest.mark.parametrize("option", ["failed_only", "reraise", "forward_logging"])
-def test_a_run_that_is_made_again_checks_its_options(
-    option: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "gridengine.api.named_runs.calls_to_make", lambda *_: iter([(square, 0, [1], [])])
-    )
+def test_a_run_that_is_made_again_checks_its_options(option: str) -> None:
+    store_run("sweep", left=1)
     with pytest.raises(TypeError, match=f"^{option} must be True or False, not 'no'$"):
-        NamedRun(RUN).resubmit(scheduler=FakeScheduler(), **{option: "no"})  # type: ignore[arg-type]
+        gridengine.run_named("sweep").resubmit(scheduler=FakeScheduler(), **{option: "no"})  # type: ignore[arg-type]
 
 
 def test_a_job_that_is_there_checks_too_whether_it_is_a_daemon() -> None:

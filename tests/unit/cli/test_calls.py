@@ -6,21 +6,18 @@ import csv
 import io
 import json
 import re
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
-from gridengine.api import named_runs
-from gridengine.cli import calls as module
 from gridengine.cli.main import main
-from gridengine.client import outliving_calls
 from gridengine.dispatcher.watch_messages import CANCEL, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import FunctionStatus, RunStatus, Status
-from tests.support.watched import WHO, FakeWatched
+from tests.support.named_calls import Notes, hand_over, store_run
+from tests.support.watched import WHO, FakeWatched, Machine
 
 
 def run(number: int, seconds: float, function: str = "f", **facts: object) -> RunStatus:
@@ -43,9 +40,9 @@ STATUS = Status(
 )
 
 
-@pytest.fixture(autouse=True)
-def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "answer_of", lambda name: (WatchAnswer(WHO, STATUS), True))
+@pytest.fixture
+def told(machine: Machine) -> None:
+    machine.says(WatchAnswer(WHO, STATUS))
 
 
 def call(*words: str) -> Result:
@@ -54,6 +51,7 @@ def call(*words: str) -> Result:
     return result
 
 
+@pytest.mark.usefixtures("told")
 @pytest.mark.parametrize(
     ("words", "ids"),
     [
@@ -68,11 +66,13 @@ def test_calls_are_told_that_are_asked_for(words: tuple[str, ...], ids: list[str
     assert [one["id"] for one in json.loads(call("--json", *words).stdout)] == ids
 
 
+@pytest.mark.usefixtures("told")
 def test_the_state_of_each_is_told_in_a_word() -> None:
     states = [one["state"] for one in json.loads(call("--json").stdout)]
     assert states == ["runs", "waits", "late", "runs", "cancelled", "failed"]
 
 
+@pytest.mark.usefixtures("told")
 def test_spreadsheets_and_people_have_the_same_calls() -> None:
     rows = list(csv.DictReader(io.StringIO(call("--csv", "--failed").stdout)))
     assert [(one["id"], one["call"], one["why"]) for one in rows] == [
@@ -84,20 +84,21 @@ def test_spreadsheets_and_people_have_the_same_calls() -> None:
     assert "5 running, 0 waiting, 0 done, 3 failed; 2 shown" in result.stderr
 
 
-def test_the_end_of_a_run_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "answer_of", lambda name: (WatchAnswer(WHO, STATUS), False))
+def test_the_end_of_a_run_is_told_on_standard_error(machine: Machine) -> None:
+    machine.ended(WatchAnswer(WHO, STATUS))
     result = call("--json")
     assert "sweep.py, process 4242 on login1, ended at" in result.stderr
     assert json.loads(result.stdout)
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> FakeWatched:
+def watched(machine: Machine) -> FakeWatched:
     """A dispatcher with three calls, of which two are ended by name."""
-    status = Status(waiting=2, running=1)
-    one = FakeWatched(lambda ask: WatchAnswer(WHO, status, count=2 if ask == CANCEL else 0))
-    monkeypatch.setattr(module, "connect", lambda name: one)
-    return one
+    status, who = Status(waiting=2, running=1), replace(WHO, runs={"seen": "/seen"})
+    answer = WatchAnswer(who, status)
+    return machine.add(
+        FakeWatched(lambda ask: replace(answer, count=2) if ask == CANCEL else answer)
+    )
 
 
 def cancel(*words: str, typed: str = "") -> Result:
@@ -111,7 +112,7 @@ def acted(watched: FakeWatched) -> list[list[str]]:
 def test_calls_that_are_named_are_ended_without_a_question(watched: FakeWatched) -> None:
     result = cancel("sweep", "190", "191")
     assert (result.exit_code, result.output) == (0, "2 calls ended\n")
-    assert (acted(watched), watched.closed) == ([["190", "191"]], True)
+    assert acted(watched) == [["190", "191"]]
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", ""])
@@ -128,7 +129,6 @@ def test_yes_ends_all_calls(watched: FakeWatched, words: tuple[str, ...], typed:
 
 
 def test_the_question_names_the_run_whose_calls_end(watched: FakeWatched) -> None:
-    watched.run = "seen"
     assert "End all calls of seen at sweep.py?" in cancel("seen", typed="n\n").output
 
 
@@ -146,73 +146,64 @@ def test_named_calls_that_had_ended_are_told(watched: FakeWatched) -> None:
     assert result.output == "2 calls ended; the others neither wait nor run\n"
 
 
-class Run:
-    """A run with a name, whose calls give these results when they are made again."""
-
-    name, path = "sweep", Path("/r/sweep.sqlite")
-
-    def __init__(self, failed: int, left: int, *results: Any) -> None:
-        self.failed, self.left, self.results = failed, left, list(results)
-        self.made: list[bool] = []
-
-    def resubmit(self, *, failed_only: bool, scheduler: object) -> list[Any]:
-        self.made.append(failed_only)
-        return self.results
-
-
-def retry(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str, typed: str = "y\n") -> Result:
-    monkeypatch.setattr(named_runs, "run_named", lambda name, journal: run)
+def retry(*words: str, typed: str = "y\n") -> Result:
     return CliRunner().invoke(main, ["retry", "sweep", *words], input=typed)
 
 
+@pytest.fixture
+def broken(machine: Machine, notes: Notes, configure: Callable[..., None]) -> Notes:
+    """A run `sweep` with a result, two calls that have failed, and three that are left."""
+    configure(scheduler="inline")
+    notes.bad(2, 3)
+    store_run("sweep", 1, 2, 3, left=3)
+    notes.made()
+    return notes
+
+
 @pytest.mark.parametrize(
-    ("words", "asked", "failed_only"),
-    [(("--failed",), "2 calls", True), ((), "5 calls", False)],
+    ("words", "asked", "made"),
+    [(("--failed",), "2 calls", [2, 3]), ((), "5 calls", [2, 3, 100, 101, 102])],
 )
 def test_a_retry_asks_before_and_tells_how_many_have_ended(
-    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: str, failed_only: bool
+    broken: Notes, words: tuple[str, ...], asked: str, made: list[int]
 ) -> None:
-    run = Run(2, 3, 1, 2)
-    result = retry(monkeypatch, run, *words)
+    assert (retry(*words, typed="n\n").exit_code, broken.made()) == (1, [])
+    broken.bad()
+    result = retry(*words)
     assert f"Run {asked} of sweep again?" in result.output
-    assert "sweep: 2 calls done, 0 failed" in result.output
-    assert (result.exit_code, run.made) == (0, [failed_only])
-    refused = Run(2, 3)
-    assert retry(monkeypatch, refused, *words, typed="n\n").exit_code == 1
-    assert refused.made == []
+    assert f"sweep: {asked} done, 0 failed" in result.output
+    assert (result.exit_code, broken.made()) == (0, made)
 
 
-def test_calls_that_fail_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = retry(monkeypatch, Run(2, 0, 1, ValueError("no")), "--yes")
+def test_calls_that_fail_again_are_told(broken: Notes) -> None:
+    broken.bad(2)
+    result = retry("--failed", "--yes")
     assert result.exit_code == 1
     assert "1 call done, 1 failed" in result.stdout
-    assert "ValueError('no')" in result.stderr
+    assert "ValueError('2 is bad')" in result.stderr
 
 
+@pytest.mark.usefixtures("machine", "notes")
 @pytest.mark.parametrize(
     ("words", "told"),
     [((), "nothing has failed, and nothing is left"), (("--failed",), "nothing has failed")],
 )
-def test_nothing_is_asked_when_there_is_nothing_to_retry(
-    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
-) -> None:
-    result = retry(monkeypatch, Run(0, 0), *words)
+def test_nothing_is_asked_when_there_is_nothing_to_retry(words: tuple[str, ...], told: str) -> None:
+    store_run("sweep", 1)
+    result = retry(*words)
     assert (result.exit_code, result.output) == (0, f"sweep: {told}\n")
 
 
-def test_a_dispatcher_that_makes_calls_of_the_run_is_told_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
-    monkeypatch.setattr(outliving_calls, "dispatchers_with", lambda name, path: folders)
-    refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
+@pytest.mark.usefixtures("broken")
+def test_a_dispatcher_that_makes_calls_of_the_run_is_told_before() -> None:
+    for name in ("sweeps", "night"):
+        hand_over("sweep", name)
+    refused = retry("--dispatcher", "night", typed="n\n")
     assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
     assert "the dispatcher night" not in refused.stderr
-    assert "has calls" not in retry(monkeypatch, Run(1, 2), "--failed", typed="n\n").stderr
+    assert "has calls" not in retry("--failed", typed="n\n").stderr
 
 
-def test_a_dispatcher_has_a_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(1, 0)
-    words = "--dispatcher", "sweeps", "--max-workers", "3", "--yes"
-    assert retry(monkeypatch, run, *words).exit_code == 2
-    assert run.made == []
+def test_a_dispatcher_has_a_scheduler_of_its_own(broken: Notes) -> None:
+    assert retry("--dispatcher", "sweeps", "--max-workers", "3", "--yes").exit_code == 2
+    assert broken.made() == []

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
-from gridengine.cli import completion
 from gridengine.cli.completion import run_names, seen_names, watched_names
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
-from gridengine.errors import ConfigurationError
-from gridengine.journal import run_reader
-from gridengine.status.rows import Status
-from tests.support.watched import WHO
+from tests.support.watched import WHO, FakeWatched, Machine, silent
 
 CONTEXT = click.Context(click.Command("top"))
 NAME = click.Argument(["name"])
 
 
 @pytest.fixture(autouse=True)
-def there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One dispatcher that runs, and a run of another that is over."""
+def there(machine: Machine) -> None:
+    """One dispatcher that runs, one that is silent, and a run of another that is over."""
     over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
-    monkeypatch.setattr(completion, "ended_answers", lambda: iter([WatchAnswer(over, Status())]))
-    monkeypatch.setattr(
-        completion, "answers", lambda seconds: ([WatchAnswer(WHO, Status())], ["one is silent"])
-    )
+    machine.ended(WatchAnswer(over))
+    machine.says(WatchAnswer(WHO))
+    machine.add(FakeWatched(silent), 99)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +41,10 @@ def test_each_completion_has_a_description() -> None:
 
 
 def test_names_with_control_characters_are_not_offered_and_others_are_described_without(
-    monkeypatch: pytest.MonkeyPatch,
+    machine: Machine,
 ) -> None:
     names = "sweep\nx.py", "sweep\x1b[31m.py", "sweeps.py"
-    found = [WatchAnswer(replace(WHO, name=one, script="/a\x1b\n/b"), Status()) for one in names]
-    monkeypatch.setattr(completion, "answers", lambda seconds: (found, []))
+    machine.says(*(WatchAnswer(replace(WHO, name=one, script="/a\x1b\n/b")) for one in names))
     offered = {one.value: one.help for one in watched_names(CONTEXT, NAME, "s")}
     assert offered == {"sweeps.py": "process 4242 on login1, /a /b"}
 
@@ -65,12 +59,9 @@ def test_the_command_offers_them_to_a_shell() -> None:
     assert [one.value for one in shell.get_completions(["top"], "sw")] == ["sweep.py"]
 
 
-@pytest.mark.parametrize("error", [ConfigurationError("no home"), PermissionError("no")])
+@pytest.mark.parametrize("directory", ["~no such user/runs", f"/{'too long' * 40}"])
 def test_nothing_is_offered_when_something_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+    configure: Callable[..., None], directory: str
 ) -> None:
-    def fail() -> Iterator[object]:
-        raise error
-
-    monkeypatch.setattr(run_reader, "paths", fail)
+    configure(run_directory=directory)
     assert run_names(CONTEXT, NAME, "") == []

@@ -12,16 +12,17 @@ from click.testing import CliRunner, Result
 
 from gridengine.calls import remote
 from gridengine.cli import dispatcher
-from gridengine.cli import dispatcher as module
 from gridengine.cli.dispatcher import show, show_all, words
 from gridengine.cli.main import main
-from gridengine.client import outliving_calls
 from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
     StartOptions,
 )
+from gridengine.journal.lock_file import LockFile
+from tests.support.named_calls import Notes, hand_over, store_run
+from tests.support.watched import Machine
 
 
 class Started:
@@ -173,16 +174,20 @@ def test_several_are_shown_a_line_for_each(capsys: pytest.CaptureFixture[str]) -
     assert second == ["old", "ended", "processes"]
 
 
-def test_the_end_tells_the_calls_that_the_dispatcher_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
-    monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: None)
-    monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
-    monkeypatch.setattr(outliving_calls, "runs_at", lambda folder: kept)
-    folder: Any = SimpleNamespace(name="sweeps", state=lambda: DispatcherState.RUNNING)
+def test_the_end_tells_the_calls_that_the_dispatcher_keeps(
+    machine: Machine, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run, left in (("day", 1), ("night", 3)):
+        store_run(run, left=left)
+        folder = hand_over(run, "sweeps")
+    held: list[LockFile] = []
+    monkeypatch.setattr(dispatcher, "ask", lambda *args, **kwargs: held.pop().close())
+    held.append(folder.take_lock())
     assert dispatcher.stop(folder, now=False) == (
-        "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "
-        "'day', or their results, and goes on with them once it is started again"
+        "dispatcher sweeps has ended; it keeps 1 call of the run 'day' and 3 calls of the run "
+        "'night', or their results, and goes on with them once it is started again"
     )
+    held.append(folder.take_lock())
     assert dispatcher.stop(folder, now=False, again=True).endswith("sweeps has ended")
 
 
@@ -215,16 +220,16 @@ def test_the_command_that_starts_workers_by_hand_is_told(resources: Any, told: s
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def asked(start: Started, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What a dispatcher was told."""
     found: list[dict[str, Any]] = []
 
     def ask(folder: Any, action: str, **bounds: Any) -> dict[str, int]:
         assert (folder.name, action) == ("sweeps", "scale")
         found.append(bounds)
-        return {"minimum": 0, "maximum": 8}
+        return {"minimum": 0, "maximum": 8, **bounds}
 
-    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
+    start()
     monkeypatch.setattr(dispatcher, "ask", ask)
     return found
 
@@ -234,19 +239,19 @@ def scale(*words: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("words", "bounds"),
+    ("word", "bounds", "told"),
     [
-        (("50",), {"minimum": 50, "maximum": 50}),
-        (("0",), {"minimum": 0, "maximum": 0}),
-        (("--auto",), {}),
+        ("50", {"minimum": 50, "maximum": 50}, "50 workers"),
+        ("0", {"minimum": 0, "maximum": 0}, "0 workers"),
+        ("--auto", {}, "between 0 and 8 workers"),
     ],
 )
 def test_a_number_is_both_bounds_and_auto_neither(
-    asked: list[dict[str, Any]], words: tuple[str, ...], bounds: dict[str, int]
+    asked: list[dict[str, Any]], word: str, bounds: dict[str, int], told: str
 ) -> None:
-    result = scale(*words)
+    result = scale(word)
     assert (result.exit_code, asked) == (0, [bounds])
-    assert result.output == "dispatcher sweeps: between 0 and 8 workers\n"
+    assert result.output == f"dispatcher sweeps: {told}\n"
 
 
 @pytest.mark.parametrize("words", [(), ("5", "--auto"), ("0", "--auto"), ("-1",), ("many",)])
@@ -254,9 +259,3 @@ def test_a_number_that_is_not_given_once_is_refused(
     asked: list[dict[str, Any]], words: tuple[str, ...]
 ) -> None:
     assert (scale(*words).exit_code, asked) == (2, [])
-
-
-def test_two_bounds_that_are_the_same_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(dispatcher, "ask", lambda folder, action, **bounds: bounds)
-    assert scale("3").output == "dispatcher sweeps: 3 workers\n"

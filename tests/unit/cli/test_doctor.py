@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -18,11 +19,11 @@ from gridengine._version import __version__
 from gridengine.cli import doctor
 from gridengine.cli.doctor import is_broken, judge
 from gridengine.cli.main import main
-from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers import default
 from gridengine.schedulers.checks import CheckState, Finding
+from gridengine.schedulers.detect import JOBS
 from gridengine.schedulers.registry import BY_NAME, STARTERS, SchedulerEntry
 from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
@@ -61,7 +62,8 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     monkeypatch.setattr(doctor, "try_job", try_job)
     monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
-    monkeypatch.setattr(doctor, "this_allocation", lambda: None)
+    for name in JOBS:
+        monkeypatch.delenv(name, raising=False)
     return found
 
 
@@ -115,7 +117,9 @@ def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
 
 @pytest.mark.usefixtures("tried")
 def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "this_allocation", lambda: "the 4 cores of Slurm job 12")
+    job = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
     told = [one.text for one in doctor.examine("processes", os.environ, wait=1)]
     assert any(text.startswith("this process has the 4 cores of Slurm job 12") for text in told)
 
@@ -132,20 +136,17 @@ def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
 
 
 def test_scripts_read_the_same_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_, **options: [NO_MASTER])
+    monkeypatch.setenv("GRIDENGINE_MAX_WROKERS", "4")
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert result.exit_code == 1
-    assert json.loads(result.stdout) == {
-        "ok": False,
-        "findings": [
-            {
-                "of": "grid_engine",
-                "check": "master",
-                "state": "broken",
-                "text": "does not answer",
-                "remedy": "start it",
-            }
-        ],
+    told, found = json.loads(result.stdout), list(doctor.examine(None, os.environ, wait=1))
+    assert (told["ok"], len(told["findings"])) == (False, len(found))
+    assert told["findings"][1] == {
+        "of": "here",
+        "check": "settings",
+        "state": "broken",
+        "text": found[1].text,
+        "remedy": found[1].remedy,
     }
 
 
@@ -219,20 +220,23 @@ def test_a_full_disk_is_told_with_the_remedy(
 
 
 @pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A socket that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+@pytest.fixture
 def folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+    tmp_path: Path, listener: socket.socket, configure: Callable[..., None]
 ) -> DispatcherFolder:
     configure(run_directory=tmp_path)
-    answer(monkeypatch, "")
+    address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
     made = DispatcherFolder.of("sweeps")
     made.make()
     write_private(made.options_file, msgspec.json.encode(StartOptions("slurm")))
-    write_private(made.client_file, b'{"addresses": ["tcp://10.0.0.7:4711"]}')
+    write_private(made.client_file, msgspec.json.encode({"addresses": [address]}))
     return made
-
-
-def answer(monkeypatch: pytest.MonkeyPatch, why_not: str) -> None:
-    monkeypatch.setattr(dispatcher_folder, "why_unreachable", lambda address, seconds: why_not)
 
 
 def run(folder: DispatcherFolder, version: str = __version__) -> LockFile:
@@ -266,12 +270,12 @@ def test_a_killed_dispatcher_is_told_with_its_user(folder: DispatcherFolder) -> 
 
 
 def test_a_silent_dispatcher_is_told_with_its_addresses(
-    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DispatcherFolder, listener: socket.socket
 ) -> None:
     run(folder)
-    answer(monkeypatch, "no route")
+    listener.close()
     found = only()
-    assert "does not answer at tcp://10.0.0.7:4711" in found.text
+    assert f"does not answer at {folder.addresses()[0]}" in found.text
     assert "gridengine dispatcher stop --now sweeps" in found.remedy
 
 

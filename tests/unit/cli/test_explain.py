@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from gridengine.cli import explain as module
 from gridengine.cli.explain import REASONS_SECONDS, status_with_reasons
@@ -15,9 +16,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, WatchAnswer
 from gridengine.status.figures import FailureStatus
 from gridengine.status.rows import CallStatus, FunctionStatus, LaunchStatus, Status
-from gridengine.watching import dispatcher_lookup
-from gridengine.watching.names import NotKnown, SeveralMeant
-from tests.support.watched import WHO, FakeWatched
+from tests.support.watched import WHO, FakeWatched, Machine
 
 FAILED = Status(failed=1, failures=[FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, error="bad")])
 
@@ -62,77 +61,72 @@ def test_a_system_without_reasons_is_not_waited_for_for_ever(
     assert clock.now >= REASONS_SECONDS
 
 
-def explain(
-    monkeypatch: pytest.MonkeyPatch, watched: FakeWatched | Exception, *words: str
-) -> Result:
-    def connect(name: str) -> FakeWatched:
-        if isinstance(watched, Exception):
-            raise watched
-        return watched
-
-    monkeypatch.setattr(dispatcher_lookup, "connect", connect)
+def explain(*words: str) -> Result:
     return CliRunner().invoke(main, ["explain", *words])
 
 
-def test_scripts_have_each_cause_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_have_each_cause_with_its_next_step(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Clock(monkeypatch)
-    result = explain(monkeypatch, FakeWatched(lambda ask: queued("Priority")), "--json")
+    machine.says(queued("Priority"))
+    result = explain("--json")
     assert result.exit_code == 0
     assert set(json.loads(result.stdout)[0]) == {"cause", "place", "text", "next_step"}
 
 
 @pytest.mark.parametrize("which", ["6", "1.6", "call 6 of f"])
-def test_a_call_that_failed_is_looked_up(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
-    result = explain(monkeypatch, FakeWatched(lambda ask: WatchAnswer(WHO, FAILED)), "sweep", which)
+def test_a_call_that_failed_is_looked_up(machine: Machine, which: str) -> None:
+    machine.says(WatchAnswer(WHO, FAILED))
+    result = explain("sweep", which)
     assert re.match(r"call 6 of f failed at [-\d: ]+: bad", result.output)
 
 
-def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(machine: Machine) -> None:
     calls = [
         CallStatus("1.7", "call 7 of f", "f", "ended", 5.0),
         CallStatus("1.8", "call 7 of g", "g", "waiting", 5.0, missing=2),
     ]
-    watched = FakeWatched(
-        lambda ask: WatchAnswer(WHO, Status(), calls=calls if ask == CALLS else ())
+    machine.add(
+        FakeWatched(lambda ask: WatchAnswer(WHO, Status(), calls=calls if ask == CALLS else ()))
     )
-    result = explain(monkeypatch, watched, "sweep", "7")
-    [line] = result.output.splitlines()
+    [line] = explain("sweep", "7").output.splitlines()
     assert line.startswith("call 7 of g was submitted 5.0 s ago, and waits for 2 results")
 
 
-def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_done_is_told_so(machine: Machine) -> None:
     counts = FunctionStatus("f", done=20, numbered=20)
     answer = WatchAnswer(WHO, Status(functions=[counts]))
-    result = explain(monkeypatch, FakeWatched(lambda ask: answer), "sweep", "15")
+    machine.says(answer)
+    result = explain("sweep", "15")
     assert (result.exit_code, result.output[:16]) == (0, "call 15 is done;")
-    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: answer)
-    none = NotKnown("no dispatcher runs")
-    assert "call 15 is done" in explain(monkeypatch, none, "sweep", "15").stdout
-    assert "'20' is not a call" in explain(monkeypatch, none, "sweep", "20").stderr
+    machine.says()
+    machine.ended(answer)
+    assert "call 15 is done" in explain("sweep", "15").stdout
+    assert "'20' is not a call" in explain("sweep", "20").stderr
 
 
-def test_a_name_of_neither_call_nor_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = explain(monkeypatch, FakeWatched(), "sweep", "nosuch")
+def test_a_name_of_neither_call_nor_worker_is_told(machine: Machine) -> None:
+    machine.says(WatchAnswer(WHO))
+    result = explain("sweep", "nosuch")
     assert result.exit_code == 1
     assert "'nosuch' names no call that waits" in result.output
 
 
-def test_the_end_of_an_ended_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = NotKnown("no dispatcher runs")
-    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
-    result = explain(monkeypatch, none, "sweep")
+def test_the_end_of_an_ended_run_is_told(machine: Machine) -> None:
+    assert "no dispatcher of yours runs" in explain().output
+    machine.ended(WatchAnswer(WHO, FAILED))
+    result = explain("sweep")
     assert "ended at" in result.stderr
     assert "call 6 of f failed: bad" in result.stdout
-    assert "call 6 of f failed" in explain(monkeypatch, none, "sweep", "6").stdout
-    assert "'7' is not a call of this run" in explain(monkeypatch, none, "sweep", "7").output
-    assert "ended at" in explain(monkeypatch, none).stderr
-    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: None)
-    assert "no dispatcher runs" in explain(monkeypatch, none).output
+    assert "call 6 of f failed" in explain("sweep", "6").stdout
+    assert "'7' is not a call of this run" in explain("sweep", "7").output
+    assert "ended at" in explain().stderr
 
 
-def test_ended_runs_are_left_out_when_several_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher_lookup, "ended_answer", lambda name: WatchAnswer(WHO, FAILED))
-    result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
-    assert (result.exit_code, result.output) == (1, "Error: several are meant\n")
+def test_ended_runs_are_left_out_when_several_are_meant(machine: Machine) -> None:
+    machine.ended(WatchAnswer(WHO, FAILED))
+    machine.says(*(WatchAnswer(replace(WHO, run_id=f"{n}", pid=n)) for n in (1, 2)))
+    result = explain("sweep")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "several" in result.stderr

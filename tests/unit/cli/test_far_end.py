@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,6 @@ from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.cli import far_end
-from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, FarMachine
 from gridengine.dispatcher.standalone.ssh_link import DIED, ENDED, MARK, MOVED, FarEndAnswer
 from gridengine.journal.lock_file import Holder
@@ -20,6 +21,7 @@ from gridengine.wire.connection_file import replace_private, to_json
 from tests.support.far_facts import CLIENT, FACTS
 
 HERE = Holder.here()
+HOST = ("127.0.0.1", 0)
 
 
 @pytest.fixture
@@ -64,13 +66,15 @@ def test_the_far_end_tells_where_the_dispatcher_is_and_leaves_with_the_near_end(
 
 
 def test_a_dispatcher_on_another_machine_is_forwarded_by_the_address_that_answers(
-    running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+    running: DispatcherFolder,
 ) -> None:
-    answers = ["tcp://127.0.0.1:4711"]
-    monkeypatch.setattr(far_end, "why_unreachable", lambda one, _: "" if one in answers else "no")
-    assert far_end.target_of(running, FACTS.holder) == "127.0.0.1:4711"
-    answers.insert(0, "tcp://10.0.0.7:4711")
-    assert far_end.target_of(running, FACTS.holder) == "10.0.0.7:4711"
+    with socket.create_server(HOST) as one, socket.create_server(HOST) as other:
+        ports = [each.getsockname()[1] for each in (one, other)]
+        addresses = tuple(f"tcp://127.0.0.1:{port}" for port in ports)
+        replace_private(running.client_file, to_json(replace(CLIENT, addresses=addresses)))
+        assert far_end.target_of(running, FACTS.holder) == f"127.0.0.1:{ports[0]}"
+        one.close()
+        assert far_end.target_of(running, FACTS.holder) == f"127.0.0.1:{ports[1]}"
 
 
 @pytest.mark.parametrize("mine", [("0.0.1", PYTHON), (__version__, "2.7")])
@@ -109,19 +113,16 @@ def test_a_start_that_is_refused_is_told_on_standard_error(
 
 
 def test_the_far_end_says_why_it_leaves(
-    running: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(far_end.select, "select", lambda *_: ([], [], []))
     monkeypatch.setattr(far_end, "AGAIN_SECONDS", 0.0)
+    folder.make()
+    replace_private(folder.client_file, to_json(CLIENT))
     known = replace(FACTS, holder=HERE, client=CLIENT)
-    for state in ("ENDED", "DIED"):
-        monkeypatch.setattr(
-            DispatcherFolder,
-            "state",
-            lambda _, state=state: dispatcher_folder.DispatcherState[state],
-        )
-        running.lock.write_bytes(b"" if state == "ENDED" else msgspec.json.encode(HERE))
-        assert far_end.attend(running, known) == (ENDED if state == "ENDED" else DIED)
-    monkeypatch.undo()
-    monkeypatch.setattr(far_end.select, "select", lambda *_: ([], [], []))
-    assert far_end.attend(running, replace(known, holder=FACTS.holder)) == MOVED
+    with contextlib.closing(folder.take_lock()) as lock:
+        lock.write(HERE)
+        assert far_end.attend(folder, replace(known, holder=FACTS.holder)) == MOVED
+    assert far_end.attend(folder, known) == DIED
+    folder.lock.write_bytes(b"")
+    assert far_end.attend(folder, known) == ENDED

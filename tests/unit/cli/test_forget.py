@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
-from gridengine.errors import JournalError
-from gridengine.journal import run_reader
+from gridengine.journal.lock_file import take_lock
+from gridengine.journal.run_file import folder, lock_of, path_of
 
 DAY = 86400
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path: Path, configure: Callable[..., None]) -> Path:
     """Files of two runs: of `old`, last written to ten days ago, and of `new`."""
-    monkeypatch.setattr(run_reader, "folder", lambda: tmp_path)
-    monkeypatch.setattr(
-        run_reader, "path_of", lambda name, journal: Path(journal or tmp_path) / f"{name}.sqlite"
-    )
+    configure(run_directory=tmp_path)
+    folder().mkdir()
     for name, days in (("old", 10), ("new", 0)):
-        file = tmp_path / f"{name}.sqlite"
+        file = path_of(name)
         file.write_bytes(b"x" * 2048)
         os.utime(file, (time.time() - days * DAY,) * 2)
-    return tmp_path
+    return folder()
 
 
 def call(*words: str, typed: str = "y\n") -> Result:
@@ -73,27 +73,15 @@ def test_an_incomplete_request_deletes_nothing(runs: Path, words: tuple[str, ...
     assert left(runs) == ["new", "old"]
 
 
-def test_a_run_that_a_script_has_is_left_and_the_others_are_deleted(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forget(path: Path) -> None:
-        if path.stem == "old":
-            raise JournalError("it is in use")
-        path.unlink()
-
-    monkeypatch.setattr(run_reader, "forget", forget)
-    result = call("old", "new", "--yes")
+def test_a_run_that_a_script_has_is_left_and_the_others_are_deleted(runs: Path) -> None:
+    with contextlib.closing(take_lock(lock_of(path_of("old")), "the run", wait=False)):
+        result = call("old", "new", "--yes")
     assert (result.exit_code, left(runs)) == (1, ["old"])
-    assert "it is in use" in result.output
+    assert "in use" in result.output
 
 
-def test_a_run_that_cannot_be_deleted_is_told_with_its_file(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forget(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(run_reader, "forget", forget)
+def test_a_run_that_cannot_be_deleted_is_told_with_its_file(runs: Path) -> None:
+    (runs / "old.sqlite-wal").mkdir()
     result = call("old", "--yes")
     assert result.exit_code == 1
-    assert f"{runs}/old.sqlite: Permission denied" in result.output
+    assert f"{runs}/old.sqlite-wal: Is a directory" in result.output

@@ -2,74 +2,85 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from gridengine.cli import logs as module
 from gridengine.cli.main import main
+from gridengine.dispatcher.watch_messages import REPORT, Line, WatchAnswer
 from gridengine.errors import ConfigurationError
 from gridengine.watching.worker_logs import FoundLogs
+from tests.support.watched import WHO, FakeWatched, Machine
 
 
-def logs(
-    monkeypatch: pytest.MonkeyPatch, told: list[str], paths: list[Path], *words: str
-) -> Result:
-    found = FoundLogs(told, paths, may_come=False)
-    monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
-    return CliRunner().invoke(main, ["logs", "sweep", *words])
+def log(folder: Path, number: int, content: str = "") -> Path:
+    """Return the log of a worker."""
+    path = folder / "logs" / f"{number}.log"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+@pytest.fixture
+def logs(tmp_path: Path, machine: Machine) -> Callable[..., Result]:
+    """The command for a run, which is under way or has ended, with logs in the folder."""
+    answer = WatchAnswer(replace(WHO, folder=str(tmp_path)))
+
+    def logs(*words: str, ended: bool = True, **facts: object) -> Result:
+        (machine.ended if ended else machine.says)(replace(answer, **facts))
+        return CliRunner().invoke(main, ["logs", "sweep", *words])
+
+    return logs
+
+
+BEGUN = [Line(0.0, "it begins")]
 
 
 def test_the_last_lines_of_each_are_shown_behind_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, logs: Callable[..., Result]
 ) -> None:
-    one, empty = tmp_path / "1.log", tmp_path / "2.log"
-    one.write_text("a\nb\nc\n")
-    empty.touch()
-    result = logs(monkeypatch, ["it begins"], [one, empty], "--lines", "2")
-    assert result.output == f"it begins\n==> {one} <==\nb\nc\n==> {empty} <==\n"
+    one, empty = log(tmp_path, 1, "a\nb\nc\n"), log(tmp_path, 2)
+    result = logs("--lines", "2", lines=BEGUN)
+    assert result.stdout.endswith(f" it begins\n==> {one} <==\nb\nc\n==> {empty} <==\n")
     assert result.exit_code == 0
 
 
 @pytest.mark.parametrize(("lines", "shown"), [("0", ""), ("1", "c\n"), ("9", "a\nb\nc\n")])
 def test_no_more_lines_are_shown_than_there_may_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, shown: str
+    tmp_path: Path, logs: Callable[..., Result], lines: str, shown: str
 ) -> None:
-    one = tmp_path / "1.log"
-    one.write_text("a\nb\nc\n")
-    assert logs(monkeypatch, [], [one], "--lines", lines).output == f"==> {one} <==\n{shown}"
-    assert logs(monkeypatch, [], [one], "--lines", f"-{lines}1").exit_code == 2
+    one = log(tmp_path, 1, "a\nb\nc\n")
+    assert logs("--lines", lines).stdout == f"==> {one} <==\n{shown}"
+    assert logs("--lines", f"-{lines}1").exit_code == 2
 
 
-def test_output_that_no_log_has_is_shown_with_its_last_lines(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = FoundLogs([], [], may_come=False, printed="a\nb\nc\n")
-    monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
-    result = CliRunner().invoke(main, ["logs", "sweep", "--lines", "2"])
-    assert result.output == "==> output of calls <==\nb\nc\n"
+def test_output_that_no_log_has_is_shown_with_its_last_lines(logs: Callable[..., Result]) -> None:
+    result = logs("--lines", "2", printed="a\nb\nc\n")
+    assert result.stdout == "==> output of calls <==\nb\nc\n"
     assert result.exit_code == 0
 
 
-def test_a_run_without_logs_has_an_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = logs(monkeypatch, [], [])
+def test_a_run_without_logs_has_an_exit_status(logs: Callable[..., Result]) -> None:
+    result = logs()
     assert result.exit_code == 1
-    assert "no such log" in result.output
-    followed = logs(monkeypatch, ["it begins"], [], "--follow")
+    assert "no worker has written a log" in result.output
+    followed = logs("--follow", lines=BEGUN)
     assert followed.exit_code == 0
     assert "no worker has a log to follow" in followed.output
 
 
-def test_a_ctrl_c_is_told_by_the_status_that_shells_have_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupted(name: str, which: str, *, failed: bool) -> None:
-        raise KeyboardInterrupt
+def test_a_ctrl_c_is_told_by_the_status_that_shells_have_for_it(machine: Machine) -> None:
+    def interrupted(ask: str) -> WatchAnswer:
+        signal.raise_signal(signal.SIGINT)
+        return WatchAnswer(WHO)
 
-    monkeypatch.setattr(module, "find_logs", interrupted)
+    machine.add(FakeWatched(interrupted))
     result = CliRunner().invoke(main, ["logs"])
     assert (result.exit_code, result.output) == (130, "\n")
 
@@ -139,21 +150,21 @@ def test_logs_that_are_found_later_are_followed_from_their_beginning(
 
 
 def test_a_first_log_that_may_come_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = tmp_path / "1.log"
-    answers = iter([FoundLogs([], [], may_come=True), FoundLogs([], [first], may_come=True)])
+    (tmp_path / "logs").mkdir()
 
-    def find(name: str, which: str, *, failed: bool) -> FoundLogs:
-        found = next(answers, None)
-        if found is None:
-            raise KeyboardInterrupt
-        return found
+    def answer(ask: str) -> WatchAnswer:
+        reports = [one for one, _ in watched.asked].count(REPORT)
+        if reports == 2:
+            log(tmp_path, 1, "a\n")
+        elif reports == 3:
+            signal.raise_signal(signal.SIGINT)
+        return WatchAnswer(replace(WHO, folder=str(tmp_path)))
 
-    first.write_text("a\n")
-    monkeypatch.setattr(module, "find_logs", find)
+    watched = machine.add(FakeWatched(answer))
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     result = CliRunner().invoke(main, ["logs", "--follow"])
     assert result.exit_code == 130
     words = "no worker has a log to follow; waiting for the first\n"
-    assert result.output == f"{words}==> {first} <==\na\n\n"
+    assert result.output == f"{words}==> {tmp_path / 'logs' / '1.log'} <==\na\n\n"

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gridengine.cli import ls as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.status.rows import Status
-from tests.support.watched import WHO
+from tests.support.watched import WHO, Machine
 
 
 def test_an_obstacle_to_the_folder_of_sockets_is_told(
@@ -30,23 +29,17 @@ def test_an_obstacle_to_the_folder_of_sockets_is_told(
 
 @pytest.mark.parametrize(("cancelled", "told"), [(0, False), (1234, True)])
 def test_cancelled_calls_have_a_column_where_there_are_any(
-    monkeypatch: pytest.MonkeyPatch, cancelled: int, told: bool
+    machine: Machine, cancelled: int, told: bool
 ) -> None:
-    found = [WatchAnswer(WHO, Status(done=1, failed=2, cancelled=cancelled))]
-    monkeypatch.setattr(module, "answers", lambda: (found, []))
-    monkeypatch.setattr(module, "other_runs", lambda known: [])
-    monkeypatch.setattr(module, "ended_answers", lambda: iter(found))
-    monkeypatch.setattr(module.DispatcherFolder, "all", list)
+    answer = WatchAnswer(WHO, Status(done=1, failed=2, cancelled=cancelled))
+    machine.says(answer)
+    machine.ended(answer)
     said = CliRunner().invoke(main, ["ls"]).output
     assert [said.count("cancelled"), said.count("1,234")] == [2 * told, 2 * told]
 
 
-def test_scripts_are_told_the_runs_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = [WatchAnswer(WHO, Status(done=7, failed=1))]
-    monkeypatch.setattr(module, "answers", lambda: ([], []))
-    monkeypatch.setattr(module, "other_runs", lambda known: [])
-    monkeypatch.setattr(module, "ended_answers", lambda: iter(ended))
-    monkeypatch.setattr(module.DispatcherFolder, "all", list)
+def test_scripts_are_told_the_runs_that_have_ended(machine: Machine) -> None:
+    machine.ended(WatchAnswer(WHO, Status(done=7, failed=1)))
     said = CliRunner().invoke(main, ["ls", "--json"])
     [told] = json.loads(said.stdout)["ended"]
     assert (told["identity"]["run_id"], told["done"], told["failed"]) == (WHO.run_id, 7, 1)

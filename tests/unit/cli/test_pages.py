@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import pages as module
 from gridengine.cli.main import main
 from gridengine.cli.pages import FOLDER, remove_left_folders
 from gridengine.dispatcher.watch_messages import REPORT, WatchAnswer
 from gridengine.status.rows import Status
-from tests.support.watched import WHO
+from tests.support.watched import WHO, FakeWatched, Machine
 
 NOBODY = 1 << 23
 """The number of no process: larger than any (proc(5), pid_max)."""
@@ -40,15 +39,11 @@ def test_folders_of_pages_that_were_killed_are_removed_and_no_others(tmp_path: P
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, and a run."""
-
-    def answer_of(name: str, ask: str) -> tuple[WatchAnswer, bool]:
-        assert ask == REPORT
-        return WatchAnswer(WHO, Status(done=3)), True
-
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Path:
+    """A folder of the test's own, and a run whose report alone has its calls."""
+    report = WatchAnswer(WHO, Status(done=3))
+    machine.add(FakeWatched(lambda ask: report if ask == REPORT else WatchAnswer(WHO)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "answer_of", answer_of)
     return tmp_path
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import json
 import math
+import os
+import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +18,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.api.named_runs import CallOfRun
-from gridengine.cli import results as module
 from gridengine.cli.main import main
 from gridengine.cli.results import WRITERS
 from gridengine.errors import ConfigurationError, Pending
+from gridengine.journal.lock_file import is_locked, take_lock
+from gridengine.journal.run_file import lock_of
+from tests.support.named_calls import Notes, store_run
+from tests.support.watched import Machine
 
 CIRCLE: list[Any] = []
 CIRCLE.append(CIRCLE)
@@ -38,55 +45,43 @@ def rows(*given: CallOfRun) -> list[str]:
     return WRITERS["csv"](given).decode().split("\r\n")[:-1]
 
 
-class Run:
-    """A run with these results, of which somebody has what is missing."""
-
-    name, path, left, script = "sweep", Path("/r/sweep.sqlite"), 2, "/r/sweep.py"
-
-    def __init__(self, *results: Any) -> None:
-        self.given = list(results)
-        self.waited: list[float | None] = []
-
-    def results(self, timeout: float | None) -> list[Any]:
-        self.waited.append(timeout)
-        return self.given
-
-    def calls(self, timeout: float | None) -> list[CallOfRun]:
-        return calls(*self.results(timeout))
+@pytest.fixture
+def waiting(machine: Machine, notes: Notes) -> Path:
+    """A run with a result, a failed call, and two calls that are left."""
+    notes.bad(2)
+    return store_run("sweep", 1, 2, left=2)
 
 
-def results(monkeypatch: pytest.MonkeyPatch, run: Run, *words: str) -> Result:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(module, "run_named", lambda name, journal: run)
-    monkeypatch.setattr(module, "who_has", lambda name, path: "process 7 on login1")
-    monkeypatch.setattr(module, "how_left_go_on", lambda name, path: "run the script again")
-    return CliRunner().invoke(main, ["results", "sweep", *words])
+def results(*words: str) -> Result:
+    path = [*sys.path]
+    try:
+        return CliRunner().invoke(main, ["results", "sweep", *words])
+    finally:
+        sys.path[:] = path
 
 
-def test_for_whom_it_waits_is_told_and_for_how_long_can_be_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = Run(1)
-    told = results(monkeypatch, run).stderr
-    had = "waiting for 2 calls that process 7 on login1 has"
-    assert told == f"{had}; --now takes the results that are there\n"
-    assert "waiting" in results(monkeypatch, run, "--timeout", "5").stderr
-    assert "waiting" in results(monkeypatch, run, "--timeout", "30 min").stderr
-    for words in (["--now"], ["--timeout", "0"]):
-        assert results(monkeypatch, run, *words).stderr == ""
-    assert run.waited == [None, 5.0, 1800.0, 0.0, 0.0]
+def test_for_whom_it_waits_is_told_and_for_how_long_can_be_said(waiting: Path) -> None:
+    with contextlib.closing(take_lock(lock_of(waiting), "the run", wait=False)):
+        for words in (["--timeout", "0.001"], ["--timeout", "0.0001 min"]):
+            told = results(*words).stderr
+            had = f"waiting for 2 calls that process {os.getpid()} on {socket.gethostname()} has"
+            assert told.startswith(f"{had}; --now takes the results that are there\n")
+        for words in (["--now"], ["--timeout", "0"]):
+            assert "waiting" not in results(*words).stderr
+    threading.Timer(0.1, take_lock(lock_of(waiting), "the run", wait=False).close).start()
+    assert "waiting for 2 calls" in results().stderr
+    assert not is_locked(lock_of(waiting))
 
 
-def test_a_time_to_wait_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("waiting")
+def test_a_time_to_wait_that_is_none_is_refused() -> None:
     for words in ("soon", "-1", "nan"):
-        assert results(monkeypatch, Run(1), "--timeout", words).exit_code == 2
+        assert results("--timeout", words).exit_code == 2
 
 
-def test_calls_that_failed_and_calls_that_are_left_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = Run(1, ValueError("no"), Pending("left"), Pending("left"))
-    assert results(monkeypatch, run, "--now").stderr == (
+@pytest.mark.usefixtures("waiting")
+def test_calls_that_failed_and_calls_that_are_left_are_told_apart() -> None:
+    assert results("--now").stderr == (
         "3 of 4 calls have no result: 1 failed (`gridengine retry sweep --failed` runs these "
         "again), 2 left (run the script again)\n"
     )
@@ -171,13 +166,26 @@ def test_an_error_without_words_has_a_row() -> None:
     assert rows(*calls(Silent()))[1] == "0,0,,Silent: Silent()"
 
 
-def test_calls_whose_arguments_are_not_known_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(1)
-    monkeypatch.setattr(run, "calls", lambda timeout: [CallOfRun(0, None, 1)])
-    told = results(monkeypatch, run, "--now", "--format", "csv")
+class Large:
+    """A number of more bytes than are stored."""
+
+    def __init__(self) -> None:
+        self.content = b"x" * 2_000_000
+
+    def __str__(self) -> str:
+        return "one"
+
+    def __mul__(self, other: object) -> int:
+        return 1
+
+
+@pytest.mark.usefixtures("machine", "notes")
+def test_calls_whose_arguments_are_not_known_are_counted() -> None:
+    store_run("sweep", Large())
+    told = results("--now", "--format", "csv")
     assert told.stdout == "call,result,error\n0,1,\n"
     assert "the arguments of 1 call are not told: they are not stored" in told.stderr
-    assert '"arguments": null' in results(monkeypatch, run, "--now").stdout
+    assert '"arguments": null' in results("--now").stdout
 
 
 def test_parquet_has_the_columns_of_csv_with_their_types() -> None:
@@ -193,11 +201,12 @@ def test_parquet_has_the_columns_of_csv_with_their_types() -> None:
         WRITERS["parquet"](calls(1, "a"))
 
 
+@pytest.mark.usefixtures("waiting")
 def test_the_ending_of_the_file_asks_for_parquet_whose_library_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    told = results(monkeypatch, Run(1), "--now", "-o", str(tmp_path / "a.parquet"))
+    told = results("--now", "-o", str(tmp_path / "a.parquet"))
     assert told.exit_code == 1
     assert "parquet needs pyarrow, which is not installed" in told.output
     assert "pip install pyarrow" in told.output

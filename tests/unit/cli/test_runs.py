@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import runs as module
 from gridengine.cli.main import main
-from gridengine.client import outliving_calls
-from gridengine.journal import run_reader
-from gridengine.journal.run_reader import RunSummary
-
-FOUND = {
-    "old": RunSummary("old", "/r/old", 2048, 1e9, "a.py", "login1", 1000, 1, 2),
-    "new": RunSummary("new", "/r/new", 0, 2e9, "[b].py", "login1", 1, 0, 0),
-    "bad": RunSummary("bad", "/r/bad", 3, error="it is of a newer version"),
-}
+from gridengine.journal.run_file import path_of
+from tests.support.named_calls import Notes, hand_over, store_run
+from tests.support.watched import Machine
 
 
-@pytest.fixture(autouse=True)
-def found(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+@pytest.fixture
+def found(machine: Machine, notes: Notes) -> None:
     """The runs that there are."""
-    paths = [Path(name) for name in FOUND]
-    monkeypatch.setattr(module.run_reader, "paths", lambda: paths)
-    monkeypatch.setattr(run_reader, "summary", lambda path: FOUND[path.name])
-    return paths
+    notes.bad(2)
+    store_run("old", 1, 1, 2, left=2)
+    store_run("new", 1)
+    path_of("bad").write_text("bad")
 
 
 def listed(*words: str) -> Result:
@@ -37,30 +28,31 @@ def listed(*words: str) -> Result:
     return result
 
 
+@pytest.mark.usefixtures("found")
 def test_the_latest_comes_first_and_one_that_cannot_be_read_says_why() -> None:
     result = listed()
     _, new, old, bad = (line.split() for line in result.stdout.splitlines())
-    assert (new[0], new[3:]) == ("new", ["1", "0", "0", "-", "[b].py"])
-    assert (old[0], old[3:]) == ("old", ["1,000", "1", "2", "2", "kB", "a.py"])
+    assert (new[0], new[3:6]) == ("new", ["1", "0", "0"])
+    assert (old[0], old[3:6]) == ("old", ["2", "1", "2"])
     assert bad == ["bad", "3", "B", "cannot", "be", "read"]
-    assert result.stderr == "it is of a newer version\n"
+    assert "file is not a database" in result.stderr
 
 
-def test_a_dispatcher_that_has_calls_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dispatchers_with(name: str, path: Path) -> list[SimpleNamespace]:
-        return [SimpleNamespace(name="sweeps")] if name == "old" else []
-
-    monkeypatch.setattr(outliving_calls, "dispatchers_with", dispatchers_with)
-    [told, _] = listed().stderr.splitlines()
+@pytest.mark.usefixtures("found")
+def test_a_dispatcher_that_has_calls_of_a_run_is_told() -> None:
+    for name in ("old", "new"):
+        hand_over(name, "sweeps")
+    [told, *_] = listed().stderr.splitlines()
     assert told.startswith("old: the dispatcher sweeps has calls of it; `gridengine results old`")
 
 
+@pytest.mark.usefixtures("found")
 def test_scripts_have_all_that_is_known() -> None:
     told = {one["name"]: one for one in json.loads(listed("--json").stdout)}
     assert told["old"]["left"] == 2
-    assert told["bad"]["error"] == "it is of a newer version"
+    assert "file is not a database" in told["bad"]["error"]
 
 
-def test_without_a_run_it_is_told_how_one_gets_a_name(found: list[Path]) -> None:
-    found.clear()
+@pytest.mark.usefixtures("machine")
+def test_without_a_run_it_is_told_how_one_gets_a_name() -> None:
     assert 'name="sweep"' in listed().stdout

@@ -11,10 +11,9 @@ from gridengine.cli.top import FOOT, HELP, _end, _Screen, clicked, keys_in
 from gridengine.dispatcher.watch_messages import WatchAnswer
 from gridengine.errors import ClusterError
 from gridengine.status.rows import FunctionStatus, Status
-from gridengine.watching import runs_on_disk
 from gridengine.watching.connections import DispatcherEnded
 from gridengine.watching.top_tables import View
-from tests.support.watched import WHO
+from tests.support.watched import WHO, Machine
 
 
 def test_the_header_fits_into_80_columns() -> None:
@@ -70,10 +69,10 @@ def test_input_of_a_terminal_is_cut_into_keys(typed: str, keys: list[str]) -> No
     ],
 )
 def test_the_end_of_a_run_is_told_by_its_figures_and_no_error(
-    monkeypatch: pytest.MonkeyPatch, report: Status | None, words: str
+    machine: Machine, report: Status | None, words: str
 ) -> None:
-    found = report and WatchAnswer(WHO, report)
-    monkeypatch.setattr(runs_on_disk, "report_of", {WHO.run_id: found}.get)
+    if report is not None:
+        machine.ended(WatchAnswer(WHO, report))
     seen = WatchAnswer(WHO, Status(done=20))
     assert re.search(words, _end(DispatcherEnded("it has ended"), seen))
     assert _end(ClusterError("it is silent"), seen).startswith("it is silent; when it was last")

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli import up_worker_drain
 from gridengine.cli.main import main
 from gridengine.cli.up_worker_drain import ExtraWorkers, run_all
-from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
+from gridengine.dispatcher.standalone import background
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import DRAIN, WatchAnswer
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
+from gridengine.journal.lock_file import Holder
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token
 from gridengine.schedulers import ProcessScheduler, SlurmScheduler
-from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.detect import usable_cores
 from gridengine.schedulers.launcher import (
     Handle,
+    LaunchContext,
     Launcher,
     LaunchPlan,
     Report,
@@ -32,10 +36,8 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.status.rows import Status
-from gridengine.watching import connections
-from gridengine.wire import connection_file, exchange_folder
-from gridengine.wire.connection_file import Connection, write_private
-from tests.support.watched import WHO, FakeWatched, silent
+from gridengine.wire.connection_file import write_private
+from tests.support.watched import WHO, FakeWatched, Machine, save_connection, silent
 
 QUEUED, RUNNING, ENDED, FAILED = (
     Report(WorkerStatus.QUEUED),
@@ -121,53 +123,52 @@ def test_a_refusal_is_the_error() -> None:
         run_all([(ExtraWorkers(Refusing([], {}), ANY, print), 1)])
 
 
-@pytest.mark.parametrize(("slots", "count"), [(1, 6), (2, 3), (8, 1)])
+@pytest.mark.parametrize("slots", [1, 2, 1000])
 def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
-    slots: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slots: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(up_worker_drain, "usable_cores", lambda: 6)
-    monkeypatch.setattr(Connection, "load", lambda path: SimpleNamespace(slots=slots))
-    assert up_worker_drain.default_count(ProcessScheduler(1), tmp_path) == count
-    assert up_worker_drain.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
+    save_connection(tmp_path, slots=slots)
+    file, cores = tmp_path / "connection.json", usable_cores()
+    assert up_worker_drain.default_count(ProcessScheduler(1), file) == max(1, cores // slots)
+    assert up_worker_drain.default_count(ProcessScheduler(1), tmp_path / "not there") == cores
 
 
 @pytest.fixture
-def runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
-) -> list[Path]:
+def address() -> Iterator[str]:
+    """The address of somebody who accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+NOBODY = "tcp://127.0.0.1:1"
+"""An address at which nobody listens."""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, address: str, configure: Callable[..., None]) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
     configure(run_directory=tmp_path)
-    monkeypatch.setattr(
-        exchange_folder, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
-    )
     folders = [tmp_path / f"20261123-0930{n:02}-node7-{n}-0a1b2c" for n in range(4)]
     for folder in folders:
         folder.mkdir()
-    save(folders[0], "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
-    save(folders[2], "tcp://10.0.0.7:4712")
+    save_connection(folders[0], NOBODY, address)
+    save_connection(folders[2], NOBODY)
     write_private(folders[3] / "connection.json", b"{}")
     return folders
-
-
-def save(folder: Path, *addresses: str, scheduler: str = "") -> None:
-    file = folder / "connection.json"
-    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
-    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
-    keys = {"worker_public": "x", "worker_secret": "x"}
-    facts = {"addresses": addresses, "slots": 1, "output_bytes": 0, "scheduler": scheduler}
-    Connection(**words, **keys, **numbers, **facts).save(file)
 
 
 def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path]) -> None:
     assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
-def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(runs: list[Path]) -> None:
+def test_runs_under_way_are_meant_and_the_others_are_said_to_be_over(
+    runs: list[Path], address: str
+) -> None:
     later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"
     later.mkdir()
-    save(later, "tcp://10.0.0.7:4711")
+    save_connection(later, address)
     lines: list[str] = []
     found = up_worker_drain.connection_files([str(one) for one in (*runs, later)], lines.append)
     assert found == [runs[0] / "connection.json", later / "connection.json"]
@@ -208,32 +209,26 @@ def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_w
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
 
 
-def test_a_run_that_may_not_be_looked_at_is_left_out(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look = connection_file.open_regular
-
-    def open_regular(path: Path) -> int:
-        if path == runs[2] / "connection.json":
-            raise PermissionError
-        return look(path)
-
-    monkeypatch.setattr(connection_file, "open_regular", open_regular)
+def test_a_run_that_may_not_be_looked_at_is_left_out(runs: list[Path], address: str) -> None:
+    file = runs[2] / "connection.json"
+    file.unlink()
+    save_connection(runs[2], address)
+    file.chmod(0o644)
     assert up_worker_drain.connection_files([], print) == [runs[0] / "connection.json"]
 
 
 def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+    tmp_path: Path, configure: Callable[..., None]
 ) -> None:
-    def launcher(*_: object) -> Launcher:
-        raise SchedulerUnavailable("no session opens")
+    class Closed(SlurmScheduler):
+        def launcher(self, run: LaunchContext) -> Launcher:
+            raise SchedulerUnavailable("no session opens")
 
     configure(run_directory=tmp_path)
-    monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
     file = tmp_path / "connection.json"
     with (
         pytest.raises(SchedulerUnavailable, match="no session opens"),
-        up_worker_drain.extra_workers(SlurmScheduler(), file, ZERO, print),
+        up_worker_drain.extra_workers(Closed(), file, ZERO, print),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -245,14 +240,14 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
 def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
     tmp_path: Path, kept: str, found: str | None
 ) -> None:
-    save(tmp_path, scheduler=kept)
+    save_connection(tmp_path, scheduler=kept)
     assert up_worker_drain.scheduler_of(tmp_path / "connection.json") == found
     assert up_worker_drain.scheduler_of(tmp_path / "none.json") is None
 
 
-def drain(monkeypatch: pytest.MonkeyPatch, *found: FakeWatched) -> Result:
-    monkeypatch.setattr(connections, "sockets", lambda: [Path(str(n)) for n in range(len(found))])
-    monkeypatch.setattr(connections, "Watched", lambda path, seconds: found[int(str(path))])
+def drain(machine: Machine, *found: FakeWatched) -> Result:
+    for one in found:
+        machine.add(one)
     return CliRunner().invoke(main, ["drain", "node7", "node8"])
 
 
@@ -261,28 +256,23 @@ def leaving(count: int) -> FakeWatched:
     return FakeWatched(lambda ask: WatchAnswer(WHO, Status(), count=count))
 
 
-def test_the_workers_of_all_dispatchers_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_of_all_dispatchers_leave(machine: Machine) -> None:
     one, other = leaving(1), leaving(2)
-    result = drain(monkeypatch, one, other)
+    result = drain(machine, one, other)
     assert (result.exit_code, result.output) == (0, "3 workers will leave\n")
-    assert one.asked == other.asked == [(DRAIN, ("node7", "node8"))]
+    assert one.asked == other.asked == [(DRAIN, ["node7", "node8"])]
 
 
-def test_a_silent_dispatcher_keeps_no_other_from_its_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one = leaving(1)
-    result = drain(monkeypatch, FakeWatched(silent), one)
+def test_a_silent_dispatcher_keeps_no_other_from_its_workers(machine: Machine) -> None:
+    result = drain(machine, FakeWatched(silent), leaving(1))
     assert result.exit_code == 1
     assert "1 worker will leave" in result.output
     assert "it does not answer" in result.output
 
 
 @pytest.mark.parametrize("found", [(), (0,)])
-def test_a_drain_of_no_worker_has_an_exit_status(
-    monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
-) -> None:
-    result = drain(monkeypatch, *map(leaving, found))
+def test_a_drain_of_no_worker_has_an_exit_status(machine: Machine, found: tuple[int, ...]) -> None:
+    result = drain(machine, *map(leaving, found))
     assert (result.exit_code, result.output) == (
         1,
         "no worker is on node7, node8; `gridengine top` shows where they are\n",
@@ -303,7 +293,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     def run_all(groups: Any) -> None:
         found.extend((count, workers.resources) for workers, count in groups)
 
-    monkeypatch.setattr(up_worker_drain, "default_count", lambda scheduler, file: 8)
     monkeypatch.setattr(up_worker_drain, "extra_workers", extra_workers)
     monkeypatch.setattr(up_worker_drain, "run_all", run_all)
     return found
@@ -312,9 +301,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
 @pytest.fixture
 def worker(tmp_path: Path) -> Any:
     def run(*words: str) -> Result:
-        file = tmp_path / "worker.json"
-        file.write_text("{}")
-        return CliRunner().invoke(main, ["worker", *words, str(file)])
+        save_connection(tmp_path, name="worker.json")
+        return CliRunner().invoke(main, ["worker", *words, str(tmp_path / "worker.json")])
 
     return run
 
@@ -322,7 +310,7 @@ def worker(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("words", "count", "held"),
     [
-        ((), 8, ZERO),
+        ((), usable_cores(), ZERO),
         (("-n", "3"), 3, ZERO),
         (("--cores", "4", "--memory", "512M"), 1, Cores(4) & Memory(0.5)),
         (("--token", "licence"), 1, Cores(1) & Token("licence")),
@@ -364,18 +352,20 @@ def test_resources_that_cannot_be_held_are_refused(
     ],
 )
 def test_without_shared_workers_none_is_started_that_says_what_it_holds(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    machine: Machine,
     started: Any,
     scheduler: str,
     resources: Any,
     words: Any,
     exit_code: int,
 ) -> None:
-    options = StartOptions(scheduler, resources=resources)
-    (tmp_path / "options.json").write_bytes(msgspec.json.encode(options))
-    monkeypatch.setattr(up_worker_drain, "worker_file", lambda name: tmp_path / "worker.json")
-    result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
+    folder = DispatcherFolder.of("sweeps")
+    folder.make()
+    background.write_options(folder, StartOptions(scheduler, resources=resources))
+    save_connection(folder.path, name="worker.json")
+    with contextlib.closing(folder.take_lock()) as lock:
+        lock.write(Holder.here())
+        result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
     assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
     assert ("leave out --cores" in result.output) is bool(exit_code)
 
@@ -387,13 +377,14 @@ def test_without_shared_workers_none_is_started_that_says_what_it_holds(
 def no_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
-    """A run directory without the runs of who runs the tests, and batch systems that need not be on
-    this machine.
+    """A run directory without the runs of who runs the tests, and a batch system that says
+    nothing.
     """
     configure(run_directory=tmp_path)
+    for name in ("scontrol", "sinfo"):
+        (tmp_path / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SGE_ROOT", raising=False)
-    monkeypatch.setattr(CommandRunner, "answers", lambda runner, asked: [""] * len(asked))
 
 
 @pytest.mark.usefixtures("no_runs")
@@ -406,11 +397,7 @@ def test_a_dry_run_needs_no_run_under_way(scheduler: str) -> None:
 
 @pytest.mark.usefixtures("no_runs")
 def test_a_dry_run_for_a_run_on_slurm_shows_a_slurm_job(tmp_path: Path) -> None:
-    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
-    keys = {"worker_public": "x", "worker_secret": "x", "addresses": ("tcp://10.0.0.7:4711",)}
-    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
-    connection = Connection(**words, **keys, **numbers, slots=1, output_bytes=0, scheduler="slurm")
-    connection.save(tmp_path / "connection.json")
+    save_connection(tmp_path, "tcp://10.0.0.7:4711", scheduler="slurm")
     told = CliRunner().invoke(main, ["up", str(tmp_path / "connection.json"), "--dry"])
     assert told.exit_code == 0, told.output
     assert "sbatch" in told.output

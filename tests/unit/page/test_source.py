@@ -14,7 +14,8 @@ from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
 from gridengine.status.rows import GraphStatus, Status
 from gridengine.watching import dispatcher_lookup
 from gridengine.watching.names import NotKnown
-from tests.support.watched import WHO
+from gridengine.watching.runs_on_disk import report_of
+from tests.support.watched import WHO, Machine
 
 
 class Dispatcher:
@@ -90,41 +91,43 @@ def test_a_lost_dispatcher_is_looked_for_by_its_own_name_after_a_moment(
     assert dispatcher.names == ["", "sweep.py"]
 
 
+def left(machine: Machine) -> WatchAnswer | None:
+    """Return the report that the dispatcher has left."""
+    machine.ended(WatchAnswer(WHO, Status(done=299, failed=1)))
+    return report_of(WHO.run_id)
+
+
 def test_after_the_end_the_report_answers_until_a_dispatcher_of_that_name_is_there(
-    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, machine: Machine
 ) -> None:
-    source, report = Source(""), WatchAnswer(WHO, Status(done=299, failed=1))
-    monkeypatch.setattr(module, "report_of", {WHO.run_id: report}.get)
+    source, report = Source(""), left(machine)
     assert source.ended is None
     dispatcher.now += 1.01 * SHARED_SECONDS
     dispatcher.fault = "it has ended"
-    assert source.ask() is source.ask(REPORT) is source.ended is report
+    assert source.ask() == source.ask(REPORT) == source.ended == report
     assert source.ask(GRAPH) == replace(report, graph=GraphStatus())
     with pytest.raises(ClusterError, match="it has ended"):
         source.act(CANCEL, ["1.0"])
-    assert source.ask() is report
+    assert source.ask() == report
     dispatcher.fault = ""
     dispatcher.now += 1.01 * SHARED_SECONDS
-    assert source.ask() is not report
+    assert source.ask() != report
     assert source.ended is None
 
 
 def test_a_run_that_has_ended_before_is_shown_by_its_report(
-    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, machine: Machine
 ) -> None:
-    report = WatchAnswer(WHO, Status(done=299, failed=1))
+    report = left(machine)
     dispatcher.unknown = True
-    monkeypatch.setattr(dispatcher_lookup, "ended_answer", {"20261123": report}.get)
     source = Source("20261123")
-    assert source.ask() is source.ended is report
+    assert source.ask() == source.ended == report
     assert dispatcher.names == ["20261123"] * 2  # no other run of the same script is meant
     with pytest.raises(NotKnown, match="none runs"):
         Source("nosuch")
-    monkeypatch.setattr(
-        dispatcher_lookup, "ended_answer", lambda name: replace(report, killed=True)
-    )
+    machine.killed(900_004_242, "20261124-093000-node7-4242-0a1b2c")
     with pytest.raises(ConfigurationError, match="was killed"):
-        Source("20261123")
+        Source("20261124")
 
 
 def test_a_refusal_to_act_is_for_the_asker_alone(dispatcher: Dispatcher) -> None:

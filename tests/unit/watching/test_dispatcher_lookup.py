@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from gridengine.dispatcher.run_directory import new_run_id
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     FarMachine,
@@ -23,13 +25,9 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
-from gridengine.journal import run_reader
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
-from gridengine.journal.run_reader import RunSummary
-from gridengine.settings.values import settings
 from gridengine.status.rows import ConnectedWorkerStatus, LaunchStatus, Status
-from gridengine.watching import dispatcher_lookup
 from gridengine.watching.dispatcher_lookup import (
     answer_of,
     by_itself,
@@ -43,7 +41,8 @@ from gridengine.watching.dispatcher_lookup import (
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.run_lookup import own_run_file, run_file
 from gridengine.wire.connection_file import replace_private, to_json
-from tests.support.watched import FakeWatched
+from tests.support.named_calls import store_run
+from tests.support.watched import WHO, FakeWatched, Machine, save_connection, silent
 
 MAIN, NIGHT = "20261123-093000-dispatcher-node7-17-1b2c3d", "20261124-100000-node7-55-0a1b2c"
 TWINS = "20261123-093000-node7-66-2c3d4e", "20261123-093000-node7-66-3d4e5f"
@@ -54,54 +53,44 @@ WORKER = ConnectedWorkerStatus(
 
 
 class World:
-    """What there is, in folders of its own; `silent` has the processes that do not answer."""
+    """What there is, in folders and on sockets of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, machine: Machine) -> None:
+        self.machine = machine
         self.runs = root / "runs"
         self.main = self.runs / "dispatchers" / "main"
         self.night = self.runs / NIGHT
-        self.silent: list[int] = []
-        self.answers: list[WatchAnswer] = []
-
-    def ask_all(self) -> tuple[list[Any], list[Any]]:
-        found = [(Path(f"{one.identity.pid}-{n}.sock"), one) for n, one in enumerate(self.answers)]
-        dumb = [(Path(f"{pid}-x.sock"), ClusterError(f"{pid} is silent")) for pid in self.silent]
-        return found, dumb
-
-    def open(self, path: Path) -> FakeWatched:
-        """Connect to one, which tells of workers only when it is asked for them."""
-        answer = self.answers[int(path.stem.partition("-")[2])]
-        told = replace(answer, status=replace(answer.status, workers=[WORKER]))
-        return FakeWatched(lambda ask: told if answer.identity.run_id == NIGHT else answer)
 
     def add(self, name: str, run: str, pid: int, **more: Any) -> None:
+        """Add a dispatcher; that of the night tells of workers only when it is asked for them."""
         who = Identity(name, run, pid, "node7", f"/s/{name}", "/s", 0.0, "Slurm", "1", "3.11")
         jobs = [LaunchStatus("", job="4711.1")] if run == NIGHT else []
-        self.answers.append(WatchAnswer(replace(who, **more), Status(launches=jobs)))
+
+        def answer(ask: str) -> WatchAnswer:
+            workers = [WORKER] if run == NIGHT and one.asked[-1][1] else []
+            return WatchAnswer(replace(who, **more), Status(launches=jobs, workers=workers))
+
+        one = self.machine.add(FakeWatched(answer), pid)
+
+    def add_main(self) -> None:
+        far, home = {"far": str(path_of("far"))}, str(self.main)
+        self.add("main", MAIN, 17, script="", home=home, runs=far, clients=[("cl.py", 77)])
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Iterator[World]:
     monkeypatch.chdir(tmp_path)
-    settings.cache_clear()
-    world = World(tmp_path)
-    monkeypatch.setattr(dispatcher_lookup, "ask_all", world.ask_all)
-    monkeypatch.setattr(dispatcher_lookup, "Watched", world.open)
+    world = World(tmp_path, machine)
     with contextlib.closing(standing(world.main)):
         (world.night / "logs").mkdir(parents=True)
         (world.night / "connection.json").write_text("{}")
         for name in ("seen", "far"):
             save_run(name)
-        home = str(world.main)
-        far = {"far": str(path_of("far"))}
-        world.add("main", MAIN, 17, script="", home=home, runs=far, clients=[("cl.py", 77)])
+        world.add_main()
         world.add("night.py", NIGHT, 55, folder=str(world.night), runs={"seen": path("seen")})
         for run in TWINS:
             world.add("twin.py", run, 66)
         yield world
-    settings.cache_clear()
 
 
 def standing(path: Path) -> Any:
@@ -246,7 +235,7 @@ def test_a_run_is_read_by_each_word_and_deleted_by_its_own(world: World) -> None
 
 
 def test_a_run_that_no_dispatcher_has_is_found_by_the_process_that_began_it(world: World) -> None:
-    world.answers.clear()
+    world.machine.close()
     assert outcome(run_file, str(os.getpid())) is SeveralMeant
     path_of("far").unlink()
     assert run_file(str(os.getpid())) == path_of("seen")
@@ -297,7 +286,7 @@ def test_the_folder_one_is_in_is_meant_by_no_other_word(
 
 
 def test_a_stand_alone_dispatcher_that_does_not_run_is_told_with_its_state(world: World) -> None:
-    world.answers.clear()
+    world.machine.close()
     (world.main / "watcher.json").unlink()
     lock = world.main / "lock"
     lock.unlink()
@@ -314,7 +303,7 @@ def test_a_stand_alone_dispatcher_that_does_not_run_is_told_with_its_state(world
 
 
 def test_a_dispatcher_behind_a_tunnel_is_told_with_the_command_that_opens_it(world: World) -> None:
-    world.answers.clear()
+    world.machine.close()
     folder = DispatcherFolder(world.main)
     replace_private(folder.tunnel_file, to_json(FarMachine("me@login")))
     (world.main / "worker.json").unlink()
@@ -328,7 +317,7 @@ def test_a_dispatcher_behind_a_tunnel_is_told_with_the_command_that_opens_it(wor
 
 
 def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: World) -> None:
-    world.answers.clear()
+    world.machine.close()
     for word in ("0a1b2c", "55", NIGHT):
         with pytest.raises(ConfigurationError, match=r"on node7.* on its machine alone") as it:
             connect(word)
@@ -341,63 +330,69 @@ def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: Wor
                 take(word)
 
 
-def test_a_killed_run_is_told_to_have_kept_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.answers.clear()
-    monkeypatch.setattr(dispatcher_lookup, "was_killed", lambda folder: folder == world.night)
-    for word in ("55", NIGHT):
-        with pytest.raises(NotKnown, match=f"the run {NIGHT} has ended") as it:
+def test_a_killed_run_is_told_to_have_kept_nothing(world: World) -> None:
+    run = new_run_id().replace(f"-{os.getpid()}-", "-900000055-")
+    (world.runs / run).mkdir()
+    save_connection(world.runs / run)
+    for word in ("900000055", run):
+        with pytest.raises(NotKnown, match=f"the run {run} has ended") as it:
             connect(word)
-        assert f"`gridengine logs {NIGHT}` shows what its workers wrote" in str(it.value.hint)
+        assert f"`gridengine logs {run}` shows what its workers wrote" in str(it.value.hint)
 
 
 def test_a_silent_dispatcher_is_told_when_no_other_is_found(world: World) -> None:
-    world.silent.append(99)
+    world.machine.add(FakeWatched(silent), 99)
     assert watched("night") == (NIGHT, "")
-    with pytest.raises(ClusterError, match=r"called 'nosuch', .*: 99 is silent"):
+    words = "the dispatcher of process {} cannot be watched"
+    with pytest.raises(ClusterError, match=rf"called 'nosuch', .*: {words.format(99)}"):
         connect("nosuch")
-    with pytest.raises(ClusterError, match=r"^99 is silent"):
+    with pytest.raises(ClusterError, match=f"^{words.format(99)}"):
         connect("99")
-    world.answers.clear()
-    with pytest.raises(ClusterError, match=r"^99 is silent"):
+    world.machine.close()
+    world.machine.add(FakeWatched(silent), 99)
+    with pytest.raises(ClusterError, match=f"^{words.format(99)}"):
         connect()
     (world.main / "watcher.json").unlink()
-    world.silent[:] = [17]
-    with pytest.raises(ClusterError, match=r"^17 is silent"):
+    world.machine.close()
+    world.machine.add(FakeWatched(silent), 17)
+    with pytest.raises(ClusterError, match=f"^{words.format(17)}"):
         connect("main")
     assert standalone("17").path == world.main
 
 
-def test_without_a_word_it_is_the_only_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    del world.answers[1:]
+def test_without_a_word_it_is_the_only_one(world: World) -> None:
+    world.machine.close()
+    world.add_main()
     assert watched("") == (MAIN, "")
-    world.answers.clear()
+    world.machine.close()
     (world.main / "watcher.json").unlink()
     with pytest.raises(NotKnown, match="no dispatcher of yours runs"):
         connect()
 
-    def gone(path: Path) -> None:
-        raise ConnectionRefusedError
+    def ends(ask: str) -> WatchAnswer:
+        for path in world.machine.folder.iterdir():
+            path.unlink()
+        return WatchAnswer(replace(WHO, name="a.py"))
 
-    world.add("a.py", TWINS[0], 66)
-    monkeypatch.setattr(dispatcher_lookup, "Watched", gone)
+    world.machine.add(FakeWatched(ends))
     with pytest.raises(ClusterError, match=r"a\.py has just ended"):
         connect()
 
 
 def test_a_script_names_the_dispatcher_that_has_its_run_when_its_client_has_left(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    runs = {
-        "far": RunSummary("far", path("far"), 1, script="/x/hand_in.py", pid=70, left=3),
-        "seen": RunSummary("seen", path("seen"), 1, script="/x/hand_in.py", pid=71),
-    }
-    monkeypatch.setattr(run_reader, "summary", lambda file: runs[file.stem])
+    def begun(name: str, script: str, pid: int, left: int = 0) -> None:
+        store_run(name, left=left)
+        with contextlib.closing(sqlite3.connect(path_of(name))) as connection, connection:
+            connection.execute("UPDATE sessions SET script = ?, pid = ?", (f"/x/{script}", pid))
+
+    begun("far", "hand_in.py", 70, left=3)
+    begun("seen", "hand_in.py", 71)
     for word in ("hand_in.py", "hand_in", "70"):
         assert watched(word) == (MAIN, "far")
-    runs["seen"] = replace(runs["seen"], left=1)
+    begun("seen", "hand_in.py", 71, left=1)
     with pytest.raises(SeveralMeant, match="several runs are meant"):
         connect("hand_in.py")
-    runs.update(far=replace(runs["far"], script="/x/other.py", pid=0))
+    begun("far", "other.py", 0, left=3)
     assert watched("hand_in.py") == (NIGHT, "seen")

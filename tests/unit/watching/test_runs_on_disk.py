@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.watch_messages import Identity, WatchAnswer
-from gridengine.errors import ClusterError, ConfigurationError
-from gridengine.settings.schema import Settings
+from gridengine.dispatcher.watch_messages import WatchAnswer
+from gridengine.errors import ClusterError
 from gridengine.status.rows import Status
-from gridengine.watching import dispatcher_lookup
-from gridengine.watching import runs_on_disk as module
 from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.runs_on_disk import (
+    MOST_KILLED,
     MOST_LOOKED_AT,
     OtherRun,
     ended_answers,
@@ -26,41 +24,23 @@ from gridengine.watching.runs_on_disk import (
     heading,
     other_runs,
 )
+from tests.support.watched import WHO, FakeWatched, Machine, save_connection, silent
 
-WHO = Identity(
-    *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
-    *(0.0, "Slurm", "1.2", "3.11"),
-)
 OLD = WatchAnswer(replace(WHO, run_id="20261101-000000-node7-17-0a1b2c", pid=17), Status())
 LAST = WatchAnswer(WHO, Status(done=3))
 
 
 @pytest.fixture
-def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def reports(tmp_path: Path, machine: Machine) -> Path:
     """A folder with the reports of two runs, of which none is under way."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "runtime_files", lambda end: [])
-    folder = tmp_path / "gridengine" / "reports"
-    folder.mkdir(parents=True)
-    for one in (OLD, LAST):
-        (folder / f"{one.identity.run_id}.json").write_bytes(msgspec.json.encode(one))
-    meant(monkeypatch, NotKnown("no dispatcher runs"))
-    return folder
+    machine.ended(OLD, LAST)
+    return tmp_path / "state" / "gridengine" / "reports"
 
 
 def told(name: str) -> tuple[int, bool]:
     """Return the process of what is answered of a run, and whether that is under way."""
     answer, runs = answer_of(name)
     return answer.identity.pid, runs
-
-
-def meant(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Have none be connected to, for this reason."""
-
-    def connect(name: str) -> None:
-        raise error
-
-    monkeypatch.setattr(dispatcher_lookup, "connect", connect)
 
 
 @pytest.mark.parametrize("name", ["", "sweep", "sweep.py", "4242", "20261123"])
@@ -74,18 +54,17 @@ def test_the_last_run_of_a_name_has_it_and_the_others_have_numbers(reports: Path
 
 
 def test_an_unknown_run_is_told_as_not_running(reports: Path) -> None:
-    with pytest.raises(NotKnown, match="no dispatcher runs"):
+    with pytest.raises(NotKnown, match="no dispatcher 'nosuch' runs"):
         answer_of("nosuch")
 
 
-@pytest.mark.parametrize(
-    "error", [SeveralMeant("two"), ClusterError("silent"), ConfigurationError("it was killed")]
-)
+@pytest.mark.parametrize("running", [1, 2])
 def test_no_ended_run_takes_the_place_of_a_running_one(
-    reports: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    reports: Path, machine: Machine, running: int
 ) -> None:
-    meant(monkeypatch, error)
-    with pytest.raises(type(error)):
+    for pid in range(1, 1 + running):
+        machine.add(FakeWatched(silent if running == 1 else None), pid)
+    with pytest.raises(ClusterError if running == 1 else SeveralMeant):
         answer_of("sweep")
 
 
@@ -97,7 +76,7 @@ def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: byt
 
 def test_the_end_of_a_run_is_told() -> None:
     words = ended_words(WatchAnswer(WHO, Status(elapsed_seconds=60.0)))
-    assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
+    assert words.startswith("sweep.py, process 4242 on login1, ended at 19")
     assert words.endswith(":01:00")
 
 
@@ -108,49 +87,40 @@ def test_above_what_is_told_it_is_said_which_runs_are_not_kept() -> None:
     assert "nothing is kept of runs of this machine's processes" in heading(LAST, "sweep")
 
 
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of this machine's dispatchers: process 4243 was killed, 4244 runs."""
-    folder = tmp_path / "sockets"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setattr(module, "runtime_files", lambda end: list(folder.glob(f"*{end}")))
-    monkeypatch.setattr(module, "started", lambda pid: int(pid == 4244))
-    for pid in (4243, 4244):
-        record(folder, pid)
-    return folder
+KILLED, RUNS = 900_004_243, os.getpid()
+"""Processes: no system numbers one so high."""
 
 
-def record(folder: Path, pid: int) -> None:
-    who = replace(WHO, pid=pid, run_id=f"20261123-094500-node7-{pid}-0a1b2d")
-    (folder / f"{pid}-0a1b2c.json").write_bytes(msgspec.json.encode(who))
+def killed(machine: Machine, pid: int) -> Path:
+    return machine.killed(pid, f"20261123-094500-node7-{pid:010}-0a1b2d")
 
 
 def test_a_run_whose_process_was_killed_is_found_and_told_to_be(
-    reports: Path, records: Path
+    reports: Path, machine: Machine
 ) -> None:
+    for pid in (KILLED, RUNS):
+        killed(machine, pid)
     answer, runs = answer_of("sweep.py")
-    assert (answer.identity.pid, answer.killed, runs) == (4243, True, False)
-    assert "process 4243 on node7, was killed; it began at" in ended_words(answer)
-    assert [one.identity.pid for one in ended_answers()] == [4243, 4242, 17]
+    assert (answer.identity.pid, answer.killed, runs) == (KILLED, True, False)
+    assert f"process {KILLED} on login1, was killed; it began at" in ended_words(answer)
+    assert [one.identity.pid for one in ended_answers()] == [KILLED, 4242, 17]
 
 
-def test_the_last_killed_runs_are_remembered(
-    reports: Path, records: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_KILLED", 2)
-    for pid in (4245, 4246):
-        record(records, pid)
-    os.utime(records / "4243-0a1b2c.json", (0, 0))
-    assert [one.identity.pid for one in ended_answers() if one.killed] == [4246, 4245]
-    assert sorted(path.name[:4] for path in records.iterdir()) == ["4244", "4245", "4246"]
+def test_the_last_killed_runs_are_remembered(reports: Path, machine: Machine) -> None:
+    pids = [KILLED + n for n in range(MOST_KILLED, -1, -1)]
+    *later, first = [killed(machine, pid) for pid in pids]
+    os.utime(first, (0, 0))
+    runs = killed(machine, RUNS)
+    assert [one.identity.pid for one in ended_answers() if one.killed] == pids[:-1]
+    assert {*machine.folder.iterdir()} == {*later, runs}
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run directory; of runs that have a connection file somebody is to be reached."""
-    monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
-    monkeypatch.setattr(module, "is_under_way", lambda file: True)
-    return tmp_path
+def runs(tmp_path: Path, machine: Machine) -> Path:
+    """The run directory."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder
 
 
 def names(found: list[OtherRun]) -> list[str]:
@@ -169,14 +139,12 @@ def test_workers_by_hand_are_on_a_host_as_others_are(runs: Path) -> None:
     assert [one.host for one in other_runs(set())] == ["node7"]
 
 
-def test_a_run_with_a_reachable_connection_file_is_under_way(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_a_reachable_connection_file_is_under_way(runs: Path) -> None:
     folder = runs / "20261123-093000-node7-4242-0a1b2c"
     folder.mkdir()
-    (folder / "connection.json").touch()
-    assert [one.under_way for one in other_runs(set())] == [True]
-    monkeypatch.setattr(module, "is_under_way", lambda file: False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        save_connection(folder, f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert [one.under_way for one in other_runs(set())] == [True]
     assert [one.under_way for one in other_runs(set())] == [False]
 
 
@@ -195,9 +163,5 @@ def test_only_the_last_of_very_many_runs_are_read(runs: Path) -> None:
     assert found[0] == f"20261123-0930{MOST_LOOKED_AT + 4:02}-node7-1-0a1b2c"
 
 
-def test_without_a_run_directory_there_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Settings(run_directory=tmp_path / "nosuch")
-    monkeypatch.setattr(module, "settings", lambda: settings)
+def test_without_a_run_directory_there_are_none(machine: Machine) -> None:
     assert other_runs(set()) == []
