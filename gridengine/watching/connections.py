@@ -157,6 +157,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
 
     def close(self) -> None:
         """Close the connection. May be called twice."""
+        self._lines.close()
         self._sock.close()
 
     def __exit__(self, *exc_info: object) -> None:
