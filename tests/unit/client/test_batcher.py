@@ -178,13 +178,13 @@ def test_calls_given_back_as_the_shutdown_begins_are_cancelled(
 
 
 def test_nothing_is_kept_of_calls_that_the_dispatcher_refused(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(_: FakeDispatcher) -> None:
+        dispatcher.entries.pop()
         raise ConfigurationError("closed")
 
-    monkeypatch.setattr(dispatcher, "submit", refuse)
-    monkeypatch.setattr(waiting._submitter.batcher, "_submit", refuse)
+    dispatcher.on_submit = refuse
     assert isinstance(waiting.submit(square, 1).exception(), ConfigurationError)
     with pytest.raises(ConfigurationError):
         list(waiting.map(square, [1, 2]))

@@ -18,7 +18,6 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
 from gridengine.system.polling import Poller
 from gridengine.wire.messages import Allocate, Assignment, Define
-from gridengine.worker import runner_pool
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_output import OutputReaders
@@ -156,13 +155,10 @@ def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None
 
 @pytest.mark.parametrize(
     "batch",
-    [{"memory": 2**30}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
+    [{"memory": 2**50}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
     ids=["memory", "watched", "large"],
 )
-def test_exclusive_runs_do_not_come_ahead(
-    single: Worker, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(runner_pool, "data_bytes", lambda pid: 0)  # not of who has that number
+def test_exclusive_runs_do_not_come_ahead(single: Worker, batch: dict[str, Any]) -> None:
     single.enqueue(1)
     single.enqueue(2, **batch)
     assert single.held() == [[1]]
