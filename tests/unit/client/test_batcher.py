@@ -325,10 +325,8 @@ class Simulated(FakeDispatcher):
 class Request:
     """Takes the place of a thread: has the simulation do what it is asked for."""
 
-    requests: deque[Callable[[], object]]
-
-    def __init__(self, name: str) -> None:
-        self.do = self.requests.append
+    def __init__(self, requests: deque[Callable[[], object]]) -> None:
+        self.do = requests.append
 
     def end(self, *, wait: bool) -> None:
         """Nothing is left to be ended."""
@@ -337,8 +335,8 @@ class Request:
 def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls: int) -> Simulated:
     """Submit so many calls, one by one, and return the workers that have done them."""
     dispatcher = Simulated(slots, seconds)
-    monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
-    monkeypatch.setattr(executor_lifetime, "HelperThread", Request)
+    helper = Request(dispatcher.requests)
+    monkeypatch.setattr(executor_lifetime, "HelperThread", lambda name: helper)
     with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):

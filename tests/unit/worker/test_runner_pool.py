@@ -237,14 +237,11 @@ def test_an_allocation_that_there_is_not_is_a_fault(worker: Worker) -> None:
 
 @pytest.mark.parametrize("before", [(), (1,)], ids=["none", "one"])
 def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are_if_any(
-    worker: Worker,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    before: tuple[int, ...],
+    worker: Worker, caplog: pytest.LogCaptureFixture, before: tuple[int, ...]
 ) -> None:
     worker.enqueue_each(*before)
     refused = BlockingIOError(11, "Resource temporarily unavailable")
-    monkeypatch.setattr(worker.server, "fork", Mock(side_effect=refused))
+    worker.server.fork = Mock(side_effect=refused)
     worker.enqueue(2)
     if before:
         assert (worker.held(), worker.pool.broken) == ([[1, 2]], "")
