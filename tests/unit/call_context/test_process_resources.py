@@ -8,12 +8,14 @@ import itertools
 import os
 import resource
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gridengine.call_context import process_resources
 from gridengine.call_context.process_resources import (
+    MOST_CLAIMS,
     THREADS,
     KillCounter,
     MemoryLimit,
@@ -24,6 +26,7 @@ from gridengine.call_context.process_resources import (
     processors_for,
     threads_of_call,
 )
+from gridengine.system import bind_to, processors, usable_processors
 from gridengine.wire.messages import Allocate
 
 
@@ -67,11 +70,12 @@ def test_workers_that_nobody_bound_share_the_processors_evenly(
     assert list(itertools.chain(*first)) == meant
 
 
-def test_processors_are_taken_in_the_end_though_others_claim_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process_resources, "MOST_CLAIMS", 0)
-    assert Processors(1).resolve(Allocate(1, 1, cores=[0])).cores == [4]
+def test_processors_are_taken_in_the_end_though_others_claim_them() -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_CLAIMS + 1):
+            worker = stack.enter_context(contextlib.closing(Processors(2)))
+            cores = worker.resolve(Allocate(1, 1, cores=[0])).cores
+    assert cores == [4]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +88,14 @@ def test_cores_that_are_no_processors_share_those_of_others(
     assert processors_for(cores, [4, 5]) == meant
 
 
+@pytest.fixture
+def allowed() -> Iterator[list[int]]:
+    """The processors that this process may use, to which it is bound again after the test."""
+    before = processors()
+    yield before
+    bind_to(before)
+
+
 @pytest.mark.parametrize(
     ("message", "threads"),
     [
@@ -94,10 +106,9 @@ def test_cores_that_are_no_processors_share_those_of_others(
     ],
 )
 def test_libraries_are_told_how_many_threads_a_process_may_have(
-    monkeypatch: pytest.MonkeyPatch, message: Allocate, threads: bytes | None
+    allowed: list[int], message: Allocate, threads: bytes | None
 ) -> None:
-    monkeypatch.setattr(process_resources, "bind_to", lambda numbers: None)
-    assert bind_process(message, [0]).get(b"OMP_NUM_THREADS") == threads
+    assert bind_process(message, allowed).get(b"OMP_NUM_THREADS") == threads
 
 
 def test_libraries_are_told_the_gpus_of_a_call() -> None:
@@ -261,16 +272,15 @@ def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
 @pytest.mark.parametrize(
     ("job", "variable", "granted"),
     [
-        ("JOB_ID", "NSLOTS", 2),
+        ("JOB_ID", "NSLOTS", 1),
         ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", 1),
-        ("PBS_JOBID", "NCPUS", 3),
-        ("HOME", "NCPUS", 64),  # not of a job
+        ("PBS_JOBID", "NCPUS", 1),
+        ("HOME", "NCPUS", usable_processors()),  # not of a job
     ],
 )
 def test_calls_share_the_processors_of_their_batch_job(
     monkeypatch: pytest.MonkeyPatch, job: str, variable: str, granted: int
 ) -> None:
-    monkeypatch.setattr("gridengine.system.processors", lambda: range(64))
     monkeypatch.setenv(job, "17")
-    monkeypatch.setenv(variable, "3" if job == "HOME" else str(granted))
+    monkeypatch.setenv(variable, "1")
     assert threads_of_call(1) == granted

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gridengine._version import __version__
 from gridengine.calls import remote
 from gridengine.calls.outstanding import MOST_UNTOLD, TELL_SECONDS
 from gridengine.calls.remote import RemoteDispatcher
@@ -23,6 +24,7 @@ from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatc
 from gridengine.requests import CallsFinished, Function, Task
 from gridengine.serialize.payload import Payload
 from gridengine.wire.clock import Clock
+from gridengine.wire.connection_file import ClientConnection, replace_private, to_json
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -76,6 +78,9 @@ class Connection:
 
     def begin_again(self) -> None:
         """Nothing is on its way here."""
+
+    def close(self) -> bool:
+        return True
 
 
 class Remote(RemoteDispatcher):
@@ -136,17 +141,17 @@ class Streams:
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Any:
+def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Returns a client that has been welcomed."""
-    file = SimpleNamespace(name="sweeps", server_key="key", beat_seconds=2.0, addresses=(), pid=0)
-    file.is_gone_for_good = lambda: False
-    monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
+    path = tmp_path / "client.json"
+    file = ClientConnection("sweeps", (), __version__, "host", 0, 2.0, "key", "public", "secret")
+    replace_private(path, to_json(file))
     monkeypatch.setattr(remote, "DispatcherConnection", Connection)
     monkeypatch.setattr(remote, "StandardStreams", Streams)
-    monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
+    monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=id, unregister=id))
 
     def make(**options: Any) -> Remote:
-        made = Remote(Path("client.json"), patience=60.0, **options)
+        made = Remote(path, patience=60.0, **options)
         assert isinstance(made.take_sent()[0], ClientHello)
         return made
 
@@ -384,7 +389,7 @@ def test_a_fork_of_the_process_does_not_say_goodbye_for_it(
 
 
 def test_who_waits_as_the_connection_ends_is_released_though_others_ask_just_then(
-    make: Any, monkeypatch: pytest.MonkeyPatch
+    make: Any,
 ) -> None:
     client = make()
 
@@ -396,8 +401,6 @@ def test_who_waits_as_the_connection_ends_is_released_though_others_ask_just_the
             client.release(b"name")
 
     waiting = [Waiting(), Waiting()]
-    monkeypatch.setattr(Connection, "close", lambda connection: True, raising=False)
-    monkeypatch.setattr(remote.atexit, "unregister", lambda act: None, raising=False)
     client._resuming = True  # nothing of the queue is sent meanwhile
     for one in waiting:
         client._queue.post(one)

@@ -184,23 +184,22 @@ def test_a_message_that_none_is_meant_for_ends_all(dispatcher: Requesting) -> No
     assert "the thread that reads failed" in str(events[0].error)
 
 
-def test_a_request_during_another_s_send_is_sent_by_that_one_in_order(
-    dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_during_another_s_send_is_sent_by_that_one_in_order() -> None:
     first, second, third = (ClientRecall(3, [(task, 0, 1)]) for task in range(3))
-    deliver = dispatcher._deliver
 
-    def deliver_and_request(message: Message, buffers: Payload = ()) -> None:
-        if message is first:
-            other = threading.Thread(target=dispatcher._request, args=(second,))
-            other.start()
-            other.join()  # it does not wait for this one
-            dispatcher._request(third)
-        deliver(message, buffers)
+    class Busy(Requesting):
+        def _deliver(self, message: Message, buffers: Payload = ()) -> None:
+            if message is first:
+                other = threading.Thread(target=self._request, args=(second,))
+                other.start()
+                other.join()  # it does not wait for this one
+                self._request(third)
+            super()._deliver(message, buffers)
 
-    monkeypatch.setattr(dispatcher, "_deliver", deliver_and_request)
+    dispatcher = Busy()
     dispatcher._request(first)
     assert dispatcher.kinds(ClientRecall) == [first, second, third]
+    dispatcher.close()
 
 
 def test_requests_without_a_receiver_are_dropped(dispatcher: Requesting) -> None:
@@ -257,13 +256,14 @@ def test_a_call_without_a_demand_warns_once_where_there_is_no_worker(
     assert len(one.kinds(CheckDemand)) == unserved
 
 
-def test_a_task_that_is_submitted_while_the_dispatcher_is_lost_has_an_error(
-    dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_is_submitted_while_the_dispatcher_is_lost_has_an_error() -> None:
     """The thread that reads fails all tasks after the first look, and before this one is known."""
-    gone = EOFError("it has ended")
-    monkeypatch.setattr(dispatcher, "_admit", lambda tasks: dispatcher.lose(gone))
-    [failed] = submit(dispatcher)
+
+    class Lost(Requesting):
+        def _admit(self, tasks: object) -> None:
+            self.lose(EOFError("it has ended"))
+
+    [failed] = submit(Lost())
     assert "it has ended" in str(failed.error)
     assert failed.last
 

@@ -178,13 +178,13 @@ def test_calls_given_back_as_the_shutdown_begins_are_cancelled(
 
 
 def test_nothing_is_kept_of_calls_that_the_dispatcher_refused(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(_: FakeDispatcher) -> None:
+        dispatcher.entries.pop()
         raise ConfigurationError("closed")
 
-    monkeypatch.setattr(dispatcher, "submit", refuse)
-    monkeypatch.setattr(waiting._submitter.batcher, "_submit", refuse)
+    dispatcher.on_submit = refuse
     assert isinstance(waiting.submit(square, 1).exception(), ConfigurationError)
     with pytest.raises(ConfigurationError):
         list(waiting.map(square, [1, 2]))
@@ -325,10 +325,8 @@ class Simulated(FakeDispatcher):
 class Request:
     """Takes the place of a thread: has the simulation do what it is asked for."""
 
-    requests: deque[Callable[[], object]]
-
-    def __init__(self, name: str) -> None:
-        self.do = self.requests.append
+    def __init__(self, requests: deque[Callable[[], object]]) -> None:
+        self.do = requests.append
 
     def end(self, *, wait: bool) -> None:
         """Nothing is left to be ended."""
@@ -337,8 +335,8 @@ class Request:
 def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls: int) -> Simulated:
     """Submit so many calls, one by one, and return the workers that have done them."""
     dispatcher = Simulated(slots, seconds)
-    monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
-    monkeypatch.setattr(executor_lifetime, "HelperThread", Request)
+    helper = Request(dispatcher.requests)
+    monkeypatch.setattr(executor_lifetime, "HelperThread", lambda name: helper)
     with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -205,11 +204,16 @@ def test_dependents_of_a_cancelled_key_are_told_so(
 
 
 def test_data_of_a_graph_that_is_refused_is_let_go_of(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder,
 ) -> None:
     executor = gridengine.Executor(scheduler=FakeScheduler(recorder))
     refusal = RuntimeError("no")
-    monkeypatch.setattr(recorder, "submit", Mock(side_effect=refusal))
+
+    def refuse(_: object) -> None:
+        recorder.entries.pop()
+        raise refusal
+
+    recorder.on_submit = refuse
     graph = {"a": [1, 2], "b": (len, "a"), "c": (sum, "a")}
     b, c = executor.submit_graph(graph, ["b", "c"], fuse=False)
     assert b.exception(SECONDS) is c.exception(SECONDS) is refusal

@@ -9,9 +9,8 @@ import warnings
 import msgspec
 import pytest
 
-from gridengine.client import log_relay
 from gridengine.client.functions import make_function
-from gridengine.client.log_relay import LogRelay, log_levels
+from gridengine.client.log_relay import MOST_PENDING, LogRelay, log_levels
 from gridengine.wire.messages import LoggedRecord
 
 SAID = LoggedRecord("tests.model", logging.INFO, "epoch 3", "node7", "call 5 of train", 12.5)
@@ -57,18 +56,17 @@ def test_the_number_of_records_left_out_is_said_once(caplog: pytest.LogCaptureFi
 
 
 def test_records_that_handlers_are_too_slow_for_are_counted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "tests.model")
-    monkeypatch.setattr(log_relay, "MOST_PENDING", 3)
     relay, go_on = LogRelay(), threading.Event()
     relay._thread.do(go_on.wait)
     encoded = [msgspec.msgpack.encode(SAID)]
-    for _ in range(10):
+    for _ in range(MOST_PENDING + 7):
         relay.take(encoded)
     go_on.set()
     relay.drain(60)
-    assert sum("epoch" in one.getMessage() for one in caplog.records) == 3
+    assert sum("epoch" in one.getMessage() for one in caplog.records) == MOST_PENDING
     assert caplog.records[-1].getMessage().startswith("7 log records")
 
 

@@ -72,15 +72,11 @@ def test_a_wrong_number_is_refused(number: Any) -> None:
         place_for(None, number, "max_workers")
 
 
-def test_inside_a_call_there_is_no_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gridengine.client import submitter
+def test_inside_a_call_there_is_no_scheduler_of_its_own() -> None:
+    def places(number: int) -> list[bool]:
+        return [place_for(name, number, "max_workers") is None for name in (None, "processes")]
 
-    class Inside:
-        inside = True
-
-    monkeypatch.setattr(submitter, "GVAR", Inside)
-    assert place_for(None, 3, "max_workers") is None
-    assert callable(place_for("processes", 3, "max_workers"))
+    assert gridengine.map(places, [3], scheduler=gridengine.InlineScheduler()) == [[True, False]]
 
 
 @pytest.fixture

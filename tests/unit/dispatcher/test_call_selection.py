@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher import call_selection as module
-from gridengine.dispatcher.call_selection import NamedCalls
-from gridengine.journal import run_file
+from gridengine.dispatcher.call_selection import MOST_NAMES, MOST_SUBMITTERS, NamedCalls
+from gridengine.journal.run_file import path_of
 from gridengine.wire.messages import NUMBER_BITS, ClientHello
 from tests.support.journaled_client import HELLO
 
@@ -25,8 +24,10 @@ def test_calls_of_a_run_are_those_of_its_submitters() -> None:
     assert calls.files() == {"sweep": "/r/sweep.sqlite", "night": "/r/night.sqlite"}
 
 
-def test_calls_of_a_client_are_all_that_it_submits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_file, "path_of", lambda name: Path("/r") / f"{name}.sqlite")
+def test_calls_of_a_client_are_all_that_it_submits(
+    tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    configure(run_directory=tmp_path)
     calls = NamedCalls()
     hello: ClientHello = replace(HELLO, script="sweep.py", pid=4242, keep="far/0a1b2c")
     calls.note_client(7, hello)
@@ -34,16 +35,14 @@ def test_calls_of_a_client_are_all_that_it_submits(monkeypatch: pytest.MonkeyPat
         assert calls.has(word, SEVEN | 3)
         assert not calls.has(word, (8 << NUMBER_BITS) | 3)
         assert not calls.has(word, 3)
-    assert calls.files() == {"far": "/r/far.sqlite"}
+    assert calls.files() == {"far": str(path_of("far"))}
     calls.note_client(8, replace(hello, keep="", script=""))
     assert not calls.has("", (8 << NUMBER_BITS) | 3)
 
 
-def test_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_NAMES", 2)
-    monkeypatch.setattr(module, "MOST_SUBMITTERS", 2)
+def test_the_last_are_remembered() -> None:
     calls = NamedCalls()
-    for number in (1, 2, 1, 3):
-        calls.note(f"run{number}", "", number)
-    assert list(calls.files()) == ["run1", "run3"]
+    for number in (1, 2, 1, *range(3, MOST_SUBMITTERS + 2)):
+        calls.note(f"run{min(number, MOST_NAMES + 1)}", "", number)
+    assert list(calls.files()) == [f"run{n}" for n in (1, *range(3, MOST_NAMES + 2))]
     assert [calls.has(f"run{number}", number) for number in (1, 2, 3)] == [True, False, True]

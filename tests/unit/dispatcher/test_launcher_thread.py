@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from gridengine.dispatcher import launcher_thread
 from gridengine.dispatcher.core.events import Explained, Launch, Launched, LaunchFailed, Polled
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.errors import ClusterError, ConfigurationError
@@ -62,11 +63,6 @@ class NotingLauncher:
 LAUNCHERS: list[NotingLauncher] = []
 
 
-def make(run: LaunchContext) -> NotingLauncher:
-    LAUNCHERS.append(NotingLauncher(run))
-    return LAUNCHERS[-1]
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "launches.json"
@@ -79,11 +75,20 @@ def record(path: Path) -> None:
     record.save(NotingLauncher())  # type: ignore[arg-type]
 
 
-def thread(path: Path | None = None) -> tuple[LauncherThread, list[object]]:
+def thread(
+    path: Path | None = None, *, run: LaunchContext = CONTEXT, **methods: Callable[..., Any]
+) -> tuple[LauncherThread, list[object]]:
+    """Return a thread, and what it tells. Its launcher has these methods in place of its own."""
     LAUNCHERS.clear()
     events: list[object] = []
+
+    def make(run: LaunchContext) -> NotingLauncher:
+        LAUNCHERS.append(NotingLauncher(run))
+        vars(LAUNCHERS[-1]).update(methods)
+        return LAUNCHERS[-1]
+
     record = None if path is None else LaunchRecord(path)
-    made = LauncherThread(make, CONTEXT, events.append, record)  # type: ignore[arg-type]
+    made = LauncherThread(make, run, events.append, record)  # type: ignore[arg-type]
     return made, events
 
 
@@ -116,17 +121,9 @@ def test_a_thread_that_is_asked_for_nothing_makes_no_launcher() -> None:
     ],
 )
 def test_why_nothing_was_launched_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    words: str,
-    for_now: bool,
-    kind: type[Exception],
+    error: BaseException, words: str, for_now: bool, kind: type[Exception]
 ) -> None:
-    def fail(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
-        raise error
-
-    monkeypatch.setattr(NotingLauncher, "launch", fail)
-    launcher, events = thread()
+    launcher, events = thread(launch=Mock(side_effect=error))
     launcher.launch(Launch(2))
     launcher.close()
     [failed] = events
@@ -137,10 +134,8 @@ def test_why_nothing_was_launched_is_told(
 
 
 def test_no_worker_is_launched_that_would_not_find_the_run_directory(tmp_path: Path) -> None:
-    LAUNCHERS.clear()
-    events: list[object] = []
     run = CONTEXT._replace(directory=tmp_path / "removed")
-    launcher = LauncherThread(make, run, events.append)  # type: ignore[arg-type]
+    launcher, events = thread(run=run)
     launcher.launch(Launch(2))
     launcher.close()
     [failed] = events
@@ -193,24 +188,16 @@ def test_the_launcher_of_a_later_process_goes_on_with_it(path: Path) -> None:
     launcher.close()
 
 
-def test_a_launcher_that_cannot_go_on_now_does_so_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(*args: object) -> None:
-        tried.append(args)
-        if len(tried) == 1:
-            raise ClusterError("the batch system is down")
-
-    tried: list[object] = []
-    monkeypatch.setattr(NotingLauncher, "adopt", down)
+def test_a_launcher_that_cannot_go_on_now_does_so_later(path: Path) -> None:
+    adopt = Mock(side_effect=[ClusterError("the batch system is down"), None])
     record(path)
-    launcher, events = thread(path)
+    launcher, events = thread(path, adopt=adopt)
     for _ in range(3):
         launcher.explain([FIRST], 1.0)
     launcher.poll([FIRST])
     wait_until(lambda: events)
     assert len(LAUNCHERS) == 1
-    assert len(tried) == 2
+    assert adopt.call_count == 2
     launcher.close()
 
 
@@ -234,16 +221,13 @@ def test_stopped_workers_leave_the_record(path: Path) -> None:
     assert LAUNCHERS[0].cancelled == [FIRST]
 
 
-def test_the_name_of_jobs_is_on_record_before_the_first_submission(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
+def test_the_name_of_jobs_is_on_record_before_the_first_submission(path: Path) -> None:
+    def killed(count: int, demand: Demand) -> list[Handle]:
         seen.append(LaunchRecord(path))
         raise ClusterError("nobody hears of what was submitted")
 
     seen: list[LaunchRecord] = []
-    monkeypatch.setattr(NotingLauncher, "launch", killed)
-    launcher, events = thread(path)
+    launcher, events = thread(path, launch=killed)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
     assert [(one.facts, one.handles) for one in seen] == [({"name": "night"}, {})]
@@ -267,19 +251,15 @@ def test_a_worker_that_has_left_is_polled_until_it_has_ended(path: Path) -> None
 
 
 def test_a_failing_record_is_told_and_written_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     launcher, events = thread(path)
-
-    def full(path: Path, content: bytes) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(launcher_thread, "replace_private", full)
+    path.mkdir()
     launcher.launch(Launch(2))
     wait_until(lambda: events)
     assert isinstance(events[0], Launched)
-    assert "no space left" in caplog.text
-    monkeypatch.undo()
+    assert "Is a directory" in caplog.text
+    path.rmdir()
     launcher.poll([SECOND])
     wait_until(lambda: len(events) == 2)
     assert list(LaunchRecord(path).handles) == [SECOND]
@@ -297,14 +277,10 @@ def test_a_launcher_that_was_asked_for_nothing_stops_what_another_has_launched(p
 
 
 def test_workers_of_an_earlier_process_that_cannot_be_stopped_stay_on_record(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def down(*args: object) -> None:
-        raise ClusterError("the batch system is down")
-
-    monkeypatch.setattr(NotingLauncher, "adopt", down)
     record(path)
-    launcher, _ = thread(path)
+    launcher, _ = thread(path, adopt=Mock(side_effect=ClusterError("the batch system is down")))
     launcher.close()
     assert LAUNCHERS[0].closed
     assert list(LaunchRecord(path).handles) == [FIRST, SECOND]

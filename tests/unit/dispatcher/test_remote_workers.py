@@ -15,6 +15,7 @@ from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
+from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Output
 from gridengine.wire.session import Session
 
@@ -24,7 +25,8 @@ FD = 5
 class Server:
     """A socket with messages, whose descriptor is polled as readable but once."""
 
-    fd, keys, pending = FD, None, False
+    fd, keys, pending = FD, ServerKeys("server's", "secret", "workers'", "secret", 4711), False
+    addresses = ("tcp://10.0.0.7:4711",)
 
     def __init__(self, **_: object) -> None:
         self.coming: list[tuple[bytes, str, tuple[()]]] = []
@@ -41,17 +43,13 @@ class Server:
 def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[RemoteWorkers, Server]:
     server = Server()
     monkeypatch.setattr(remote_workers, "Server", lambda **_: server)
-    context = SimpleNamespace(directory=tmp_path)
-    monkeypatch.setattr(remote_workers, "write_connection", lambda *_: context)
-    return make(), server
+    return make(tmp_path), server
 
 
-def make(home: Home | None = None, **settings: Any) -> RemoteWorkers:
-    scheduler: Any = SimpleNamespace(local=False, max_workers=3, transport="tcp")
-    wake = print
-    return RemoteWorkers(
-        scheduler, run_id="run", settings=Settings(**settings), wake=wake, home=home
-    )
+def make(runs: Path, home: Home | None = None, **options: Any) -> RemoteWorkers:
+    scheduler: Any = SimpleNamespace(local=False, max_workers=3, transport="tcp", slots=1)
+    settings = Settings(run_directory=runs, **options)
+    return RemoteWorkers(scheduler, run_id="run", settings=settings, wake=print, home=home)
 
 
 def test_output_of_jobs_goes_to_this_process_or_its_clients(
@@ -63,7 +61,7 @@ def test_output_of_jobs_goes_to_this_process_or_its_clients(
     assert list(link.receive([FD], 0.0, 1)) == []
     keys: Any = SimpleNamespace(workers=None)
     server.coming = [output]
-    assert list(make(Home(tmp_path, keys)).receive([FD], 0.0, 1)) == [output]
+    assert list(make(tmp_path, Home(tmp_path, keys)).receive([FD], 0.0, 1)) == [output]
 
 
 def test_workers_are_read_when_polled_or_when_something_is_left(
@@ -185,12 +183,9 @@ def test_both_are_closed_though_one_cannot_be(links: tuple[MixedWorkers, Link, L
 
 @pytest.mark.parametrize(("lease", "answers"), [(60.0, [4, 8]), (12.0, [1, 2, 3, 4, 5, 6, 7, 8])])
 def test_a_worker_with_nothing_to_hear_is_answered_each_fourth_beat_or_six_times_in_a_lease(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lease: float, answers: list[int]
+    tmp_path: Path, lease: float, answers: list[int]
 ) -> None:
-    monkeypatch.setattr(
-        remote_workers, "write_connection", lambda *_: SimpleNamespace(directory=tmp_path)
-    )
-    link = make(lease_seconds=lease)
+    link = make(tmp_path, lease_seconds=lease)
     session = Session(1 << 20)
     sent: list[bytes] = []
     server: Any = link._server

@@ -20,6 +20,7 @@ from gridengine.dispatcher.run_directory import (
     CONNECTION,
     DAY_SECONDS,
     LOGS,
+    MOST_LOOKED_AT,
     SUCCEEDED,
     WORKER,
     Home,
@@ -293,11 +294,16 @@ def test_runs_are_kept_for_so_long_as_they_succeeded_failed_or_may_run(
 
 
 def test_the_folder_of_a_run_that_answers_stays(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, settings: Settings, scheduler: SomeScheduler
 ) -> None:
-    reached = left(runs, 900, "connection.json", host=HERE)
-    monkeypatch.setattr(run_directory, "is_under_way", lambda file: file.parent == reached)
-    begin(runs)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        server: Any = SimpleNamespace(addresses=(address,), keys=KEYS)
+        run = write_connection(server, scheduler, settings, "some-run")
+        reached = left(runs, 900, host=HERE)
+        run.connection.rename(reached / CONNECTION)
+        os.utime(reached, (1, 1))
+        begin(runs)
     assert reached.exists()
 
 
@@ -329,11 +335,8 @@ def test_a_folder_that_is_young_by_its_name_stays_though_its_time_is_old(runs: P
     assert young.exists()
 
 
-def test_a_start_removes_a_bounded_number_of_folders(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_directory, "MOST_LOOKED_AT", 3)
-    folders = [left(runs, 900) for _ in range(5)]
+def test_a_start_removes_a_bounded_number_of_folders(runs: Path) -> None:
+    folders = [left(runs, 900) for _ in range(MOST_LOOKED_AT + 2)]
     begin(runs)
     assert sum(folder.exists() for folder in folders) == 2
     begin(runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
 class Played:
     """A core that is watched, and what it was had to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity = IDENTITY, began: float = 0.0) -> None:
         self.play = Play()
         self.posted: list[Event] = []
         self.printed = OutputExcerpt(100)
@@ -39,11 +40,11 @@ class Played:
             self.play.core.state,
             launcher,
             (),
-            IDENTITY,
+            identity,
             traffic=({}, {}),
             settings=Settings(),
             post=self.posted.append,
-            began=0.0,
+            began=began,
             printed=self.printed,
             named=self.named,
         )
@@ -171,7 +172,6 @@ def test_ended_calls_are_told_with_their_workers(played: Played) -> None:
     [(0, False, "", 0), (1, False, "", 1), (0, True, "", 1), (0, False, "/runs/x", 1)],
 )
 def test_a_short_run_leaves_a_report_when_a_call_failed_or_somebody_watched_or_it_has_logs(
-    played: Played,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     exitcode: int,
@@ -180,15 +180,13 @@ def test_a_short_run_leaves_a_report_when_a_call_failed_or_somebody_watched_or_i
     reports: int,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    played = Played(replace(IDENTITY, folder=folder), time.monotonic())
     run = played.play.running(1, retries=0)
     if exitcode:
         played.play.crash(run, 0)
     else:
         played.play.done(run)
-    answers = played.answers
-    monkeypatch.setattr(answers, "_began", answers._clock.monotonic())
-    monkeypatch.setattr(answers, "_who", replace(answers._who, folder=folder))
     if watched:
-        answers.answer(msgspec.json.encode(WatchRequest(STATUS)))
-    answers.leave_report()
+        played.ask(STATUS)
+    played.answers.leave_report()
     assert len(report_files()) == reports

@@ -174,10 +174,10 @@ def test_another_user_is_turned_away(played: Played, monkeypatch: pytest.MonkeyP
 
 
 def test_an_answer_that_cannot_be_made_ends_the_connection_and_nothing_else(
-    played: Played, monkeypatch: pytest.MonkeyPatch
+    played: Played,
 ) -> None:
     one = played.watch()
-    monkeypatch.setattr(played.server, "_answer", None)
+    played.size = None  # type: ignore[assignment]
     played.ask(one, b"first\n")
     assert is_dropped(one)
 

@@ -7,7 +7,7 @@ import pickle
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -24,7 +24,7 @@ from gridengine.journal.handed_calls import (
     places_of,
 )
 from gridengine.journal.run_file import RunFile, StoredBlock
-from gridengine.serialize import classes, pickling
+from gridengine.serialize import classes
 from gridengine.serialize.payload import SINGLE
 
 
@@ -69,6 +69,15 @@ class OldCode:
         return marshal.loads, (marshal.dumps(run_reader.find.__code__),)
 
 
+def fail_to_load() -> NoReturn:
+    pytest.fail("it was loaded")
+
+
+class NotToBeLoaded:
+    def __reduce__(self) -> Any:
+        return fail_to_load, ()
+
+
 @pytest.fixture
 def kept_by_python_2(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Keep one call in the run, and what it returned, as another Python does."""
@@ -78,15 +87,13 @@ def kept_by_python_2(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[A
             other.setattr(platform, "python_version", lambda: "2.7.18")
             run = RunFile("run", path)
             run.begin()
-            number = run.function(FunctionKey("f", b"1" * 16, {}), [pickle.dumps(len)])
-            block = run.add_block(
-                StoredBlock(number, SINGLE, 1, b"1" * 16, None), [pickle.dumps([1])]
-            )
+            code = [pickle.dumps(NotToBeLoaded())]
+            number = run.function(FunctionKey("f", b"1" * 16, {}), code)
+            block = run.add_block(StoredBlock(number, SINGLE, 1, b"1" * 16, None), code)
             run.add_order(0, block, 0, 1)
             if result is not None:
                 run.add_result((block, 0, 1, 0), [pickle.dumps([result])], None, raised=False)
             run.close()
-        monkeypatch.setattr(pickling, "load_function", pytest.fail)
 
     return keep
 
@@ -115,10 +122,9 @@ def test_results_of_another_python_that_need_its_code_are_refused_in_words(
 
 
 def test_calls_of_another_python_are_not_made_again_by_this_one(
-    path: Path, kept_by_python_2: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+    path: Path, kept_by_python_2: Callable[[Any], None]
 ) -> None:
     kept_by_python_2(None)
-    monkeypatch.setattr(pickling, "load", pytest.fail)
     with pytest.raises(VersionMismatch, match=r"use Python 2\.7; or run the script again"):
         run_named("run", journal=path).resubmit()
 

@@ -76,9 +76,8 @@ def test_changes_that_arrive_together_are_one_commit(path: Path) -> None:
 
 
 def test_changes_that_cannot_be_written_are_kept_and_told_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
     refusals = iter([sqlite3.OperationalError("database or disk is full")] * 3)
     connect = connector(path)
 
@@ -127,9 +126,8 @@ def test_closing_tells_changes_that_could_not_be_written(
 
 
 def test_an_impossible_change_is_left_out_alone(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
     refusals = iter([sqlite3.OperationalError("database or disk is full")])
 
     def act(connection: sqlite3.Connection) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.brought_files import BroughtFiles
 from gridengine.schedulers.htcondor import HTCondorCommands
 from gridengine.schedulers.pbs import PBSCommands
-from gridengine.settings.values import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -139,11 +139,9 @@ def test_an_argument_that_needs_a_shared_folder_is_refused_by_name(
 
 
 def test_the_setting_says_it_for_all_and_an_argument_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
+    configure: Callable[..., None],
 ) -> None:
-    from gridengine.schedulers import batch_system
-
-    monkeypatch.setattr(batch_system, "settings", lambda: Settings(shared_files=False))
+    configure(shared_files=False)
     assert not HTCondorScheduler(python="/opt/bin/python").shared_files
     assert HTCondorScheduler(shared_files=True).shared_files
     with pytest.raises(ConfigurationError, match="SlurmScheduler cannot"):

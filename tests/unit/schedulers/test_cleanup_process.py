@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from gridengine.schedulers import cleanup_process as module
-from gridengine.schedulers.cleanup_process import CLEAN_SECONDS, DONE, RETRY_SECONDS, clean, main
+from gridengine.schedulers.cleanup_process import CLEAN_SECONDS, DONE, RETRY_SECONDS, clean
 
 
 class System:
@@ -79,12 +81,11 @@ def test_cleaning_up_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_named_jobs_are_cleaned_up_unless_the_parent_has_done_so(
-    said: bytes, words: list[str] | None, monkeypatch: pytest.MonkeyPatch
+    said: bytes, words: list[str] | None, tmp_path: Path
 ) -> None:
-    found: list[tuple[list[str], list[str]]] = []
-    monkeypatch.setattr(module.signal, "signal", lambda number, handler: None)
-    monkeypatch.setattr(module, "wait", lambda parent: said)
-    monkeypatch.setattr(module, "clean", lambda *what: found.append(what) or 0)
-    assert main(["7", "scancel", "--name=x", "--", "a", "b"]) == 0
-    asked = [] if words is None else [(["scancel", "--name=x", *words], ["a", "b"])]
-    assert found == asked
+    (tmp_path / "key").touch()
+    command = [sys.executable, "-I", "-S", module.__file__, str(os.getpid())]
+    words_of_it = ["mkdir", "own", "--", "key"]
+    subprocess.run([*command, *words_of_it], input=said, cwd=tmp_path, check=True)
+    left = ["key"] if words is None else sorted(["own", *words])
+    assert sorted(one.name for one in tmp_path.iterdir()) == left

@@ -116,12 +116,15 @@ def test_a_failure_is_a_refusal_unless_the_system_was_not_reached(
     assert type(caught.value) is kind
 
 
+class Retrying(Example):
+    retrying = b"retrying"
+
+
 def test_a_command_without_an_answer_is_no_refusal_unless_it_waits_at_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(Example, "retrying", b"retrying")
-    runner = CommandRunner(Example(), os.environ)
+    runner = CommandRunner(Retrying(), os.environ)
     with pytest.raises(Unreachable, match="gave no answer within 0 s"):
         runner.run([script(tmp_path, "exec sleep 600")], 0)
     with pytest.raises(Unreachable, match="retrying"):
@@ -138,13 +141,14 @@ def test_an_unknown_job_is_an_error_of_a_submission_alone(tmp_path: Path) -> Non
         runner.submit(command)
 
 
-def test_a_command_or_the_file_that_configures_it_may_be_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Example, "configuration", "EXAMPLE_CONF")
+class Configured(Example):
+    configuration = "EXAMPLE_CONF"
+
+
+def test_a_command_or_the_file_that_configures_it_may_be_missing(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        CommandRunner(Example(), os.environ).run([str(tmp_path / "command")])
-    runner = CommandRunner(Example(), {**os.environ, "EXAMPLE_CONF": str(tmp_path / "conf")})
+        CommandRunner(Configured(), os.environ).run([str(tmp_path / "command")])
+    runner = CommandRunner(Configured(), {**os.environ, "EXAMPLE_CONF": str(tmp_path / "conf")})
     ran = script(tmp_path, f"touch '{tmp_path}/ran'")
     with pytest.raises(Unreachable, match="no configuration file EXAMPLE_CONF="):
         runner.run([ran])

@@ -23,7 +23,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStar
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand, decode_demand
 from gridengine.resources.kinds import Cores, Token
-from gridengine.schedulers import ProcessScheduler, detect, local
+from gridengine.schedulers import ProcessScheduler, local
 from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
     FORK_SERVER,
@@ -37,6 +37,7 @@ from gridengine.schedulers.local import (
     worker_environment,
 )
 from gridengine.schedulers.worker_command import interpreter_flags
+from gridengine.settings.systems import SYSTEMS
 
 
 class Process:
@@ -193,10 +194,11 @@ def test_a_passing_failure_is_tried_again(
 def test_the_number_of_threads_of_a_batch_job_is_kept(
     in_job: bool, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in THREADS:
+    for name in (*THREADS, *(name for system in SYSTEMS for name in system.job)):
         monkeypatch.delenv(name, raising=False)
-    job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n", "SLURM_CPUS_ON_NODE": "2"} if in_job else {}
-    monkeypatch.setattr(detect, "os", SimpleNamespace(environ=job))
+    job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n", "SLURM_CPUS_ON_NODE": "2"}
+    for name, value in job.items() if in_job else ():
+        monkeypatch.setenv(name, value)
     environment = {"OMP_NUM_THREADS": "5", "MKL_NUM_THREADS": "3", "EDITOR": "vi"}
     found = names_of_variables(environment)
     assert sorted(found[KEPT].split("=")) == kept.split("=")

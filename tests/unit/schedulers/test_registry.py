@@ -85,17 +85,14 @@ def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> No
     assert done.returncode == 0, done.stderr
 
 
-def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same() -> None:
     both = threading.Barrier(2, timeout=60)
 
     def make() -> Scheduler:
         both.wait()
         return InlineScheduler()
 
-    monkeypatch.setattr(default, "_MADE", {})
-    with ThreadPoolExecutor(2) as threads:
+    with default.default_in_block(InlineScheduler(), "inline"), ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda name: default._once(name, make), ["one", "one"])
     assert first is second
 

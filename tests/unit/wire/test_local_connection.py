@@ -14,6 +14,7 @@ from gridengine.system.polling import Polling
 from gridengine.wire import local_connection
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.local_connection import (
+    MOST_WAITING,
     LocalClients,
     LocalConnection,
     _address,
@@ -187,13 +188,13 @@ def test_a_process_that_says_something_else_first_is_dropped(
 
 
 def test_the_oldest_of_many_silent_connections_are_dropped(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine,
 ) -> None:
-    monkeypatch.setattr(local_connection, "MOST_WAITING", 3)
-    for number in range(5):
-        machine.connect(b"%d" % number * 16)
-    machine.clients.greeted(b"0" * 16)
-    assert len(machine.clients._waiting) == 3
+    for number in range(MOST_WAITING + 2):
+        machine.connect(number.to_bytes(16, "big"))
+        machine.clients.greeted(WHO)
+    machine.clients.greeted(bytes(16))
+    assert len(machine.clients._waiting) == MOST_WAITING
     assert machine.open()
 
 

@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -86,18 +87,21 @@ def test_a_job_that_was_pickled_as_a_whole_is_no_argument() -> None:
     assert words_of(((1,), {}), FULL, watched=True) == "argument 1"
 
 
-@pytest.fixture
-def collections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    made: list[int] = []
-    monkeypatch.setattr(gc, "collect", lambda: made.append(1))
-    return made
-
-
-def forget_large(*, result: bool) -> None:
+def is_garbage_gone(*, result: bool) -> bool:
+    """Return whether garbage is gone once something large was forgotten."""
     functions = LoadedFunctions(CallersMain())
     place = {"/proc/self/fd/0": [(0, 0, 1 << 20)]}
     functions.define(Define(b"name", [], b"", 0, result=result, blocks=place), [])
-    functions.forget([b"name"])
+    gc.disable()
+    try:
+        circle = Stoppable()
+        circle.own = circle  # type: ignore[attr-defined]
+        seen = weakref.ref(circle)
+        del circle
+        functions.forget([b"name"])
+        return seen() is None
+    finally:
+        gc.enable()
 
 
 def test_where_no_files_are_shared_a_function_is_loaded_in_the_worker_s_own_folder(
@@ -114,14 +118,12 @@ def test_where_no_files_are_shared_a_function_is_loaded_in_the_worker_s_own_fold
     assert "/caller/lib" not in sys.path
 
 
-def test_the_memory_of_a_large_function_goes_with_it(collections: list[int]) -> None:
-    forget_large(result=False)
-    assert collections
+def test_the_memory_of_a_large_function_goes_with_it() -> None:
+    assert is_garbage_gone(result=False)
 
 
-def test_garbage_is_not_looked_for_with_each_large_result(collections: list[int]) -> None:
-    forget_large(result=True)
-    assert not collections
+def test_garbage_is_not_looked_for_with_each_large_result() -> None:
+    assert not is_garbage_gone(result=True)
 
 
 Enter = Callable[[Path], None]
@@ -264,12 +266,12 @@ def test_an_edit_right_after_the_import_is_seen(
 
 
 def test_packages_with_machine_code_stay(
-    tmp_path: Path, enter: Enter, modules: CallersModules, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, enter: Enter, modules: CallersModules
 ) -> None:
     one = folder(tmp_path, "one", a="x = []")
     enter(one)
     first = value()
-    monkeypatch.setattr(sys.modules[f"{PREFIX}a"], "__file__", str(one / "a.abi3.so"))
+    sys.modules[f"{PREFIX}a"].__file__ = str(one / "a.abi3.so")
     enter(tmp_path / "other")
     assert value() is first
 
@@ -288,9 +290,12 @@ def test_a_library_of_cffi_among_a_callers_modules_is_passed_over(
 def test_a_fresh_runner_looks_at_no_module_that_its_fork_server_had(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    name = f"{PREFIX}since"
+    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     modules_before_fork()
-    monkeypatch.setattr(loaded_functions, "_own_modules", lambda: pytest.fail("it looked"))
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
     CallersModules().enter([str(tmp_path), *sys.path])
+    assert name in sys.modules
 
 
 def test_a_fresh_runner_sets_aside_its_imports_since_the_fork(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 import importlib
 import logging
 import multiprocessing
+import os
+import select
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,68 +20,77 @@ import pytest
 
 from gridengine.serialize import shared_objects
 from gridengine.wire import agent_requests
+from gridengine.wire.channel import socket_pair
 from gridengine.worker import multiprocessing_state
 from gridengine.worker.multiprocessing_state import prepare
 
 PARTS = ("context", "process", "resource_tracker", "shared_memory")
-AGENT = 4711
-SOCKET: Any = SimpleNamespace(fileno=lambda: -1)
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes, int]]]:
+def answers() -> dict[bytes, agent_requests.Answer]:
     """What the agent answers; to all else it has no answer."""
-    answers: dict[bytes, tuple[bytes, int]] = {}
+    return {}
 
-    def ask(sock: socket.socket, request: bytes) -> tuple[bytes, int]:
-        if request not in answers:
-            raise LookupError("no answer")
-        return answers[request]
 
+@pytest.fixture
+def sock(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[bytes, agent_requests.Answer]
+) -> Iterator[socket.socket]:
+    """A runner's end of its socket; at the other end this process is the agent."""
     for part in PARTS:
         monkeypatch.delitem(sys.modules, f"multiprocessing.{part}", raising=False)
         if hasattr(multiprocessing, part):
             monkeypatch.setattr(multiprocessing, part, getattr(multiprocessing, part))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(multiprocessing_state, "peer_process", lambda sock: AGENT)
-    monkeypatch.setattr(agent_requests, "ask", ask)
-    registry = shared_objects.Registry()
-    monkeypatch.setattr(shared_objects, "registry", lambda: registry)
-    factory = logging.getLogRecordFactory()
-    yield answers
+    registry, factory = shared_objects.registry(), logging.getLogRecordFactory()
+    fetch = registry.fetch_descriptor
+    ours, theirs = socket_pair()
+
+    def serve() -> None:
+        while agent_requests.reply(theirs, answers.__getitem__):
+            select.select([theirs], [], [])
+
+    agent = threading.Thread(target=serve)
+    agent.start()
+    yield ours
+    ours.close()
+    agent.join()
+    theirs.close()
+    registry.fetch_descriptor = fetch
     logging.setLogRecordFactory(factory)
 
 
 def test_a_runner_is_a_child_of_its_agent_once_user_code_asks(
-    answers: dict[bytes, tuple[bytes, int]],
+    sock: socket.socket, answers: dict[bytes, agent_requests.Answer]
 ) -> None:
-    answers[agent_requests.AUTHENTICATION_KEY] = b"the caller's", -1
-    prepare(SOCKET, 3)
+    answers[agent_requests.AUTHENTICATION_KEY] = b"the caller's", None
+    prepare(sock, 3)
     assert "multiprocessing.process" not in sys.modules
     process = importlib.import_module("multiprocessing.process")
     assert process.current_process().name == "PoolWorker-3"
-    assert process.parent_process().pid == AGENT
+    assert process.parent_process().pid == os.getpid()
     assert process.current_process().authkey == b"the caller's"
 
 
-def test_elsewhere_it_keeps_a_key_of_its_own(answers: dict[bytes, tuple[bytes, int]]) -> None:
-    prepare(SOCKET, 3)
+def test_elsewhere_it_keeps_a_key_of_its_own(sock: socket.socket) -> None:
+    prepare(sock, 3)
     process = importlib.import_module("multiprocessing.process")
     assert len(process.current_process().authkey) == 32
 
 
 def test_a_module_that_is_loaded_already_is_adapted_too(
-    answers: dict[bytes, tuple[bytes, int]],
+    sock: socket.socket,
 ) -> None:
     process = importlib.import_module("multiprocessing.process")
-    prepare(SOCKET, 4)
+    prepare(sock, 4)
     assert process.current_process().name == "PoolWorker-4"
 
 
-def test_a_module_is_loaded_as_without_this(answers: dict[bytes, tuple[bytes, int]]) -> None:
+def test_a_module_is_loaded_as_without_this(sock: socket.socket) -> None:
     before = importlib.import_module("multiprocessing.process")
     del sys.modules["multiprocessing.process"]
-    prepare(SOCKET, 5)
+    prepare(sock, 5)
     after = importlib.import_module("multiprocessing.process")
     assert after is not before
     assert type(after.__loader__) is type(before.__loader__)
@@ -87,9 +99,9 @@ def test_a_module_is_loaded_as_without_this(answers: dict[bytes, tuple[bytes, in
 
 
 def test_records_name_the_process_before_multiprocessing_is_there(
-    answers: dict[bytes, tuple[bytes, int]], monkeypatch: pytest.MonkeyPatch
+    sock: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(SOCKET, 6)
+    prepare(sock, 6)
     make = logging.getLogRecordFactory()
     arguments = "name", logging.INFO, "path", 1, "text", (), None
     assert make(*arguments).processName != "PoolWorker-6"  # whom it asks knows better
@@ -111,21 +123,27 @@ class Tracker:
         self.registered.remove(name)
 
 
-@pytest.mark.parametrize(("given", "found"), [((b"", 17), 17), (None, None)])
+@pytest.mark.parametrize("given", [True, False])
 def test_runners_share_the_callers_tracker_or_start_one(
-    answers: dict[bytes, tuple[bytes, int]],
+    sock: socket.socket,
+    answers: dict[bytes, agent_requests.Answer],
     monkeypatch: pytest.MonkeyPatch,
-    given: tuple[bytes, int] | None,
-    found: int | None,
+    pipe: tuple[int, int],
+    given: bool,
 ) -> None:
     module = ModuleType("multiprocessing.resource_tracker")
     tracker = Tracker()
     module._resource_tracker = tracker  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    if given is not None:
-        answers[agent_requests.RESOURCE_TRACKER] = given
-    prepare(SOCKET, 7)
-    assert tracker._fd == found
+    if given:
+        answers[agent_requests.RESOURCE_TRACKER] = b"", pipe[1]
+    prepare(sock, 7)
+    found = tracker._fd
+    if found is None:
+        assert not given
+    else:
+        assert os.path.sameopenfile(found, pipe[1])
+        os.close(found)
     answers.clear()
     assert tracker._fd == found
     tracker._fd = 18
@@ -133,9 +151,7 @@ def test_runners_share_the_callers_tracker_or_start_one(
 
 
 @pytest.fixture
-def memory(
-    answers: dict[bytes, tuple[bytes, int]], monkeypatch: pytest.MonkeyPatch
-) -> SimpleNamespace:
+def memory(sock: socket.socket, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A module as `multiprocessing.shared_memory`, and its tracker."""
     tracker = Tracker()
     module = ModuleType("multiprocessing.shared_memory")
@@ -156,7 +172,7 @@ def memory(
     here: Any = module
     here.SharedMemory, here.resource_tracker = SharedMemory, tracker
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    prepare(SOCKET, 8)
+    prepare(sock, 8)
     return SimpleNamespace(make=here.SharedMemory, noted=tracker.registered)
 
 
@@ -190,9 +206,9 @@ def test_the_class_is_called_as_pythons_own(memory: SimpleNamespace) -> None:
 
 
 def test_children_are_forked_unless_the_call_says_otherwise(
-    answers: dict[bytes, tuple[bytes, int]],
+    sock: socket.socket,
 ) -> None:
-    prepare(SOCKET, 3)
+    prepare(sock, 3)
     context = importlib.import_module("multiprocessing.context")._default_context
     assert context.get_start_method(allow_none=True) is None
     assert context.get_context().get_start_method() == "fork"

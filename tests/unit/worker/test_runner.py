@@ -245,11 +245,11 @@ def test_a_held_runner_drops_cancelled_calls_and_goes_on_with_the_rest(
 
 
 def test_a_held_runner_is_in_no_run_while_it_listens(
-    driver: RunnerDriver, monkeypatch: pytest.MonkeyPatch
+    driver: RunnerDriver,
 ) -> None:
     seen = []
     wait = driver.channel.wait
-    monkeypatch.setattr(driver.channel, "wait", lambda: seen.append(driver.words[RUN]) or wait())
+    driver.channel.wait = lambda: seen.append(driver.words[RUN]) or wait()
     driver.assign(lambda x: x, ["a"])
     driver.channel.incoming.append((Cancel([], 0), []))
     driver.words[HOLD] = 1

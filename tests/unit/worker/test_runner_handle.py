@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import os
+import resource
 import signal
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ import pytest
 
 from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START
 from gridengine.serialize.payload import SINGLE
+from gridengine.system import open_descriptors
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment
 from gridengine.worker.runner_handle import ANYWHERE, Batch, BatchQueue, RunnerHandle, take_out
 from tests.support.agent_driver import NotingForkServer
@@ -224,34 +228,36 @@ def test_nothing_is_taken_back_of_one_that_is_in_its_last_call_or_ends(
     assert runner.recall({1}) == ([], [], None)
 
 
-def test_when_the_system_gives_no_more_descriptors_none_is_left_open(
-    server: NotingForkServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gridengine.worker import runner_handle
-
+def open_all() -> list[int]:
+    """Open as many files as the system gives."""
     opened: list[int] = []
-    pipe, close = runner_handle.os.pipe, runner_handle.os.close
+    with contextlib.suppress(OSError):
+        while True:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    return opened
 
-    def noted_pipe() -> tuple[int, int]:
-        ends = pipe()
-        opened.extend(ends)
-        return ends
 
-    def noted_close(fd: int) -> None:
-        close(fd)
-        if fd in opened:
-            opened.remove(fd)
-
-    def none(*args: object) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(runner_handle.os, "pipe", noted_pipe)
-    monkeypatch.setattr(runner_handle.os, "close", noted_close)
-    monkeypatch.setattr(runner_handle, "nameless_memory", none)
+@pytest.mark.usefixtures("runner")  # so that all that it needs is imported
+@pytest.mark.parametrize("free", range(6))
+def test_when_the_system_gives_no_more_descriptors_none_is_left_open(
+    server: NotingForkServer, free: int
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 9, hard))
+    opened = open_all()
     streams: Any = [io.BytesIO(), io.BytesIO()]
-    with pytest.raises(OSError, match="Too many open files"):
-        RunnerHandle(1, server, streams, ANYWHERE)  # type: ignore[arg-type]
-    assert opened == []
+    try:
+        for _ in range(free):
+            os.close(opened.pop())
+        with pytest.raises(OSError, match="Too many open files"):
+            RunnerHandle(1, server, streams, ANYWHERE)  # type: ignore[arg-type]
+        left = open_all()
+        opened += left
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in opened:
+            os.close(fd)
+    assert len(left) == free
 
 
 def batch(*runs: int) -> Batch:

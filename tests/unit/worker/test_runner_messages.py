@@ -45,7 +45,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from gridengine.worker.runner_output import Relay
-from tests.support.agent_driver import NoForkServer, played_agent
+from tests.support.agent_driver import NotingForkServer, played_agent
 
 
 class Slot:
@@ -132,14 +132,15 @@ def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
     ids=lambda one: type(one).__name__,
 )
 def test_a_runner_with_a_false_message_is_killed(
-    message: Message, slot: Slot, monkeypatch: pytest.MonkeyPatch
+    message: Message,
 ) -> None:
-    signals: list[int] = []
-    monkeypatch.setattr(NoForkServer, "signal", lambda _, runner, number: signals.append(number))
+    server = NotingForkServer()
+    slot = Slot(server=server)
     slot.receive(message)
-    assert signals[0] == signal.SIGKILL
+    assert server.signals[0][1] == signal.SIGKILL
     assert slot.runner.channel.ended
     assert not any(isinstance(one, type(message)) for one in slot.sent)
+    slot.agent.close()
 
 
 def test_an_agent_is_closed_once_what_runners_wrote_is_in_the_log() -> None:

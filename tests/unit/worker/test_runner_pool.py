@@ -18,7 +18,6 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
 from gridengine.system.polling import Poller
 from gridengine.wire.messages import Allocate, Assignment, Define
-from gridengine.worker import runner_pool
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_output import OutputReaders
@@ -156,13 +155,10 @@ def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None
 
 @pytest.mark.parametrize(
     "batch",
-    [{"memory": 2**30}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
+    [{"memory": 2**50}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
     ids=["memory", "watched", "large"],
 )
-def test_exclusive_runs_do_not_come_ahead(
-    single: Worker, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(runner_pool, "data_bytes", lambda pid: 0)  # not of who has that number
+def test_exclusive_runs_do_not_come_ahead(single: Worker, batch: dict[str, Any]) -> None:
     single.enqueue(1)
     single.enqueue(2, **batch)
     assert single.held() == [[1]]
@@ -241,14 +237,11 @@ def test_an_allocation_that_there_is_not_is_a_fault(worker: Worker) -> None:
 
 @pytest.mark.parametrize("before", [(), (1,)], ids=["none", "one"])
 def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are_if_any(
-    worker: Worker,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    before: tuple[int, ...],
+    worker: Worker, caplog: pytest.LogCaptureFixture, before: tuple[int, ...]
 ) -> None:
     worker.enqueue_each(*before)
     refused = BlockingIOError(11, "Resource temporarily unavailable")
-    monkeypatch.setattr(worker.server, "fork", Mock(side_effect=refused))
+    worker.server.fork = Mock(side_effect=refused)
     worker.enqueue(2)
     if before:
         assert (worker.held(), worker.pool.broken) == ([[1, 2]], "")

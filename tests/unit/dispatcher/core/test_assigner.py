@@ -9,12 +9,12 @@ import pytest
 from gridengine.dispatcher.core import assigner, workers_and_queues
 from gridengine.dispatcher.core.events import Continue, Launch, Launched, Send
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.requests import Function, TasksCancelled
+from gridengine.requests import Function, Submitted, Task, TasksCancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import Assign, Define, Goodbye, Refuse, Stop, Welcome
-from tests.support.core_play import CUBE, GOOD, Play, calls
+from tests.support.core_play import CUBE, GOOD, SQUARE, Play, calls
 
 
 def test_a_worker_that_calls_home_is_welcomed_and_given_a_function_and_work() -> None:
@@ -139,11 +139,10 @@ def test_a_batch_holds_calls_of_one_function() -> None:
     )
 
 
-def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_and_queues, "MOST_BYTES", 10)
-    play = Play()
+def test_a_batch_is_bounded_in_bytes() -> None:
+    play, payload = Play(), (bytes(workers_and_queues.MOST_BYTES // 2),)
     play.learn(seconds=1e-6)
-    play.submit(*[1] * 20)
+    play.play(Submitted(SQUARE, [Task(number, payload) for number in range(100, 120)]))
     assert len(play.sent(Assign)[0].assignments) == 3
 
 
@@ -185,16 +184,14 @@ def test_calls_given_back_by_a_worker_go_to_an_idle_one() -> None:
     assert calls(play.assigned(b"v")) == [(1, 0, 1)]
 
 
-def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assigner, "MOST_ASSIGNED", 2)
-    play = Play(slots=5)
-    play.submit(1, 1, 1, 1, 1)
-    play.hello(slots=5)
-    assert [one.task for one in play.assigned()] == [1, 2]
+def test_an_event_hands_out_so_much_and_the_next_goes_on() -> None:
+    most = assigner.MOST_ASSIGNED
+    play = Play(slots=most + 1)
+    play.submit(*[1] * (most + 1))
+    play.hello(slots=most + 1)
+    assert [one.task for one in play.assigned()] == [*range(1, most + 1)]
     play.play(Continue())
-    assert [one.task for one in play.assigned()] == [3, 4]
-    play.play(Continue())
-    assert [one.task for one in play.assigned()] == [5]
+    assert [one.task for one in play.assigned()] == [most + 1]
     assert not play.core.state.deferred
 
 

@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 import pytest
 
-from gridengine.dispatcher.core import calls as module
 from gridengine.dispatcher.core.calls import (
     CALL_MOVES,
     FEW,
+    MOST_LINES,
+    MOST_SUBJECTS,
     Broken,
     CoreClient,
     CoreSubmitter,
@@ -131,14 +132,12 @@ def test_a_move_that_is_no_arrow_is_a_fault() -> None:
         story.move(Span(one, 0, 1, one.task.demand), "missing")
 
 
-def test_the_last_lines_of_the_last_subjects_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LINES", 2)
-    monkeypatch.setattr(module, "MOST_SUBJECTS", 2)
+def test_the_last_lines_of_the_last_subjects_are_kept() -> None:
     story = Story()
-    for subject in (1, 2, 1, 1, 3):
+    for subject in (1, 2, *[1] * MOST_LINES, *range(3, MOST_SUBJECTS + 2)):
         story.begin(object(), float(subject))
         story.add(subject, "something")
-    assert [len(story.of(subject)) for subject in (1, 2, 3)] == [2, 0, 1]
+    assert [len(story.of(subject)) for subject in (1, 2, 3)] == [MOST_LINES, 0, 1]
 
 
 @pytest.mark.parametrize("table", [CALL_MOVES, NEXT_PHASES])

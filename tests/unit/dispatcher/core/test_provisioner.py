@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core import provisioner as provisioner_module
 from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.launches import LaunchedWorker, key_of, keys_of
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.provisioner import MOST_WITHDRAWN, Provisioner
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
 from gridengine.requests import Effect
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -144,13 +143,11 @@ def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
     assert scale(provisioner, 6.0) == []
 
 
-def test_the_record_of_withdrawn_workers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioner_module, "MOST_WITHDRAWN", 5)
-    provisioner = make()
-    for number in range(20):
-        provisioner.add_launched(handles(number), 0)
-        provisioner.withdraw(list(provisioner.expected.values()))
-    assert list(provisioner.withdrawn) == [key_of(handle) for handle in handles(15, 16, 17, 18, 19)]
+def test_the_record_of_withdrawn_workers_is_bounded() -> None:
+    provisioner, launched = make(), handles(*range(MOST_WITHDRAWN + 15))
+    provisioner.add_launched(launched, 0)
+    provisioner.withdraw(list(provisioner.expected.values()))
+    assert list(provisioner.withdrawn) == [key_of(handle) for handle in launched[15:]]
 
 
 def test_giving_up_withdraws_all_that_have_not_come() -> None:

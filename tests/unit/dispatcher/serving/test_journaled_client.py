@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.serving import journaled_client as client_record
 from gridengine.dispatcher.serving import shared_journal
+from gridengine.dispatcher.serving.shared_journal import LARGE
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer
@@ -82,33 +82,30 @@ def test_a_result_that_others_need_is_sent_when_it_is_on_disk(process: Process, 
     assert len(process.sent.outcomes()) == 1
 
 
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All results are large, so that none is written that may be taken."""
-    monkeypatch.setattr(client_record, "LARGE", 0)
+def finish_large(process: Process, start: int = 0, *, last: bool = True) -> None:
+    """Have a result that is so large that it is not written while it may be taken."""
+    process.record.finish([FinishedItem(1, start, start + 1, 1, last=last)], [bytes(LARGE)])
 
 
-@pytest.mark.usefixtures("large")
 def test_outcomes_taken_soon_are_never_written(
     hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand_in(hasty, 1, count=2, defines=False)
     hasty.sync()
     monkeypatch.setattr(shared_journal.RowContent, "__conform__", lambda self, protocol: 1 / 0)
-    finish(hasty, 1, 0, 1, last=False)
+    finish_large(hasty, last=False)
     hasty.record.taken([1])
     hasty.commit()
     other = again(hasty, tmp_path)
     assert (other.tasks(), other.settled) == ([1], {1: [(0, 1)]})
-    finish(hasty, 1, 1, 2)
+    finish_large(hasty, 1)
     hasty.record.taken([2])
     assert [hasty.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
 
-@pytest.mark.usefixtures("large")
 def test_outcomes_not_taken_in_time_are_written(hasty: Process, tmp_path: Path) -> None:
     hand_in(hasty, 1, defines=False)
-    finish(hasty, 1)
+    finish_large(hasty)
     hasty.commit()
     early = again(hasty, tmp_path / "early")
     assert early.tasks() == [1]
@@ -124,11 +121,10 @@ def test_outcomes_not_taken_in_time_are_written(hasty: Process, tmp_path: Path) 
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_the_last_part_of_a_task_is_not_on_disk_before_others(
-    hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
+    hasty: Process, tmp_path: Path, connected: bool
 ) -> None:
-    monkeypatch.setattr(client_record, "LARGE", 10)
     hand_in(hasty, 1, count=2)
-    hasty.record.finish([FinishedItem(1, 0, 1, 1)], [b"large result"])
+    finish_large(hasty, last=False)
     hasty.sent.connected = connected
     finish(hasty, 1, 1, 2)
     hasty.commit()
@@ -138,10 +134,9 @@ def test_the_last_part_of_a_task_is_not_on_disk_before_others(
     assert other.record.ready == (0 if connected else 2)
 
 
-@pytest.mark.usefixtures("large")
 def test_a_returning_client_is_sent_unwritten_outcomes(hasty: Process) -> None:
     hand_in(hasty, 1, 2)
-    finish(hasty, 1)
+    finish_large(hasty)
     hasty.record.resume()
     hasty.commit()
     assert [one.number for one in hasty.sent.outcomes()] == [1]
@@ -149,15 +144,13 @@ def test_a_returning_client_is_sent_unwritten_outcomes(hasty: Process) -> None:
     assert [one.number for one in hasty.sent.outcomes()] == [1, 1]
 
 
-@pytest.mark.usefixtures("large")
 def test_nothing_is_written_of_a_forgotten_client(process: Process) -> None:
     hand_in(process, 1)
-    finish(process, 1)
+    finish_large(process)
     process.record.delete()
     assert [process.rows(table) for table in ("clients", "requests", "outcomes")] == [0, 0, 0]
 
 
-@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("end", ["taken", "written", "deleted"])
 def test_messages_of_workers_are_acknowledged_when_taken_or_on_disk(
     hasty: Process, end: str
@@ -165,7 +158,7 @@ def test_messages_of_workers_are_acknowledged_when_taken_or_on_disk(
     acknowledged: list[str] = []
     hasty.file.after_later(lambda: acknowledged.append("before"))
     hand_in(hasty, 1, 2)
-    finish(hasty, 1)
+    finish_large(hasty)
     hasty.file.after_later(lambda: acknowledged.append("behind"))
     hasty.commit()
     assert acknowledged == ["before"]
@@ -178,14 +171,13 @@ def test_messages_of_workers_are_acknowledged_when_taken_or_on_disk(
     assert acknowledged == ["before", "behind"]
 
 
-@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("options", [{"codec": "json"}, {"keep": "night"}])
 def test_outcomes_that_others_may_want_are_written_at_once(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     hasty = Process(tmp_path / "journal.sqlite", replace(HELLO, **options))
     hand_in(hasty, 1)
-    finish(hasty, 1)
+    finish_large(hasty)
     hasty.commit()
     other = again(hasty, tmp_path)
     assert not other.tasks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     DispatcherState,
@@ -28,19 +28,12 @@ def _runs(tmp_path: Path, configure: Callable[..., None]) -> None:
 
 
 @pytest.fixture
-def folder() -> DispatcherFolder:
+def folder(tmp_path: Path) -> DispatcherFolder:
+    """Its dispatcher answers where something listens at the socket `s`."""
     made = DispatcherFolder.of("sweeps")
     made.make()
-    made.client_file.write_bytes(b'{"addresses": ["tcp://10.0.0.7:4711"], "server_key": "x"}')
+    made.client_file.write_text(f'{{"addresses": ["ipc://{tmp_path}/s"], "server_key": "x"}}')
     return made
-
-
-def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    monkeypatch.setattr(
-        dispatcher_folder,
-        "why_unreachable",
-        lambda address, seconds: "" if address in addresses else "refused",
-    )
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "ä", "a b", "a\n", "x" * 65])
@@ -72,26 +65,26 @@ def test_the_lock_of_one_that_was_killed_is_taken_over(folder: DispatcherFolder)
 
 
 def test_a_dispatcher_that_answers_elsewhere_runs_whatever_locks_say(
-    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+    folder: DispatcherFolder, tmp_path: Path
 ) -> None:
     lock = folder.take_lock()
     lock.write(ELSEWHERE)
     lock.close()
-    answering(monkeypatch, "tcp://10.0.0.7:4711")
-    assert folder.state() is DispatcherState.RUNNING
-    with pytest.raises(ConfigurationError, match=r"process 4711 on elsewhere\.example"):
-        folder.take_lock()
+    os.utime(folder.lock, (0, 0))
+    with socket.create_server(str(tmp_path / "s"), family=socket.AF_UNIX):
+        assert folder.state() is DispatcherState.RUNNING
+        with pytest.raises(ConfigurationError, match=r"process 4711 on elsewhere\.example"):
+            folder.take_lock()
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_dispatcher_silent_for_long_elsewhere_is_taken_over_whatever_locks_say(
-    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch, held: bool
+    folder: DispatcherFolder, held: bool
 ) -> None:
     theirs = folder.take_lock()
     theirs.write(ELSEWHERE)
     if not held:
         theirs.close()
-    answering(monkeypatch)
     with pytest.raises(ConfigurationError, match="if that machine is down"):
         folder.take_lock()
     assert folder.state() is DispatcherState.RUNNING
@@ -109,11 +102,11 @@ def test_a_dispatcher_silent_for_long_elsewhere_is_taken_over_whatever_locks_say
 
 
 def test_a_dispatcher_that_never_ran_has_no_address_and_a_closed_folder(
-    folder: DispatcherFolder,
+    folder: DispatcherFolder, tmp_path: Path
 ) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.make()
-    assert folder.addresses() == ("tcp://10.0.0.7:4711",)
+    assert folder.addresses() == (f"ipc://{tmp_path}/s",)
     folder.client_file.unlink()
     assert folder.addresses() == ()
     assert not folder.answers()
