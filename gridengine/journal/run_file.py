@@ -40,10 +40,12 @@ from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
 from gridengine.journal.lock_file import other_machine, take_lock
 from gridengine.journal.writer import (
+    BUSY_SECONDS,
     JournalWriter,
     check_private,
     is_of_the_file,
     is_on_network,
+    leave_wal,
     open_connection,
 )
 from gridengine.serialize import pickling
@@ -506,10 +508,12 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
     if on_network:
         _check_readable_here(name, path)
     with explained(name, path):
-        connection = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+        connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+        )
         try:
             if on_network:  # the machine that has the disk itself may have left it in WAL mode
-                connection.execute("PRAGMA journal_mode = DELETE")
+                leave_wal(connection, BUSY_SECONDS)
             return _checked(connection, name, path)
         except BaseException:
             connection.close()

@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -25,6 +26,10 @@ log = logging.getLogger("gridengine")
 
 RETRY_SECONDS = 5.0
 """How long after a failed commit the next one is tried."""
+BUSY_SECONDS, LOOK_SECONDS = 5.0, 0.02
+"""For how long a file that another process uses is waited for, and how often it is tried again
+where SQLite does not wait by itself.
+"""
 
 Act: TypeAlias = Callable[[sqlite3.Connection], object]
 
@@ -249,7 +254,7 @@ def is_of_the_file(error: Exception) -> bool:
     )
 
 
-def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connection:
+def open_connection(path: str, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Return a connection to a file, created if it is missing, whose commits are durable when they
     return: by a write-ahead log or, on a network file system, by SQLite's rollback journal.
 
@@ -261,13 +266,35 @@ def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connecti
     connection = sqlite3.connect(path, timeout=busy_seconds, check_same_thread=False)
     try:
         connection.isolation_level = None
-        mode = "DELETE" if is_on_network(Path(path)) else "WAL"
-        connection.execute(f"PRAGMA journal_mode = {mode}")
+        if is_on_network(Path(path)):
+            leave_wal(connection, busy_seconds)
+        else:
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def leave_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Have a file written by SQLite's rollback journal. A file leaves the mode WAL only when nobody
+    else has it open, and SQLite's own timeout does not wait for that: another process, or the
+    thread of a writer that has finished, may be closing it just now.
+
+    Raises:
+        sqlite3.DatabaseError: others have the file open for `busy_seconds` more; or see
+            `open_connection`.
+    """
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(LOOK_SECONDS)
 
 
 SIDE_FILES = "-wal", "-shm", "-journal"

@@ -439,7 +439,8 @@ def _fork(id: int, fork_server: ForkServer) -> tuple[RunnerStatus, Channel, list
             ours.append(reading)
             theirs.append(writing)
         mine, its = socket_pair()
-        theirs += [its.detach(), nameless_memory("gridengine-runner")]
+        theirs.append(its.detach())
+        theirs.append(nameless_memory("gridengine-runner"))
         os.ftruncate(theirs[3], WORDS_SIZE)
         status = RunnerStatus(map_words(theirs[3]))
         stdout, stderr, channel, words = theirs

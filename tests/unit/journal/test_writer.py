@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.journal import writer
-from gridengine.journal.writer import JournalWriter, is_on_network, open_connection
+from gridengine.journal.writer import JournalWriter, is_on_network, leave_wal, open_connection
 from tests.support.waiting import wait_until
 
 
@@ -211,4 +211,20 @@ def test_a_networks_file_system_gets_no_log_in_shared_memory(
     mounts.write_text(f"x / {kind} rw 0 0\n")
     connection = writer.open_connection(str(tmp_path / "a.sqlite"))
     assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
+    connection.close()
+
+
+def test_a_file_leaves_the_write_ahead_log_when_the_last_other_has_closed_it(
+    tmp_path: Path,
+) -> None:
+    closing = connector(tmp_path / "file")()
+    connection = sqlite3.connect(tmp_path / "file", check_same_thread=False)
+    assert rows(tmp_path / "file") == []
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        leave_wal(connection, 0.0)
+    thread = threading.Thread(target=leave_wal, args=(connection, 60.0))
+    thread.start()
+    closing.close()
+    thread.join()
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     connection.close()

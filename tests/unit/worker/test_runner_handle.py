@@ -238,7 +238,7 @@ def open_all() -> list[int]:
 
 
 @pytest.mark.usefixtures("runner")  # so that all that it needs is imported
-@pytest.mark.parametrize("free", range(6))
+@pytest.mark.parametrize("free", range(7))
 def test_when_the_system_gives_no_more_descriptors_none_is_left_open(
     server: NotingForkServer, free: int
 ) -> None:
