@@ -164,7 +164,7 @@ class Dispatcher(RemoteDispatcher):
 
     def step(self) -> None:
         for message, buffers in self._receive():
-            self._handlers[type(message)](self, message, buffers)
+            self._handlers[type(message)](message, buffers)
 
     def tell(self) -> None:
         if not self._resuming:
