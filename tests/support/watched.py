@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socketserver
 import threading
 from collections.abc import Callable, Sequence
@@ -74,6 +75,11 @@ class Machine:
 
         class Answering(socketserver.StreamRequestHandler):
             def handle(self) -> None:
+                # Whoever asked may leave before the answer.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self.answer()
+
+            def answer(self) -> None:
                 for line in self.rfile:
                     request = msgspec.json.decode(line, type=WatchRequest)
                     again = True
