@@ -31,7 +31,7 @@ from benchmarks.workloads import noop
 
 WORKERS_PER_PROCESS = 2500
 SAMPLE_SECONDS = 10.0
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 5.0
 IDLE_SECONDS = 20.0
 COLUMNS = ("seconds", "memory_mb", "descriptors", "processor_percent", "round_trip_s", "silence_s")
 
