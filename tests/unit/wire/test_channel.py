@@ -245,14 +245,19 @@ def test_large_buffers_for_a_runner_go_beside_the_stream_and_hold_no_descriptor_
     theirs.close()
 
 
-def test_what_a_call_in_progress_hears_takes_no_descriptor_of_it() -> None:
-    ours, theirs = ends()
-    ours.send(Deliver(7, 1), [b"x" * LARGE])
-    messages = []
+def flushed(ours: Channel, theirs: Channel) -> list[tuple[Message, list[Buffer]]]:
+    """Return the messages that arrive once this end has written them."""
+    messages: list[tuple[Message, list[Buffer]]] = []
     while not messages:
         ours.flush()
         messages = theirs.poll()
-    [(_, [buffer])] = messages
+    return messages
+
+
+def test_what_a_call_in_progress_hears_takes_no_descriptor_of_it() -> None:
+    ours, theirs = ends()
+    ours.send(Deliver(7, 1), [b"x" * LARGE])
+    [(_, [buffer])] = flushed(ours, theirs)
     assert len(buffer) == LARGE
     assert type(buffer.obj) is not Block
     ours.close()
@@ -266,11 +271,7 @@ def test_who_must_not_wait_copies_no_more_than_a_moment_takes(
     ours, theirs = ends()
     for size in (2 * LARGE, 2 * LARGE + 1):
         ours.send(Define(b"f", [], b"/", 1), [b"x" * size])
-        messages = []
-        while not messages:
-            ours.flush()
-            messages = theirs.poll()
-        [(_, [buffer])] = messages
+        [(_, [buffer])] = flushed(ours, theirs)
         assert len(buffer) == size
         assert (type(buffer.obj) is Block) == (size == 2 * LARGE)
     ours.close()

@@ -231,18 +231,23 @@ def warnings(play: Play) -> list[str]:
     return [warning.text for warning in play.seen(Warn)]
 
 
-def test_after_ten_seconds_it_is_said_which_jobs_wait_for_which() -> None:
-    play = held_by_jobs("Job-1", "Job-2")
-    play.submit(1, watched=True, name="Job-3")
+def warnings_after_ten_seconds(play: Play) -> list[str]:
+    """Return the warnings of the tenth second, before which there must be none."""
     play.later(0.25)
     play.later(9.5)
     assert warnings(play) == []
     play.later(0.5)
+    return warnings(play)
+
+
+def test_after_ten_seconds_it_is_said_which_jobs_wait_for_which() -> None:
+    play = held_by_jobs("Job-1", "Job-2")
+    play.submit(1, watched=True, name="Job-3")
     said = (
         "waiting for a free worker for 10 s: Job-3; these hold all of them (max_workers=2): "
         "Job-1, Job-2"
     )
-    assert warnings(play) == [said]
+    assert warnings_after_ten_seconds(play) == [said]
 
 
 @pytest.mark.parametrize(
@@ -306,15 +311,11 @@ def test_calls_that_need_results_that_nobody_makes_are_told() -> None:
     play = Play(lease_seconds=1e6, beat_seconds=1e6)
     play.submit(1, after=(7,), kept=((0, 8),))
     play.submit(1, after=(8,), watched=True, name="Job-1")
-    play.later(0.25)
-    play.later(9.5)
-    assert warnings(play) == []
-    play.later(0.5)
     said = (
         "waiting for 10 s for results that no call of this scheduler makes, of other schedulers or "
         "of futures that a script sets itself: Job-1, 1 call"
     )
-    assert warnings(play) == [said]
+    assert warnings_after_ten_seconds(play) == [said]
     play.later(9.5)
     assert warnings(play) == []
     play.later(0.5)
