@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes
+from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes, pulls
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.launches import LaunchedWorker
@@ -337,6 +337,8 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
     for digest in worker.functions:
         known = state.objects[digest]
         known.workers.discard(worker.id)
+        pulls.end(state, known, worker.id)
+        pulls.give_up_from(state, known, worker)
         if known.asked == worker.id:
             asked.append(digest)
     objects.bring_again(state, asked)
