@@ -313,7 +313,7 @@ class Agent:
             if assignment.function not in defined:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
             if assignment.inputs and not all(
-                name in defined or (pulls is not None and pulls.is_coming(name))
+                name in defined or (pulls is not None and pulls.is_pulled(name))
                 for name in large_inputs(assignment)
             ):
                 raise ProtocolError(f"run {assignment.run} uses a result that was not defined")

@@ -100,6 +100,10 @@ class Pulls:
         """The connections, by the other workers' keys; those that were used last come last."""
         self._coming: dict[bytes, str] = {}
         """The results that are pulled, each with the key of the worker that sends it."""
+        self._failed: set[bytes] = set()
+        """The results that did not come. Until the dispatcher knows, it assigns runs that need
+        them.
+        """
         self._held_back: list[tuple[Batch, int]] = []
         """The batches, each with its allocation, that wait for such results."""
 
@@ -150,6 +154,7 @@ class Pulls:
         self._connections[message.key] = connection
         if not connection.pulls:
             connection.heard_at = self._clock.monotonic()
+        self._failed.discard(name)
         self._coming[name] = message.key
         connection.pulls[name] = message.number
         connection.client.fetch(name)
@@ -221,6 +226,7 @@ class Pulls:
 
     def _end(self, name: bytes, failure: str) -> None:
         self._send(Pulled(name, self._drop(name), failure), ())
+        self._failed.add(name)
         self._give_back(name)
 
     def _drop(self, name: bytes) -> int:
@@ -231,15 +237,21 @@ class Pulls:
 
     # Batches that wait
 
-    def is_coming(self, name: bytes) -> bool:
-        """Return whether a result is on its way here."""
-        return name in self._coming
+    def is_pulled(self, name: bytes) -> bool:
+        """Return whether a result is or was on its way here."""
+        return name in self._coming or name in self._failed
 
     def hold_back(self, batch: Batch, allocation: int) -> None:
-        """Queue a batch, unless results that it needs are on their way."""
+        """Queue a batch, unless results that it needs are on their way. Give back the runs whose
+        results do not come.
+        """
+        if self._failed and (lacking := self._failed - self._definitions.messages.keys()):
+            needy = {assignment.run for assignment, _ in batch if _needs(assignment, lacking)}
+            if taken := take_out(batch, needy):
+                self._send(Returned(taken, NOT_PULLED), ())
         if self._coming and any(_needs(assignment, self._coming) for assignment, _ in batch):
             self._held_back.append((batch, allocation))
-        else:
+        elif batch:
             self._enqueue(batch, allocation)
 
     def take_out(self, runs: set[int]) -> list[int]:

@@ -244,7 +244,8 @@ class Peer:
     owed: dict[int, bool] = field(default_factory=dict)
     """The runs that are still to be answered, though they go on."""
     pulls: dict[bytes, Pull] = field(default_factory=dict)
-    """The results that it gets from other workers."""
+    unpulled: set[bytes] = field(default_factory=set)
+    """The results that it gets from other workers, and those that it did not get."""
 
     @property
     def has_network(self) -> bool:
@@ -323,7 +324,7 @@ class Peer:
         for one in message.assignments:
             needs = self.needs.get(one.task, ())
             assert {one.function, *needs} <= self.functions
-            assert {*large_inputs(one)} <= self.functions | self.pulls.keys()
+            assert {*large_inputs(one)} <= self.functions | self.pulls.keys() | self.unpulled
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -345,6 +346,8 @@ class Peer:
             ]
         )
         assert len(self.batches) - len(self.waiting_batches) <= 2 * self.slots
+        for name in self.unpulled - self.functions:
+            self.give_up(name)
 
     def granted(self, grant: Grant) -> None:
         self.allocations[grant.allocation] = grant.given, grant.takes
@@ -478,31 +481,31 @@ class Peer:
         self.functions.difference_update(message.functions)
         for name in message.functions:
             self.holds.pop(name, None)
-            if name in self.pulls:
+            if self.pulls.pop(name, None):
                 self.give_up(name)
 
     def pull(self, message: Pull) -> None:
         if message.addresses:
             assert message.name not in self.functions | self.pulls.keys(), "pulled twice"
             self.pulls[message.name] = message
+            self.unpulled.discard(message.name)
         elif message.number in {one.number for one in self.pulls.values()}:
             self.end_pull(message.name, ABSENT)
 
     def end_pull(self, name: bytes, failure: str) -> None:
         """Another worker has sent a result, or has not."""
-        number = self.pulls[name].number
+        number = self.pulls.pop(name).number
         self.say(Pulled(name, number, failure))
         if failure:
+            self.unpulled.add(name)
             self.give_up(name)
         else:
-            del self.pulls[name]
             self.functions.add(name)
             self.holds[name] = int.from_bytes(name, "big")
 
     def give_up(self, name: bytes) -> None:
         needy = {item.run for batch in self.batches for item in batch if name in item.needs}
         self.give_back(needy, self.batches, NOT_PULLED)
-        del self.pulls[name]
 
     def begin(self, item: Item, stop: int) -> None:
         """Have the next calls of a run begin."""
