@@ -186,9 +186,13 @@ class ResultClient:
         """Ask for a result."""
         self._incoming[name] = IncomingResult()
         if self.is_connected:
-            self._sockets[0].send(encode(Fetch([name])))
+            self.send(encode(Fetch([name])))
         else:
             self._wanted.append(name)
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        """Send these frames to the address that has answered."""
+        self._sockets[0].send(frames)
 
     def give_up(self, name: bytes) -> None:
         """Take in no more of a result."""
@@ -220,7 +224,7 @@ class ResultClient:
                 _close(self._poller, other)
         self._sockets = [polled]
         if self._wanted:
-            polled.send(encode(Fetch(self._wanted)))
+            self.send(encode(Fetch(self._wanted)))
 
     def _take(self, part: Part, pieces: Sequence[Buffer]) -> tuple[bytes, Payload | None]:
         incoming = self._incoming.get(part.name)

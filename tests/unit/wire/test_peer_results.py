@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.system.polling import Poller
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.framing import SMALL, decode
-from gridengine.wire.messages import Part
+from gridengine.wire.framing import SMALL, decode, encode
+from gridengine.wire.messages import Beat, Fetch, Part, Stop
 from gridengine.wire.peer_results import (
     MOST_BUFFERS,
     PIECES,
@@ -134,6 +136,23 @@ def test_who_has_not_the_key_of_the_holder_is_not_believed(workers: Workers) -> 
         other.server.answer()
     finally:
         other.close()
+
+
+@given(frames=st.lists(st.binary(max_size=40), max_size=4), place=st.integers(0, 3))
+def test_whatever_a_peer_sends_the_server_goes_on(frames: list[bytes], place: int) -> None:
+    workers = Workers({b"there": [b"x"]})
+    try:
+        client = workers.connect()
+        client.fetch(b"there")
+        workers.wait_for(client)
+        good = encode([Beat(), Fetch([b"no"]), Part(b"p"), Stop()][place])
+        for sent in (frames, good[:-1] + frames, good + frames):
+            if sent:
+                client.send(sent)
+        client.fetch(b"there")
+        assert joined(workers.wait_for(client)[b"there"]) == [b"x"]
+    finally:
+        workers.close()
 
 
 def test_no_frame_is_longer_than_a_connection_takes() -> None:
