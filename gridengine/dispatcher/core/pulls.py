@@ -8,7 +8,6 @@ and is not pulled again; nor is any other between two hosts that cannot connect.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.calls import RemoteObject
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
@@ -62,12 +61,13 @@ def serves(state: CoreState, worker: Worker, message: Serves, buffers: Payload) 
     worker.serves = message
 
 
-def pulled(state: CoreState, worker: Worker, message: Pulled, buffers: Payload) -> None:
-    """Note that a worker has got a result, or could not get it."""
-    known = state.objects.get(message.name)
-    source_id, number = (b"", 0) if known is None else known.pulls.get(worker.id, (b"", 0))
-    if known is None or number != message.number:
-        return  # it was told to forget the result meanwhile
+def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> bool:
+    """Note that a worker has got a result, or could not get it. Return False if it was told to
+    forget the result meanwhile.
+    """
+    source_id, number = known.pulls.get(worker.id, (b"", None))
+    if number != message.number:
+        return False
     source = state.workers.get(source_id)
     end(state, known, worker.id)
     if not message.failure:
@@ -81,8 +81,7 @@ def pulled(state: CoreState, worker: Worker, message: Pulled, buffers: Payload) 
             if hosts not in state.no_ways:
                 state.no_ways[hosts] = None
                 state.say(state.log.no_way(*hosts, state.now))
-    if known.asked == worker.id:
-        objects.bring_again(state, [message.name])
+    return True
 
 
 def end(state: CoreState, known: RemoteObject, puller: bytes) -> None:

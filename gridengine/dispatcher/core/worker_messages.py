@@ -306,7 +306,7 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     messages.Resumes: nested.resumes,
     messages.Fetched: dependencies.fetched,
     messages.Serves: pulls.serves,
-    messages.Pulled: pulls.pulled,
+    messages.Pulled: dependencies.pulled,
     messages.Goodbye: worker_lifecycle.goodbye,
 }
 """The handler of each type of message."""
