@@ -159,6 +159,9 @@ class ResultClient:
         poller: wakes the thread, which calls `receive` before each wait.
         addresses: where that worker may listen: the first to answer is used.
         key: its public key. pair: the public and the secret key of this end.
+
+    Raises:
+        zmq.ZMQError: an address or the key is none, or no descriptor is left.
     """
 
     def __init__(
@@ -173,14 +176,20 @@ class ResultClient:
         self.is_connected = False
         self._wanted: list[bytes] = []
         self._incoming: dict[bytes, IncomingResult] = {}
-        self._sockets = [PolledSocket(context.socket(zmq.DEALER)) for _ in addresses]
-        for polled, address in zip(self._sockets, addresses, strict=True):
-            poller.register(polled.fd, lambda: None)
-            socket = polled.socket
-            socket.curve_serverkey = key.encode()
-            socket.curve_publickey, socket.curve_secretkey = map(str.encode, pair)
-            socket.connect(address)
-            polled.send(encode(Beat()))
+        self._sockets: list[PolledSocket] = []
+        try:
+            for address in addresses:
+                polled = PolledSocket(context.socket(zmq.DEALER))
+                self._sockets.append(polled)
+                poller.register(polled.fd, lambda: None)
+                socket = polled.socket
+                socket.curve_serverkey = key.encode()
+                socket.curve_publickey, socket.curve_secretkey = map(str.encode, pair)
+                socket.connect(address)
+                polled.send(encode(Beat()))
+        except BaseException:
+            self.close()
+            raise
 
     def fetch(self, name: bytes) -> None:
         """Ask for a result."""

@@ -126,7 +126,7 @@ class Pulls:
             self._server = ResultServer(
                 self._the_context(), self._poller, keys, self._keys.ports, payload_of
             )
-        except (GridEngineError, zmq.ZMQError) as error:
+        except (GridEngineError, zmq.ZMQError, RuntimeError) as error:  # no port, file or thread
             log.warning("other workers get no results from this one: %s", error)
             return
         *outer, loopback = own_addresses()
@@ -150,7 +150,13 @@ class Pulls:
             if key is not None and self._connections[key].pulls[name] == message.number:
                 self._end(name, ABSENT)
             return
-        connection = self._connections.pop(message.key, None) or self._connect(message)
+        try:
+            connection = self._connections.pop(message.key, None) or self._connect(message)
+        except OSError as error:  # no descriptor is left, or the address is none
+            log.warning("no connection to another worker: %s", error)
+            self._failed.add(name)
+            self._send(Pulled(name, message.number, UNREACHED), ())
+            return
         self._connections[message.key] = connection
         if not connection.pulls:
             connection.heard_at = self._clock.monotonic()
@@ -160,12 +166,17 @@ class Pulls:
         connection.client.fetch(name)
 
     def _connect(self, message: Pull) -> _Connection:
+        import zmq
+
         from gridengine.wire.peer_results import ResultClient
 
         pair = self._keys.public, self._keys.secret
-        client = ResultClient(
-            self._the_context(), self._poller, message.addresses, message.key, pair
-        )
+        try:
+            client = ResultClient(
+                self._the_context(), self._poller, message.addresses, message.key, pair
+            )
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, str(error)) from error
         return _Connection(client, self._clock.monotonic(), {})
 
     def forget(self, names: Iterable[bytes]) -> None:
@@ -184,6 +195,8 @@ class Pulls:
         wait = math.inf
         for key, connection in list(self._connections.items()):
             self._receive(key, connection, now)
+            if key not in self._connections:
+                continue
             if connection.pulls:
                 patience = SILENT_SECONDS if connection.client.is_connected else CONNECT_SECONDS
             else:

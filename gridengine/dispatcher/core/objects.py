@@ -228,13 +228,18 @@ def _forget(state: CoreState, digest: bytes) -> None:
 
 def forget_at_workers(state: CoreState, known: RemoteObject, *, stays: bytes = b"") -> None:
     """Have all workers that have an object, or pull it, forget it, but for one where it stays."""
-    digest = known.function.digest
     for worker in (*known.workers, *known.pulls):
         if worker != stays:
-            pulls.end(state, known, worker)
-            state.workers[worker].functions.discard(digest)
-            state.effects.append(Send(worker, Forget([digest])))
-    known.workers.intersection_update([stays])
+            forget_at(state, known, worker)
+
+
+def forget_at(state: CoreState, known: RemoteObject, worker: bytes) -> None:
+    """Have a worker that has an object, or pulls it, forget it."""
+    digest = known.function.digest
+    pulls.end(state, known, worker)
+    known.workers.discard(worker)
+    state.workers[worker].functions.discard(digest)
+    state.effects.append(Send(worker, Forget([digest])))
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:

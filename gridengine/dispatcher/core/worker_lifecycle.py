@@ -264,8 +264,12 @@ def _had_whole_life(state: CoreState, run: Run) -> bool:
 
 
 def stop(state: CoreState, worker: Worker) -> None:
-    """Tell a worker to leave."""
+    """Tell a worker to leave. It need not hand over results that another worker has too."""
     _close(state, worker)
+    for name in [] if worker.runs else sorted(worker.functions & state.away.keys()):
+        known = state.objects[name]
+        if any(state.workers[other].phase is READY for other in known.workers):
+            objects.forget_at(state, known, worker.id)
     state.effects.append(Send(worker.id, Stop()))
 
 

@@ -163,6 +163,15 @@ def test_a_worker_that_does_not_answer_is_given_up(workers: Workers) -> None:
     assert worker.sent == [Pulled(NAME, 1, UNREACHED), Returned([5], NOT_PULLED)]
 
 
+def test_an_address_or_key_that_is_none_is_a_failed_pull(workers: Workers) -> None:
+    worker = workers.add()
+    for number, address, key in ((1, "nowhere", NOWHERE.key), (2, "tcp://a:1", "short")):
+        worker.pulls.pull(Pull(NAME, number, [address], key))
+        assert worker.sent[-1] == Pulled(NAME, number, UNREACHED)
+    worker.assign(5, FIRST)
+    assert worker.sent[-1] == Returned([5], NOT_PULLED)
+
+
 def test_a_worker_that_falls_silent_is_given_up_and_its_host_is_not(workers: Workers) -> None:
     source, worker = workers.add(result=[b"pickle"]), workers.add()
     worker.pull(FIRST, 1, source)

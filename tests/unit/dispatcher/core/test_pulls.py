@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.dispatcher.core import pulls
-from gridengine.dispatcher.core.events import Inform, ResultAsked
+from gridengine.dispatcher.core.events import DrainHosts, Inform, ResultAsked
 from gridengine.requests import NamesForgotten, Submitted
 from gridengine.wire.messages import (
     ABSENT,
@@ -20,6 +20,7 @@ from gridengine.wire.messages import (
     Pulled,
     Returned,
     Serves,
+    Stop,
     input_name,
 )
 from tests.support.core_play import CUBE, SQUARE, Play
@@ -203,3 +204,16 @@ def test_unused_copies_of_a_result_that_is_not_here_go_but_for_one() -> None:
         play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=run.worker.id)
     assert play.sent(Forget) == [Forget([NAME])]
     assert len(play.core.state.objects[NAME].workers) == 1
+
+
+def test_a_worker_that_leaves_hands_over_no_copy_of_what_another_has() -> None:
+    play, one, pull = pulling()
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.done(one, worker=b"a")
+    for run in list(play.core.state.runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=run.worker.id)
+    play.play(DrainHosts({"node-a"}))
+    assert play.sent(Forget, b"a") == [Forget([NAME])]
+    play.play(DrainHosts({"node-b"}))
+    assert play.sent(Forget, b"b") == []
+    assert play.sent(Stop, b"b") == [Stop()]
