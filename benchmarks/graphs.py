@@ -7,11 +7,21 @@ from __future__ import annotations
 import gc
 import time
 
-from benchmarks.catalogue import GRAPHS, OF_DASK
+from benchmarks.catalogue import BY_TCP, ENCRYPTED, GRAPHS, OF_DASK
 from benchmarks.dispatch import SECONDS
 from benchmarks.figures import Column, Measured, Medians, Row
 from benchmarks.peers.base import Graph, Peer
-from benchmarks.workloads import add, add_three, doubled, inc, large_array, mean_of, sum_of
+from benchmarks.workloads import (
+    add,
+    add_three,
+    double_block,
+    doubled,
+    inc,
+    large_array,
+    last_of,
+    mean_of,
+    sum_of,
+)
 
 WIDTH, INPUTS = 100, 3
 """How many calls a layer has, and how many of the layer before each of them needs."""
@@ -69,6 +79,19 @@ def stages(peer: Peer, arrays: int) -> Measured:
         graph[f"mean-{place}"] = (mean_of, f"doubled-{place}")
     graph["sum"] = (sum_of, *(f"mean-{place}" for place in range(arrays)))
     return computed(peer, graph, "sum", 2 * sum(range(arrays)))
+
+
+def sums(peer: Peer, arrays: int) -> Measured:
+    """Make large arrays, and twice add up each with its neighbour."""
+    graph: Graph = {f"number-{place}": place for place in range(arrays)}
+    for place in range(arrays):
+        graph[f"sum-0-{place}"] = (double_block, f"number-{place}")
+        for stage in (1, 2):
+            pair = [f"sum-{stage - 1}-{(place + one) % arrays}" for one in range(2)]
+            graph[f"sum-{stage}-{place}"] = (add, *pair)
+        graph[f"last-{place}"] = (last_of, f"sum-2-{place}")
+    graph["sum"] = (sum_of, *(f"last-{place}" for place in range(arrays)))
+    return computed(peer, graph, "sum", 4 * sum(range(arrays)))
 
 
 def dask_array(peer: Peer, blocks: int) -> Measured:
@@ -178,6 +201,15 @@ ROWS = (
         sampled=True,
         remark="Each array is made, doubled, and its mean taken. Memory is the proportional set "
         "size of all processes. Where links of a chain are made as one no array travels.",
+    ),
+    Row(
+        "tcp-sums",
+        "three stages over 20 arrays of 20 MB over TCP, each a sum of two",
+        seconds("at most the best other's", 1.0),
+        20,
+        (*BY_TCP, "dask.distributed", *ENCRYPTED),
+        sums,
+        remark="Arrays go from worker to worker. Ours send what they have encrypted.",
     ),
     Row(
         "dask-array",

@@ -2,7 +2,7 @@
 // sockets.
 import { Decoder, Encoder } from "@msgpack/msgpack";
 
-export const VERSION = 11;
+export const VERSION = 12;
 export const PIECE = 256 * 1024;
 const SMALL = 32 * 1024;
 const MAGIC = Buffer.from([0x47, 0x45, 0x70, VERSION]);

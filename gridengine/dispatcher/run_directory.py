@@ -228,6 +228,7 @@ def _connection(
     server: SessionServer, scheduler: Scheduler, settings: Settings, run_id: str
 ) -> Connection:
     """Return the content of the file by which workers connect."""
+    ports = settings.port_range
     return Connection(
         run_id=run_id,
         addresses=server.addresses,
@@ -246,6 +247,7 @@ def _connection(
         worker_public=server.keys.peer_public,
         worker_secret=server.keys.peer_secret,
         scheduler=next((one.name for one in SCHEDULERS if one.is_of(scheduler)), ""),
+        ports=(ports[0], ports[-1]) if ports else (0, 0),
     )
 
 

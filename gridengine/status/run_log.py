@@ -97,6 +97,11 @@ class RunLog(Struct):
         left = f"{plural(calls, 'call')} had not ended on it"
         return self._line("lost worker", f"lost {_where(hello, job)}, which {reason}; {left}", now)
 
+    def no_way(self, source: str, puller: str, now: float) -> list[str]:
+        """Return the line that says that results cannot go straight between two hosts."""
+        text = f"{puller} cannot connect to workers on {source}: results go through this process"
+        return self._line("no way", text, now)
+
     def retried(self, text: str, now: float) -> list[str]:
         """Return the line that says that calls run again."""
         return self._line("repeated call", text, now)

@@ -49,6 +49,7 @@ class Connection(msgspec.Struct, frozen=True):
     this run use. With `returns`, a worker comes back to a dispatcher that was killed and started
     again. `resources` overrides the resources that the worker announces in `Hello`; the file leaves
     it empty. `scheduler` is the name of the scheduler that starts its workers, empty for none.
+    `ports` are the first and the last port at which workers may listen; 0 and 0 for any.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class Connection(msgspec.Struct, frozen=True):
     returns: bool = False
     resources: list[tuple[str, list[Any]]] = []
     scheduler: str = ""
+    ports: tuple[int, int] = (0, 0)
 
     role: ClassVar[str] = "worker"
     hint: ClassVar[str] = UNREACHABLE

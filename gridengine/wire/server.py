@@ -7,7 +7,6 @@ key). CURVE without the check of the client's key would encrypt for anybody.
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import time
@@ -28,7 +27,7 @@ from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
-from gridengine.wire.sockets import PeersKeys, PolledSocket, buffers_of, new_keys
+from gridengine.wire.sockets import PeersKeys, PolledSocket, bind_to_any, buffers_of, new_keys
 
 log = logging.getLogger("gridengine")
 
@@ -125,25 +124,11 @@ class Server(SessionServer):
                     ) from None
                 time.sleep(_BIND_PAUSE_SECONDS)  # the process that had the port may be ending
         else:
-            port = self._bind_to_new_port()
+            port = bind_to_any(
+                self._socket, self._ports or (lasting_ports() if self._epoch else ())
+            )
             self.keys = msgspec.structs.replace(self.keys, port=port)
         return port
-
-    def _bind_to_new_port(self) -> int:
-        for port in self._ports or (lasting_ports() if self._epoch else ()):
-            try:
-                self._socket.bind(f"tcp://*:{port}")
-            except zmq.ZMQError as error:
-                if error.errno not in (zmq.EADDRINUSE, errno.EACCES):
-                    raise
-            else:
-                return port
-        if not self._ports:
-            return self._socket.bind_to_random_port("tcp://*")
-        raise ConfigurationError(
-            f"no port of {self._ports[0]} to {self._ports[-1]} can be listened at",
-            hint="have the setting ports name more of them, from 1024 on",
-        )
 
     def open(self) -> None:
         """Do nothing: it listens from the beginning, because its port is written to a file."""

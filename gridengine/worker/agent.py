@@ -8,11 +8,12 @@ function that it was given.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from gridengine.call_context.process_resources import Processors, threads_of_call
 from gridengine.errors import ProtocolError
@@ -36,6 +37,7 @@ from gridengine.wire.messages import (
     LeaveBy,
     Message,
     OutputTaken,
+    Pull,
     Recall,
     Release,
     Reload,
@@ -51,6 +53,9 @@ from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_messages import RunnerMessages
 from gridengine.worker.runner_output import OutputReaders, Relay
 from gridengine.worker.runner_pool import RunnerPool
+
+if TYPE_CHECKING:
+    from gridengine.worker.pulls import PeerKeys
 
 log = logging.getLogger("gridengine")
 
@@ -73,6 +78,7 @@ class Agent:
         result_blocks: stores large results that other calls need, in memory or in files.
         holds_results: large results that were made here stay here until they are fetched.
         sent_blocks: keeps descriptors of large results that no other call needs; None closes them.
+        peer_keys: with these, other workers get the results that stay here, and this one theirs.
         clock: the clock of the loop that calls `tick`.
     """
 
@@ -91,6 +97,7 @@ class Agent:
         result_blocks: ResultBlocks | None = None,
         holds_results: bool = False,
         sent_blocks: ResultBlocks | None = None,
+        peer_keys: PeerKeys | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -129,6 +136,20 @@ class Agent:
             sent_blocks=sent_blocks,
             clock=clock,
         )
+        self._pulls = None
+        if peer_keys is not None:
+            from gridengine.worker.pulls import Pulls  # not for workers of this machine
+
+            self._pulls = Pulls(
+                peer_keys,
+                poller=self._poller,
+                definitions=self._definitions,
+                take_in=self._take_in,
+                send=send,
+                enqueue=self.pool.enqueue,
+                clock=clock,
+            )
+            self._definitions.when_held = self._pulls.serve
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
         self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
@@ -160,7 +181,8 @@ class Agent:
         many seconds to call this again.
         """
         self._runner_messages.kills.update(now)
-        return min(self.pool.tick(now), self._readers.tick(now))
+        wait = math.inf if self._pulls is None else self._pulls.tick(now)
+        return min(wait, self.pool.tick(now), self._readers.tick(now))
 
     def _flush_log(self) -> None:
         """Write the runners' output to this worker's log, if it has one: a reader of the coming
@@ -241,6 +263,8 @@ class Agent:
                 begun.append(failed[0])
             self.pool.remove(runner)
         self._flush_log()
+        if self._pulls is not None:
+            self._pulls.close()
         self._poller.close()
         self._definitions.clear()  # free the memory even if something still refers to this agent
         self._processors.close()
@@ -250,13 +274,24 @@ class Agent:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         if message.result:
-            buffers = self._result_blocks.take_in(buffers, in_shared_block)
+            buffers = self._take_in(buffers)
         self._definitions.add(message, buffers)
         if message.shared:
             for runner in self.pool.runners.values():
                 self.pool.define_to(runner, message.function)
 
+    def _take_in(self, buffers: Payload) -> Payload:
+        """Return a result that has come in blocks that runners can map."""
+        return self._result_blocks.take_in(buffers, in_shared_block)
+
+    def _pull(self, message: Pull, buffers: Payload) -> None:
+        if self._pulls is None:
+            raise ProtocolError("this worker gets no results from others")
+        self._pulls.pull(message)
+
     def _forget(self, message: Forget, buffers: Payload) -> None:
+        if self._pulls is not None:
+            self._pulls.forget(message.functions)
         self._definitions.remove(message.functions)
         for runner in self.pool.runners.values():
             if not runner.defined.isdisjoint(message.functions):
@@ -273,17 +308,26 @@ class Agent:
             runner.outdated = runner.outdated or bool(runner.defined)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
-        defined = self._definitions.messages
+        defined, pulls = self._definitions.messages, self._pulls
         for assignment in message.assignments:
             if assignment.function not in defined:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
-            if assignment.inputs and not defined.keys() >= {*large_inputs(assignment)}:
+            if assignment.inputs and not all(
+                name in defined or (pulls is not None and pulls.is_pulled(name))
+                for name in large_inputs(assignment)
+            ):
                 raise ProtocolError(f"run {assignment.run} uses a result that was not defined")
-        self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
+        enqueue = self.pool.enqueue if pulls is None else pulls.hold_back
+        enqueue(deque(portions(message.assignments, buffers)), message.allocation)
+
+    def _take_queued(self, runs: set[int]) -> list[int]:
+        """Take these runs out of all queues; return those that were there."""
+        waiting = [] if self._pulls is None else self._pulls.take_out(runs)
+        return waiting + self.pool.take_queued(runs)
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)
-        for run in self.pool.take_queued(runs):
+        for run in self._take_queued(runs):
             self._runner_messages.send_cancelled(run, message.signal)
         for runner in list(self.pool.runners.values()):
             asked = [run for run in runner.given if run in runs]
@@ -307,7 +351,7 @@ class Agent:
 
     def _recall(self, message: Recall, buffers: Payload) -> None:
         runs = set(message.runs)
-        returned = self.pool.take_queued(runs)
+        returned = self._take_queued(runs)
         for runner in list(self.pool.runners.values()):
             asked, others, shortened = runner.recall(runs)
             returned += asked
@@ -350,6 +394,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Forget: Agent._forget,
     Keep: lambda agent, message, _: agent._runner_messages.want_result(message),
     Fetch: Agent._fetch,
+    Pull: Agent._pull,
     Reload: Agent._reload,
     Allocate: lambda agent, message, buffers: agent.pool.allocate(
         agent._processors.resolve(message), buffers

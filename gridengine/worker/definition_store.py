@@ -4,7 +4,7 @@ defined at this worker, kept for its runners.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -23,7 +23,11 @@ class DefinitionStore:
         """The message and payload that a runner is sent, by name."""
         self._blocks: dict[bytes, list[Block]] = {}
         self.held: dict[bytes, Payload] = {}
-        """The results that only this worker has, as far as it knows, by name."""
+        """The results that only workers have, and so this one, as far as it knows; by name."""
+        self.results: dict[bytes, Payload] = {}
+        """These, and those that the dispatcher has fetched since."""
+        self.when_held: Callable[[], object] = lambda: None
+        """Called with each result that is held from here on."""
 
     def add(self, message: Define, buffers: Payload) -> None:
         found, payload, blocks = list(map(block_of, buffers)), buffers, dict[str, list[Place]]()
@@ -46,8 +50,9 @@ class DefinitionStore:
         self.messages[message.function] = message, payload
 
     def hold(self, name: bytes, payload: Payload) -> None:
-        """Keep a result that was made here, until it is forgotten."""
-        self.held[name] = payload
+        """Keep a result that was made here, or by another worker, until it is forgotten."""
+        self.held[name] = self.results[name] = payload
+        self.when_held()
         self.add(Define(name, [], b"", len(payload), result=True), payload)
 
     def remove(self, names: Iterable[bytes]) -> None:
@@ -56,6 +61,7 @@ class DefinitionStore:
             self.messages.pop(name, None)
             self._blocks.pop(name, None)
             self.held.pop(name, None)
+            self.results.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects. Every runner is sent all of them, because only
@@ -68,3 +74,4 @@ class DefinitionStore:
         self.messages.clear()
         self._blocks.clear()
         self.held.clear()
+        self.results.clear()

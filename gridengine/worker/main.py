@@ -60,6 +60,7 @@ from gridengine.worker.forkserver import (
 )
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.meter import Meter, signs_of_life
+from gridengine.worker.pulls import PeerKeys
 from gridengine.worker.runner_output import Relay
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         result_blocks=ResultBlocks(connection.kept_bytes or usable_memory() // 4, path.parent),
         # A restarted dispatcher would not know results that only this worker has.
         holds_results=held is None,
+        peer_keys=_peer_keys(connection),
     )
     meter = Meter(agent.pool.runners.values(), time.process_time)
     client.sign_of_life = partial(next, signs_of_life(meter))
@@ -370,6 +372,16 @@ def holding(connection: Connection, resources: str = "[]") -> Connection:
     return msgspec.structs.replace(connection, slots=slots, resources=held)
 
 
+def _peer_keys(connection: Connection) -> PeerKeys | None:
+    """Return by which keys this worker and others get results from each other; None where messages
+    are files, or where no results stay at workers.
+    """
+    if connection.returns or folder_at(connection.addresses[0]) is not None:
+        return None
+    first, last = connection.ports
+    return PeerKeys(*connection.pair, ports=range(first, last + 1) if last else ())
+
+
 def _hello(connection: Connection) -> Hello:
     """Return this worker's first message."""
     return make_hello(
@@ -379,6 +391,7 @@ def _hello(connection: Connection) -> Hello:
         log=_log_path(),
         elapsed=seconds_since(os.environ.get(BEGAN, "")),
         resources=connection.resources,
+        pulls=_peer_keys(connection) is not None,
     )
 
 

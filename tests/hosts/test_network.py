@@ -60,6 +60,53 @@ def test_nodes_need_not_accept_any_connection(place: OfHosts) -> None:
         check_spread(place)
 
 
+STRAIGHT = """
+import logging, socket
+
+from gridengine.dispatcher.core import worker_messages
+from gridengine.wire.messages import Fetched
+
+came, lines = [], []
+handle = worker_messages.HANDLERS[Fetched]
+worker_messages.HANDLERS[Fetched] = lambda *given: came.append(given) or handle(*given)
+log = logging.getLogger("gridengine")
+log.setLevel(logging.INFO)
+log.addHandler(type("Lines", (logging.Handler,), {
+    "emit": lambda self, record: lines.append(record.getMessage())
+})())
+
+def made():
+    return bytes(range(250)) * 100_000
+
+def met(blob, index):
+    Path(FOLDER, f"met {index}").touch()
+    while not Path(FOLDER, f"met {1 - index}").exists():
+        time.sleep(0.02)
+    return blob == made(), socket.gethostname()
+
+with CLUSTER(**FILLING) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+    blob = executor.submit(made)
+    found = [one.result() for one in [executor.submit(met, blob, index) for index in range(2)]]
+    through = len(came)
+told = [line for line in lines if "cannot connect to workers on" in line]
+right, hosts = zip(*found)
+tell(right=right, hosts=sorted(hosts), through=through, told=told)
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_result_goes_straight_between_hosts_and_through_the_script_where_it_cannot(
+    slurm: SlurmOfHosts, closed: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        for node in NODES if closed else ():
+            stack.enter_context(closed_to_others(node))
+        told = play(slurm, f"FILLING = {slurm.filling}\n{STRAIGHT}").result()
+    assert told["right"] == [True, True]
+    assert told["hosts"] == sorted(NODES)
+    assert (told["through"], len(told["told"])) == ((1, 1) if closed else (0, 0))
+
+
 HELD = """
 with CLUSTER(**FILLING) as scheduler:
     tell(**facts_of(lambda: gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1)))

@@ -30,11 +30,13 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
+    ABSENT,
     CANCELLED,
     CRASH,
     MEMORY,
     TERMINATED,
     TIMEOUT,
+    UNREACHED,
     VERSION,
     Assign,
     Beat,
@@ -42,10 +44,12 @@ from gridengine.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Pulled,
     Pushed,
     Result,
     Results,
     Returned,
+    Serves,
     Shortened,
     Started,
     Stop,
@@ -61,6 +65,7 @@ LARGE = st.sampled_from([-(2**63), -1, 0, 2**31, 2**63 - 1, 2**64 - 1])
 NEAR = st.one_of(st.integers(-2, 12), st.integers(-2, 12), LARGE)
 """The number of a run, or a call, that may be one that the worker has."""
 SECONDS = st.sampled_from([0.0, 1e-9, 0.001, 0.02, 11.0, 1e6, 1e12])
+FAILURES = st.sampled_from(["", ABSENT, UNREACHED])
 REASONS = st.sampled_from(["terminated", "x", ""])
 RESULTS = st.builds(
     Result,
@@ -88,6 +93,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Shortened, NEAR, NEAR),
     st.builds(Started, NEAR, LARGE),
     st.builds(Pushed, NEAR, st.integers(0, 2)),
+    st.builds(Serves, st.lists(st.just("tcp://node:1"), max_size=2), st.just("key")),
+    st.builds(Pulled, st.sampled_from([b"", bytes(8), bytes([0] * 7 + [9])]), NEAR, FAILURES),
     st.builds(Goodbye, st.sampled_from([TERMINATED, "x"])),
     st.sampled_from([Beat(), Stop(), Assign([])]),
 )

@@ -69,15 +69,18 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 from gridengine.wire.messages import (
+    ABSENT,
     CANCELLED,
     CRASH,
     MEMORY,
     NO_INPUT,
+    NOT_PULLED,
     NUMBER_BITS,
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     TIMEOUT,
+    UNREACHED,
     VALUES,
     VERSION,
     Assign,
@@ -94,6 +97,8 @@ from gridengine.wire.messages import (
     Keep,
     LeaveBy,
     Message,
+    Pull,
+    Pulled,
     Recall,
     Refuse,
     Release,
@@ -103,6 +108,7 @@ from gridengine.wire.messages import (
     Resumed,
     Resumes,
     Returned,
+    Serves,
     Shortened,
     Started,
     Stop,
@@ -176,7 +182,7 @@ def plain(part: Resource) -> Resource:
 @dataclass
 class Item:
     """A run as its worker sees it; what comes before `done` is answered. It has what `allocation`
-    holds, and needs what the runs that it `follows` make.
+    holds, and needs what the runs that it `follows` make and the results that it `needs`.
     """
 
     run: int
@@ -188,6 +194,7 @@ class Item:
     once: bool
     follows: set[int]
     kept: dict[int, int]
+    needs: set[bytes]
 
     def text(self, stop: int) -> bytes:
         """What the next calls return, up to one; a call that is made again returns the same."""
@@ -236,6 +243,14 @@ class Peer:
     """
     owed: dict[int, bool] = field(default_factory=dict)
     """The runs that are still to be answered, though they go on."""
+    pulls: dict[bytes, Pull] = field(default_factory=dict)
+    unpulled: set[bytes] = field(default_factory=set)
+    """The results that it gets from other workers, and those that it did not get."""
+
+    @property
+    def has_network(self) -> bool:
+        """Whether it and other workers can get results from each other."""
+        return int(self.handle.id) % 4 != 0
 
     @property
     def waiting_batches(self) -> list[list[Item]]:
@@ -255,7 +270,7 @@ class Peer:
         taken: dict[int, int] = {}
         for batch in self.batches:
             allocation = batch[0].allocation
-            if batch[0].run in self.waiting:
+            if batch[0].run in self.waiting or any(one.needs & self.pulls.keys() for one in batch):
                 continue
             if taken.get(allocation, 0) < (
                 1
@@ -284,7 +299,15 @@ class Peer:
         # machines are never compared.
         pid = int(self.handle.id) + (1_000_000 if self.handle.log else 0)
         hello = Hello(
-            VERSION, self.version, "3.11", "run", self.host, pid, self.slots, self.handle.log
+            VERSION,
+            self.version,
+            "3.11",
+            "run",
+            self.host,
+            pid,
+            self.slots,
+            self.handle.log,
+            pulls=self.has_network,
         )
         if self.says_resources:
             parts, _ = encode_demand(Demand(HELD(self.slots)))
@@ -300,7 +323,8 @@ class Peer:
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
             needs = self.needs.get(one.task, ())
-            assert {one.function, *needs, *large_inputs(one)} <= self.functions
+            assert {one.function, *needs} <= self.functions
+            assert {*large_inputs(one)} <= self.functions | self.pulls.keys() | self.unpulled
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -316,11 +340,14 @@ class Peer:
                     one.once,
                     {given.run for given in one.inputs if given.run},
                     dict(one.kept),
+                    {*large_inputs(one)},
                 )
                 for one in message.assignments
             ]
         )
         assert len(self.batches) - len(self.waiting_batches) <= 2 * self.slots
+        for name in self.unpulled - self.functions:
+            self.give_up(name)
 
     def granted(self, grant: Grant) -> None:
         self.allocations[grant.allocation] = grant.given, grant.takes
@@ -366,7 +393,7 @@ class Peer:
         """Give back what has not begun, the rest of a run that has among it."""
         self.give_back(set(message.runs), self.batches)
 
-    def give_back(self, runs: set[int], batches: list[list[Item]]) -> None:
+    def give_back(self, runs: set[int], batches: list[list[Item]], reason: str = "") -> None:
         back = []
         running = self.begun
         for batch in list(batches):
@@ -379,7 +406,7 @@ class Peer:
                     item.stop = item.done + 1
                     self.say(Shortened(item.run, item.stop))
         if back:
-            self.say(Returned(back))
+            self.say(Returned(back, reason))
         self.skip()
 
     def skip(self) -> None:
@@ -454,6 +481,31 @@ class Peer:
         self.functions.difference_update(message.functions)
         for name in message.functions:
             self.holds.pop(name, None)
+            if self.pulls.pop(name, None):
+                self.give_up(name)
+
+    def pull(self, message: Pull) -> None:
+        if message.addresses:
+            assert message.name not in self.functions | self.pulls.keys(), "pulled twice"
+            self.pulls[message.name] = message
+            self.unpulled.discard(message.name)
+        elif message.number in {one.number for one in self.pulls.values()}:
+            self.end_pull(message.name, ABSENT)
+
+    def end_pull(self, name: bytes, failure: str) -> None:
+        """Another worker has sent a result, or has not."""
+        number = self.pulls.pop(name).number
+        self.say(Pulled(name, number, failure))
+        if failure:
+            self.unpulled.add(name)
+            self.give_up(name)
+        else:
+            self.functions.add(name)
+            self.holds[name] = int.from_bytes(name, "big")
+
+    def give_up(self, name: bytes) -> None:
+        needy = {item.run for batch in self.batches for item in batch if name in item.needs}
+        self.give_back(needy, self.batches, NOT_PULLED)
 
     def begin(self, item: Item, stop: int) -> None:
         """Have the next calls of a run begin."""
@@ -467,6 +519,7 @@ class Peer:
             for item in batch:
                 self.begin(item, item.stop)
         self.alive = False
+        self.pulls.clear()
         self.allocations.clear()
         self.batches.clear()
         self.inbox.clear()
@@ -501,6 +554,8 @@ class Peer:
         self.begin(item, stop)
         self.holds[input_name(reference)] = reference
         self.functions.add(input_name(reference))
+        if self.has_network:
+            self.say(Serves([self.id.decode()], "key"))
         self.say(
             Results([Result(item.run, item.done, stop, VALUES, 0.001, 0, held=(reference, 9))])
         )
@@ -556,6 +611,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: Peer.forget,
     Fetch: Peer.fetch,
+    Pull: Peer.pull,
     Keep: Peer.keep_late,
     Reload: ignore,
     LeaveBy: ignore,
@@ -576,7 +632,6 @@ class Play(RuleBasedStateMachine):
             mock.patch.object(objects, "IDLE_FUNCTIONS", 1),
             mock.patch.object(objects, "IDLE_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
-            mock.patch.object(assigner, "TRANSFER_RATE", 1.0),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:
@@ -598,10 +653,15 @@ class Play(RuleBasedStateMachine):
         lags=st.booleans(),
         crowded=st.booleans(),
         quick=st.booleans(),
+        holding=st.booleans(),
+        near=st.booleans(),
     )
     def begin(self, slots: int, how: str, policy: dict[str, Any], **flags: bool) -> None:
         if flags["quick"]:
             self.little.append(mock.patch.object(TaskQueue, "_sensible_calls", return_value=4))
+            self.little[-1].start()
+        if flags["near"]:
+            self.little.append(mock.patch.object(assigner, "TRANSFER_RATE", 1.0))
             self.little[-1].start()
         slots = 1 if how == "own" else slots
         self.policy = Policy(
@@ -645,6 +705,8 @@ class Play(RuleBasedStateMachine):
         self.lags = flags["lags"]
         if flags["crowded"]:
             self.crowd()
+        if flags["holding"]:
+            self.hold()
 
     def crowd(self) -> None:
         """Have workers that are at calls."""
@@ -659,6 +721,17 @@ class Play(RuleBasedStateMachine):
                 peer.hello()
                 self.deliver_from(peer)
             peer.read()
+
+    def hold(self) -> None:
+        """Have workers with results, which other workers get."""
+        options = {"demand": ANY, "retries": 1, "watched": False}
+        self.submit_graph([(0, 0)] * 4, False, options, False, True, True)
+        self.make(0, "value")
+        self.crowd()
+        for _ in range(6):
+            self.all_go_on("keeps")
+        if self.told:
+            self.spread([0, 0, 1, 2, 3], False, False)
 
     # ------------------------------------------------------------ the shell: performs effects and
     # checks each
@@ -777,7 +850,7 @@ class Play(RuleBasedStateMachine):
                 made, begin, own = self.made[given.reference], own, own + given.buffers
                 remote = self.core.state.objects.get(input_name(given.reference))
                 if remote is not None and remote.away:
-                    assert to.id in remote.workers, "sent to where its input is not"
+                    assert to.id in {*remote.workers, *remote.pulls}, "its input is not there"
                     continue
                 sent = payload[begin:own] if given.buffers else remote.function.payload
                 assert (list(sent), given.item) == (list(made.payload), made.item)
@@ -936,6 +1009,29 @@ class Play(RuleBasedStateMachine):
         self.play(Submitted(function, tasks[::-1] if backwards else tasks, self.generation))
         if drop:
             self.drop(inner[:-1])
+
+    @precondition(lambda self: self.told)
+    @rule(
+        places=st.lists(st.integers(0, 3), min_size=2, max_size=5),
+        two=st.booleans(),
+        starts=st.booleans(),
+    )
+    def spread(self, places: list[int], two: bool, starts: bool) -> None:
+        """Several calls need results that stay at workers, and other workers are idle."""
+        if starts:
+            self.all_go_on("values")
+        told = sorted(self.told)
+        tasks = []
+        for place in places:
+            task = self.new_task(retries=1)
+            found = {told[-1 - one % len(told)] for one in ([place, place + 1] if two else [place])}
+            self.after[task.id] = tuple(sorted(found))
+            tasks.append(msgspec.structs.replace(task, after=self.after[task.id]))
+        function = Function(b"g", (b"function",), (), b"/", "g")
+        self.play(Submitted(function, tasks, self.generation))
+        for peer in self.peers:
+            if peer.able:
+                peer.read()
 
     def drop(self, references: list[int]) -> None:
         self.held -= set(references)
@@ -1224,6 +1320,22 @@ class Play(RuleBasedStateMachine):
         if peer is not None:
             peer.read()
 
+    @rule(place=st.integers(0, 9), connects=st.sampled_from([True, True, False]))
+    def end_pulls(self, place: int, connects: bool) -> None:
+        """A worker has got what it pulls, or cannot get it."""
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.pulls))
+        if peer is not None:
+            self.end_pulls_of(peer, connects=connects)
+
+    def end_pulls_of(self, peer: Peer, *, connects: bool = True) -> None:
+        for name, pull in list(peer.pulls.items()):
+            [address] = pull.addresses
+            [source] = [one for one in self.peers if one.id == address.encode()]
+            if not (connects and source.alive and not source.suspended):
+                peer.end_pull(name, UNREACHED)
+            else:
+                peer.end_pull(name, "" if name in source.functions else ABSENT)
+
     @rule(place=st.integers(0, 9), many=st.integers(1, 9))
     def deliver(self, place: int, many: int) -> None:
         peer = self.one_of(place, lambda peer: bool(peer.result_buffer))
@@ -1275,6 +1387,7 @@ class Play(RuleBasedStateMachine):
                 self.deliver_from(peer)
             if peer.able:
                 peer.read()
+                self.end_pulls_of(peer)
                 peer.work(0, act, 1)
                 self.deliver_from(peer)
 
@@ -1418,6 +1531,8 @@ class Play(RuleBasedStateMachine):
                 if peer.alive and peer.forgotten:
                     peer.end()
                 peer.read()
+                if peer.alive:
+                    self.end_pulls_of(peer)
                 peer.resume(lambda run: not self.has_children(run))
                 while peer.alive and peer.running:
                     peer.work(0, "keeps", 100)

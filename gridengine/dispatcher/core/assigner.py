@@ -1,7 +1,7 @@
 """Assigns queued calls to workers, by the slots that queues have and by where their inputs are.
 
-A large result stays at the worker that made it. A call that needs it goes there, or the result
-comes here once, for this and all other workers.
+A large result stays at the worker that made it. A call that needs it goes there; or its worker gets
+the result from there (`pulls`); or the result comes here once, for this and all other workers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from gridengine.dispatcher.core import books, objects, outcomes
+from gridengine.dispatcher.core import books, objects, outcomes, pulls
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
@@ -210,6 +210,8 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     if not away:
         return True
     near = _is_sooner_there(state, span, away)
+    if not near and all(one.remote and pulls.may_pull(state, worker, one.remote) for one in away):
+        return True
     one.missing, one.again = len(away), (span.demand, span.attempt)
     outcomes.note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
@@ -290,7 +292,7 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
 def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
     remote, data = awaited.remote, awaited.data
     if remote is not None:
-        return remote.away and worker.id not in remote.workers
+        return remote.away and worker.id not in remote.workers and worker.id not in remote.pulls
     return data is None or outcomes.has_failed(data)
 
 

@@ -79,6 +79,8 @@ class RemoteObject:
     shared, held: functions and calls refer to it; it stays while handles are held.
     result, away, asked: it is the result of a call, and stays as long as its `AwaitedResult`. While
         it is away only workers have it, one of which may have been asked for it.
+    pulls, unpulled: the workers that get it from another one, each with that worker and the pull's
+        number; whether a pull has failed.
     """
 
     function: Function
@@ -90,6 +92,8 @@ class RemoteObject:
     away: bool = False
     asked: bytes | None = None
     workers: set[bytes] = field(default_factory=set)
+    pulls: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    unpulled: bool = False
     pace: Pace = field(default_factory=Pace)
     counts: FunctionCounts = field(default_factory=FunctionCounts)
 

@@ -7,7 +7,7 @@ loop, one ended task after the other, without recursion.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import events, objects, outcomes
+from gridengine.dispatcher.core import events, objects, outcomes, pulls
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.workers_and_queues import Worker, WorkerPhase
@@ -23,7 +23,7 @@ from gridengine.requests import (
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.serialize.references import can_go_on
-from gridengine.wire.messages import Fetched, Forget, Keep, Result, input_name
+from gridengine.wire.messages import Fetched, Forget, Keep, Pulled, Result, input_name
 
 MOST_NAMED = 6
 """A failure names at most this many of the calls through which it came: the first and the last."""
@@ -302,6 +302,17 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
     if awaited.told:
         state.effects.append(events.ResultFetched(awaited.reference, awaited.data))
     begin_waiting(state, awaited)
+
+
+def pulled(state: CoreState, worker: Worker, message: Pulled, buffers: Payload) -> None:
+    """Note that a worker has got a result from another one, or could not get it."""
+    known = state.objects.get(message.name)
+    if (
+        known is not None
+        and pulls.answered(state, worker, known, message)
+        and known.asked == worker.id
+    ):
+        objects.bring_again(state, [message.name])
 
 
 def asked(state: CoreState, event: events.ResultAsked) -> None:

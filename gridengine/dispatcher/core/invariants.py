@@ -307,9 +307,13 @@ class _Check:
         for one in self.tasks:
             uses.update({known.function.digest for known in (one.function, *one.needs)})
         self.holds(set(holders) <= set(state.objects), "a worker has what nobody knows")
+        sending = Counter[bytes]()
         for digest, known in state.objects.items():
             name = f"{known.function.name} {digest.hex()[:8]}"
-            self.same(f"the workers that have {name}", known.workers, holders[digest])
+            its = known.workers | known.pulls.keys()
+            self.same(f"the workers that have or pull {name}", its, holders[digest])
+            self.holds(known.workers.isdisjoint(known.pulls), f"{name} is pulled where it is")
+            sending.update(source for source, _ in known.pulls.values())
             if known.result:
                 awaited = state.awaited[int.from_bytes(digest, "big")]
                 self.holds(awaited.remote is known, f"{name} is another's result")
@@ -322,6 +326,8 @@ class _Check:
             self.same(f"whether {name} is retired", digest in state.retired, idle)
             used = known.open or known.held or not known.shared
             self.holds(used, f"{name} is kept for nobody")
+        for worker in self.workers:
+            self.same("the pulls from a worker", worker.sending, sending[worker.id])
 
     def check_results(self) -> None:
         """Each result that a call needs is recorded. No call waits for a result that is here, or
@@ -341,7 +347,8 @@ class _Check:
             is_here = awaited.data and (remote is None or not remote.away)
             self.holds(not (waiting and is_here), f"{waiting} wait for what is there")
             if waiting and remote is not None and not state.closing:
-                comes = remote.asked in remote.workers or waiting <= near
+                asked = {*remote.workers, *remote.pulls}
+                comes = remote.asked in asked or waiting <= near
                 self.holds(comes, f"{waiting} wait for {reference} for ever")
 
     def check_snapshot(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import books, objects
+from gridengine.dispatcher.core import books, objects, pulls
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span, added
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
@@ -128,8 +128,8 @@ def give_inputs(
             given.append(Input(awaited.reference, data.item, len(buffers)))
             continue
         state.idle_results.pop(remote.function.digest, None)
-        if worker.id not in remote.workers:
-            define(state, worker, remote)
+        if worker.id not in remote.workers and worker.id not in remote.pulls:
+            (pulls.pull if remote.away else define)(state, worker, remote)
         given.append(Input(awaited.reference, data.item))
     return given
 
@@ -143,15 +143,18 @@ def forget_result(state: CoreState, known: RemoteObject) -> None:
 
 def rest_result(state: CoreState, known: RemoteObject) -> None:
     """Let workers keep an unused result for a while. Forget the results that are unused for
-    longest, since each takes a descriptor at its worker; they are sent again if needed.
+    longest, since each takes a descriptor at its worker; they are sent again if needed. One worker
+    keeps a result that is not here.
     """
     idle = state.idle_results
-    if known.workers and not known.away:
+    if len(known.workers) > (1 if known.away else 0):
         idle[known.function.digest] = known.size
     while len(idle) > IDLE_RESULTS or sum(idle.values()) > IDLE_BYTES:
         digest = next(iter(idle))
         del idle[digest]
-        forget_at_workers(state, state.objects[digest])
+        unused = state.objects[digest]
+        stays = min(unused.workers, default=b"") if unused.away else b""
+        forget_at_workers(state, unused, stays=stays)
 
 
 def reload(state: CoreState, worker: Worker) -> None:
@@ -223,13 +226,20 @@ def _forget(state: CoreState, digest: bytes) -> None:
     forget_at_workers(state, state.objects.pop(digest))
 
 
-def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
-    """Have all workers that have an object forget it."""
+def forget_at_workers(state: CoreState, known: RemoteObject, *, stays: bytes = b"") -> None:
+    """Have all workers that have an object, or pull it, forget it, but for one where it stays."""
+    for worker in (*known.workers, *known.pulls):
+        if worker != stays:
+            forget_at(state, known, worker)
+
+
+def forget_at(state: CoreState, known: RemoteObject, worker: bytes) -> None:
+    """Have a worker that has an object, or pulls it, forget it."""
     digest = known.function.digest
-    for worker in known.workers:
-        state.workers[worker].functions.discard(digest)
-        state.effects.append(Send(worker, Forget([digest])))
-    known.workers.clear()
+    pulls.end(state, known, worker)
+    known.workers.discard(worker)
+    state.workers[worker].functions.discard(digest)
+    state.effects.append(Send(worker, Forget([digest])))
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
@@ -278,11 +288,13 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
     remote = awaited.remote
     if remote is None or remote.asked is not None or state.closing:
         return
-    for worker in remote.workers:
-        remote.asked = worker
+    if remote.workers:
+        remote.asked = worker = min(remote.workers)
         state.effects.append(Send(worker, Fetch([remote.function.digest])))
-        return
-    _make_again(state, awaited)
+    elif remote.pulls:
+        remote.asked = next(iter(remote.pulls))  # it was told to give up, and says if it has it
+    else:
+        _make_again(state, awaited)
 
 
 def bring_again(state: CoreState, names: Iterable[bytes]) -> None:

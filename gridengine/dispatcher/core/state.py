@@ -155,6 +155,12 @@ class CoreState:
         self.away: dict[bytes, None] = {}
         self.has_away = False
         """Results that only workers have; and whether there ever were any."""
+        self.last_pull = 0
+        self.no_ways: dict[tuple[str, str], None] = {}
+        self.has_way = False
+        """Pairs of hosts of which the second cannot connect to workers on the first; and whether
+        any worker has ever got a result from another one.
+        """
         self.near: dict[bytes, dict[int, calls.OpenTask]] = {}
         """Calls that wait for the worker that has their inputs, by worker."""
         self.released_early: set[int] = set()

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes
+from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes, pulls
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.launches import LaunchedWorker
@@ -264,8 +264,12 @@ def _had_whole_life(state: CoreState, run: Run) -> bool:
 
 
 def stop(state: CoreState, worker: Worker) -> None:
-    """Tell a worker to leave."""
+    """Tell a worker to leave. It need not hand over results that another worker has too."""
     _close(state, worker)
+    for name in [] if worker.runs else sorted(worker.functions & state.away.keys()):
+        known = state.objects[name]
+        if any(state.workers[other].phase is READY for other in known.workers):
+            objects.forget_at(state, known, worker.id)
     state.effects.append(Send(worker.id, Stop()))
 
 
@@ -337,6 +341,8 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
     for digest in worker.functions:
         known = state.objects[digest]
         known.workers.discard(worker.id)
+        pulls.end(state, known, worker.id)
+        pulls.give_up_from(state, known, worker)
         if known.asked == worker.id:
             asked.append(digest)
     objects.bring_again(state, asked)

@@ -9,7 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
+from gridengine.dispatcher.core import (
+    books,
+    dependencies,
+    nested,
+    outcomes,
+    pulls,
+    worker_lifecycle,
+)
 from gridengine.dispatcher.core.events import Send, StateSaved
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import Fault, judge
@@ -162,7 +169,7 @@ def returned(
 ) -> None:
     """Requeue the runs that a worker gives back."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    left = message.reason in (messages.PROCESS_LEFT, messages.NO_INPUT)
+    left = message.reason in (messages.PROCESS_LEFT, messages.NO_INPUT, messages.NOT_PULLED)
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(state.now)
@@ -298,6 +305,8 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     messages.Waits: nested.waits,
     messages.Resumes: nested.resumes,
     messages.Fetched: dependencies.fetched,
+    messages.Serves: pulls.serves,
+    messages.Pulled: dependencies.pulled,
     messages.Goodbye: worker_lifecycle.goodbye,
 }
 """The handler of each type of message."""

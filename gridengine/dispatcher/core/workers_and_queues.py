@@ -19,7 +19,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
 from gridengine.status.figures import Growth
-from gridengine.wire.messages import Hello, Measured
+from gridengine.wire.messages import Hello, Measured, Serves
 from gridengine.wire.records import field, record
 
 BATCH_SECONDS = 0.1
@@ -140,9 +140,10 @@ class Worker:
     Its load: runs, and calls, how many of their calls have not ended; batches, waiting: its
         batches, and those whose calls wait for their children; taken: all calls that it was ever
         assigned.
-    Its things: functions, the names of the objects that it has; held, its resources, None for those
-        that the scheduler's workers have; to_release, the allocations of an earlier dispatcher that
-        end before its slots are given out.
+    Its things: functions, the names of the objects that it has or pulls; held, its resources, None
+        for those that the scheduler's workers have; to_release, the allocations of an earlier
+        dispatcher that end before its slots are given out. serves: where other workers get results
+        that it has; sending, how many pulls there are from it.
 
     Whether it gets calls (`closed_because`): open: its slots are given out. draining: it leaves
     when its calls have ended. resuming: the runs that ask for their slots back, with their runners;
@@ -189,6 +190,8 @@ class Worker:
     held: Resource | None = None
     absent: bool = False
     to_release: list[int] | None = None
+    serves: Serves | None = None
+    sending: int = 0
 
     @property
     def job(self) -> str:

@@ -37,6 +37,10 @@ Message: TypeAlias = (
     | Keep
     | Fetch
     | Fetched
+    | Serves
+    | Pull
+    | Pulled
+    | Part
     | Reload
     | Allocate
     | Release

@@ -8,7 +8,7 @@ import msgspec
 
 from gridengine.serialize.payload import Buffer, Payload
 
-VERSION = OLDEST = 11
+VERSION = OLDEST = 12
 """The newest and the oldest protocol version that this code speaks.
 
 Three things never change between versions: how a message begins (`framing`), the first two fields

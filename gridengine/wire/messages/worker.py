@@ -53,7 +53,8 @@ class Hello(MessageBase, frozen=True):
     empty; `elapsed` is the age of its cluster job in seconds; `held` is what it holds when it comes
     back. A worker that announces `functions` gets calls of these alone, by their names, and no
     other worker gets them. `resources` are the resources that it has, as the name and arguments of
-    each kind; empty when it has those of the dispatcher's other workers.
+    each kind; empty when it has those of the dispatcher's other workers. A worker that `pulls` can
+    get results from other workers.
     """
 
     protocol: int
@@ -68,6 +69,7 @@ class Hello(MessageBase, frozen=True):
     held: Held | None = None
     functions: Sequence[str] = ()
     resources: Sequence[tuple[str, list[Any]]] = []
+    pulls: bool = False
 
 
 class RunnerFigures(Item, frozen=True):
@@ -200,6 +202,29 @@ class Fetched(MessageBase, frozen=True):
     buffers: Count = 1
 
 
+class Serves(MessageBase, frozen=True):
+    """From here on other workers get the results that this worker holds at one of these addresses,
+    of the form `tcp://host:port`. `key` is the CURVE key (in Z85) of its server.
+    """
+
+    addresses: Sequence[str]
+    key: str
+
+
+UNREACHED, ABSENT = "unreached", "absent"
+
+
+class Pulled(MessageBase, frozen=True):
+    """The answer to a `Pull` of this number: the worker holds the result too. Or it does not, and
+    gives back the runs that need it: the other worker is `UNREACHED`, or the result is `ABSENT`
+    there.
+    """
+
+    name: bytes
+    number: int
+    failure: Annotated[str, msgspec.Meta(pattern=r"^(|unreached|absent)\Z")] = ""
+
+
 class Crashed(MessageBase, frozen=True):
     """A runner died in call `index` of `run`, or was killed for the given reason. Its two buffers
     are standard output and error.
@@ -223,11 +248,13 @@ class Crashed(MessageBase, frozen=True):
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 NO_INPUT = "a call before it, whose result it needs, has brought none"
 PROCESS_LEFT = "the process ended by itself, after its last call"
+NOT_PULLED = "another worker did not send a result that they need"
 
 
 class Returned(MessageBase, frozen=True):
     """These runs are given back: their calls without an outcome may be assigned to another worker.
-    `reason` says why they did not run; with `PROCESS_LEFT` the worker is not at fault.
+    `reason` says why they did not run; with `PROCESS_LEFT`, `NO_INPUT` or `NOT_PULLED` the worker
+    is not at fault.
     """
 
     runs: list[int]
@@ -321,6 +348,19 @@ class Fetch(MessageBase, frozen=True):
     """Send these results, which the worker holds."""
 
     names: list[bytes]
+
+
+class Pull(MessageBase, frozen=True):
+    """Get this result from another worker, see `Serves`. Runs that need it are assigned after this
+    message, and begin when the result is there. Without addresses: the other worker is gone, so
+    give up the pull of this number. Each number is answered by one `Pulled`, or made needless by a
+    `Forget`.
+    """
+
+    name: bytes
+    number: int
+    addresses: Sequence[str] = ()
+    key: str = ""
 
 
 class Reload(MessageBase, frozen=True):
@@ -471,3 +511,18 @@ class OutputTaken(MessageBase, frozen=True):
 
     size: Annotated[int, msgspec.Meta(ge=0)]
     run: int
+
+
+# ---------------------------------------------------------------- between workers
+
+
+class Part(MessageBase, frozen=True):
+    """A worker's answer to another worker's `Fetch`: the bytes of a result from `start` on, as if
+    its buffers, which have these `sizes`, were one. Without sizes, the worker does not have the
+    result. The answer to a `Beat` is a `Beat`.
+    """
+
+    name: bytes
+    sizes: Sequence[Count] = ()
+    start: Count = 0
+    buffers: Count = 0

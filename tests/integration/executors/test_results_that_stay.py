@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import numpy
 import pytest
 
 import gridengine
+from gridengine.dispatcher.core import worker_messages
 from gridengine.serialize.shared_memory import Block
 from gridengine.settings.values import settings
+from gridengine.wire.messages import Fetched
 from tests.integration.conftest import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 
@@ -79,6 +82,14 @@ def first_and_worker(array: numpy.ndarray) -> tuple[float, int]:
     return float(array[0]), worker()
 
 
+def met(array: numpy.ndarray, gate: Path, number: int) -> tuple[float, int]:
+    """Return when another call does this too, thus on another worker."""
+    (gate.parent / f"{gate.name}{number}").touch()
+    while not (gate.parent / f"{gate.name}{1 - number}").exists():
+        time.sleep(0.01)
+    return first_and_worker(array)
+
+
 def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
@@ -96,6 +107,27 @@ def test_the_results_that_a_lost_worker_held_are_made_again(
     assert executor.submit(first_and_worker, more).result()[0] == 4
     assert log.read_text().split() == ["3", "grown"] * 2
     assert more.result()[0] == 4
+
+
+def test_a_result_goes_straight_to_another_worker_and_outlives_its_maker(
+    executor: gridengine.Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = []
+    handle = worker_messages.HANDLERS[Fetched]
+    monkeypatch.setitem(
+        worker_messages.HANDLERS, Fetched, lambda *given: came.append(given) or handle(*given)
+    )
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    array = executor.submit(made, 3, log)
+    maker = executor.submit(first_and_worker, array).result()[1]
+    both = [executor.submit(met, array, gate, number) for number in range(2)]
+    (first, one), (second, other) = [future.result() for future in both]
+    assert (first, second) == (3, 3)
+    assert {one, other} > {maker}
+    os.kill(maker, signal.SIGKILL)
+    assert executor.submit(first_and_worker, array).result()[0] == 3
+    assert log.read_text().split() == ["3"]
+    assert came == []
 
 
 @pytest.mark.parametrize("full", [False, True])

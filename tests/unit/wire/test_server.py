@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import zmq
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.server import Server, lasting_ports, own_addresses, resolve
+from gridengine.wire.server import lasting_ports, own_addresses, resolve
 
 
 def test_an_impossible_host_is_named() -> None:
@@ -37,26 +33,3 @@ def test_ports_that_last_are_none_that_the_kernel_gives(
     ports = lasting_ports()
     assert len(set(ports)) == count
     assert all(1024 <= port < int(given.split()[0]) for port in ports)
-
-
-class Binding:
-    """A socket that cannot be bound below this port."""
-
-    def __init__(self, least: int, number: int) -> None:
-        self.least, self.number = least, number
-
-    def bind(self, address: str) -> None:
-        if int(address.rpartition(":")[2]) < self.least:
-            raise zmq.ZMQError(self.number)
-
-
-@pytest.mark.parametrize("number", [errno.EADDRINUSE, errno.EACCES])
-def test_a_port_that_cannot_be_had_is_passed_over_for_the_next(number: int) -> None:
-    server: Any = SimpleNamespace(_ports=range(1020, 1030), _socket=Binding(1024, number))
-    assert Server._bind_to_new_port(server) == 1024
-    server._socket.least = 1030
-    with pytest.raises(ConfigurationError, match="no port of 1020 to 1029 can be listened at"):
-        Server._bind_to_new_port(server)
-    server._socket = Binding(1024, errno.ENODEV)
-    with pytest.raises(zmq.ZMQError, match="No such device"):
-        Server._bind_to_new_port(server)

@@ -1,0 +1,100 @@
+"""Results that go straight from worker to worker, where the network lets them.
+
+A call whose inputs other workers have is assigned at once, and its worker is told where to get them
+(`Pull`). So an input travels once and not through here, while the worker is at earlier calls. A
+worker that cannot get an input gives the calls back. The result then comes here (`objects.bring`),
+and is not pulled again; nor is any other between two hosts that cannot connect.
+"""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core.calls import RemoteObject
+from gridengine.dispatcher.core.events import Send
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.workers_and_queues import READY, Worker
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import UNREACHED, Pull, Pulled, Serves
+
+MOST_SENDING = 64
+"""A worker sends at most this many results at a time, or a few more."""
+MOST_IN_VAIN = 3
+"""No more pulls are tried when so many pairs of hosts cannot connect, and none could so far."""
+
+
+def may_pull(state: CoreState, worker: Worker, known: RemoteObject) -> bool:
+    """Return whether a worker can be told to get a result from another one."""
+    return any(one.sending < MOST_SENDING for one in _sources(state, worker, known))
+
+
+def _sources(state: CoreState, worker: Worker, known: RemoteObject) -> list[Worker]:
+    if (
+        not known.away
+        or known.unpulled
+        or not worker.hello.pulls
+        or (len(state.no_ways) >= MOST_IN_VAIN and not state.has_way)
+    ):
+        return []
+    return [
+        one
+        for one in map(state.workers.__getitem__, sorted(known.workers))
+        if one.serves is not None
+        and one.phase is READY
+        and (one.hello.host, worker.hello.host) not in state.no_ways
+    ]
+
+
+def pull(state: CoreState, worker: Worker, known: RemoteObject) -> None:
+    """Tell a worker to get a result from the one of its holders that sends the fewest."""
+    source = min(_sources(state, worker, known), key=lambda one: one.sending)
+    assert source.serves is not None
+    state.last_pull = number = state.last_pull + 1
+    name = known.function.digest
+    known.pulls[worker.id] = source.id, number
+    worker.functions.add(name)
+    source.sending += 1
+    message = Pull(name, number, source.serves.addresses, source.serves.key)
+    state.effects.append(Send(worker.id, message))
+
+
+def serves(state: CoreState, worker: Worker, message: Serves, buffers: Payload) -> None:
+    """Note where other workers get the results that a worker has."""
+    worker.serves = message
+
+
+def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> bool:
+    """Note that a worker has got a result, or could not get it. Return False if it was told to
+    forget the result meanwhile.
+    """
+    source_id, number = known.pulls.get(worker.id, (b"", None))
+    if number != message.number:
+        return False
+    source = state.workers.get(source_id)
+    end(state, known, worker.id)
+    if not message.failure:
+        known.workers.add(worker.id)
+        state.has_way = True
+    else:
+        worker.functions.discard(message.name)
+        known.unpulled = True
+        if message.failure == UNREACHED and source is not None:
+            hosts = source.hello.host, worker.hello.host
+            if hosts not in state.no_ways:
+                state.no_ways[hosts] = None
+                state.say(state.log.no_way(*hosts, state.now))
+    return True
+
+
+def end(state: CoreState, known: RemoteObject, puller: bytes) -> None:
+    """Forget the pull of a worker, if there is one."""
+    source, _ = known.pulls.pop(puller, (b"", 0))
+    if source in state.workers:
+        state.workers[source].sending -= 1
+
+
+def give_up_from(state: CoreState, known: RemoteObject, lost: Worker) -> None:
+    """Tell the workers that get a result from a lost worker to give up. Their answers tell whether
+    they had it already.
+    """
+    for puller, (source, number) in known.pulls.items():
+        if source == lost.id:
+            state.effects.append(Send(puller, Pull(known.function.digest, number)))

@@ -1,0 +1,219 @@
+"""Results that go straight from worker to worker: who is told to get what from whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.dispatcher.core import pulls
+from gridengine.dispatcher.core.events import DrainHosts, Inform, ResultAsked
+from gridengine.requests import NamesForgotten, Submitted
+from gridengine.wire.messages import (
+    ABSENT,
+    NOT_PULLED,
+    UNREACHED,
+    Assignment,
+    Fetch,
+    Fetched,
+    Forget,
+    Goodbye,
+    Pull,
+    Pulled,
+    Returned,
+    Serves,
+    Stop,
+    input_name,
+)
+from tests.support.core_play import CUBE, SQUARE, Play
+from tests.unit.dispatcher.core.test_kept_results import FIRST, keeps, makes, needs
+
+NAME = input_name(FIRST)
+
+
+def served(play: Play, name: bytes) -> None:
+    """Have a worker say where others get the results that it has."""
+    play.say(Serves([f"tcp://{name.decode()}:1"], f"key of {name.decode()}"), worker=name)
+
+
+def joined(*names: bytes) -> Play:
+    """Have workers that can get results from each other, each of a host of its own."""
+    play = Play(idle_seconds=1000.0)
+    for name in names:
+        play.hello(name, pid=name[0], pulls=True)
+        served(play, name)
+    return play
+
+
+def keep_at(play: Play, worker: bytes, number: int) -> None:
+    play.play(Submitted(SQUARE, [makes(number)]))
+    [one] = play.assigned(worker)
+    keeps(play, one, worker)
+
+
+def pulling() -> tuple[Play, Assignment, Pull]:
+    """Have worker `a` be told to get a result from `b`, which is at another call that needs it."""
+    play = joined(b"a", b"b")
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [pull] = play.sent(Pull, b"a")
+    [one] = play.assigned(b"a")
+    return play, one, pull
+
+
+def given_back(play: Play, one: Assignment, pull: Pull, failure: str) -> None:
+    play.say(Pulled(NAME, pull.number, failure), worker=b"a")
+    play.say(Returned([one.run], NOT_PULLED), worker=b"a")
+
+
+def test_a_call_is_assigned_at_once_and_its_worker_told_where_its_input_is() -> None:
+    play, one, pull = pulling()
+    assert (one.task, [given.reference for given in one.inputs]) == (201, [FIRST])
+    assert pull == Pull(NAME, 1, ["tcp://b:1"], "key of b")
+    assert play.sent(Fetch) == []
+
+
+def test_a_worker_pulls_a_result_once_for_all_its_calls() -> None:
+    play, one, pull = pulling()
+    play.play(Submitted(CUBE, [needs(202, FIRST)]))
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.done(one, worker=b"a")
+    assert play.sent(Pull) == play.sent(Fetch) == []
+    assert play.core.state.objects[NAME].workers == {b"a", b"b"}
+
+
+def test_a_pulled_result_survives_the_worker_that_made_it() -> None:
+    play, _, pull = pulling()
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.say(Goodbye("killed", []), worker=b"b")
+    assert play.sent(Pull) == []
+    play.play(ResultAsked(FIRST))
+    assert play.sent(Fetch, b"a") == [Fetch([NAME])]
+
+
+def test_a_result_that_cannot_be_pulled_comes_here_and_goes_on() -> None:
+    play, one, pull = pulling()
+    given_back(play, one, pull, ABSENT)
+    assert play.sent(Fetch, b"b") == [Fetch([NAME])]
+    play.say(Fetched(NAME), b"bytes", worker=b"b")
+    assert [again.task for again in play.assigned(b"a")] == [201]
+    assert b"a" in play.core.state.workers
+
+
+def test_that_two_hosts_cannot_connect_is_told_once() -> None:
+    play, _, pull = pulling()
+    play.say(Pulled(NAME, pull.number, UNREACHED), worker=b"a")
+    [line] = [effect.text for effect in play.seen(Inform)]
+    assert line.startswith("node-a cannot connect to workers on node-b")
+    play.say(Pulled(NAME, pull.number, UNREACHED), worker=b"a")
+    assert play.seen(Inform) == []
+    assert list(play.core.state.no_ways) == [("node-b", "node-a")]
+
+
+def test_nothing_is_pulled_between_hosts_that_cannot_connect() -> None:
+    play = joined(b"a", b"b")
+    play.core.state.no_ways["node-b", "node-a"] = None
+    play.core.state.has_way = True
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
+
+
+def test_nothing_more_is_pulled_when_no_hosts_could_connect() -> None:
+    play = joined(b"a", b"b")
+    play.core.state.no_ways.update(dict.fromkeys(("x", str(n)) for n in range(3)))
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
+
+
+@pytest.mark.parametrize("who", ["cannot pull", "does not serve"])
+def test_workers_without_the_means_get_results_from_here(who: str) -> None:
+    play = Play(idle_seconds=1000.0)
+    for name in (b"a", b"b"):
+        play.hello(name, pid=name[0], pulls=who != "cannot pull")
+        if who != "does not serve":
+            served(play, name)
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
+
+
+def test_a_worker_that_pulls_from_a_lost_one_is_told_to_give_up() -> None:
+    play, one, pull = pulling()
+    play.say(Goodbye("killed", []), worker=b"b")
+    assert play.sent(Pull, b"a") == [Pull(NAME, pull.number)]
+    given_back(play, one, pull, ABSENT)
+    [again] = play.assigned(b"a")
+    assert (again.task < 0, list(again.kept)) == (True, [(0, FIRST)])
+
+
+def test_a_result_that_had_arrived_before_its_source_was_lost_is_not_made_again() -> None:
+    play, one, pull = pulling()
+    play.play(ResultAsked(FIRST))
+    play.say(Goodbye("killed", []), worker=b"b")
+    assert all(again.task > 0 for again in play.assigned())
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    assert play.sent(Fetch, b"a") == [Fetch([NAME])]
+    play.done(one, worker=b"a")
+    assert all(again.task > 0 for again in play.assigned())
+
+
+def test_a_result_that_is_let_go_is_forgotten_where_it_is_pulled_and_a_late_answer_is_dropped() -> (
+    None
+):
+    play, one, pull = pulling()
+    play.play(NamesForgotten(references=[FIRST, FIRST]))
+    for run in list(play.core.state.runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=run.worker.id)
+    assert NAME not in play.core.state.objects
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    assert play.core.state.workers[b"a"].functions.isdisjoint([NAME])
+    assert one.run not in play.core.state.runs
+
+
+def test_a_lost_worker_pulls_nothing_more() -> None:
+    play, _, _ = pulling()
+    play.say(Goodbye("killed", []), worker=b"a")
+    assert play.core.state.workers[b"b"].sending == 0
+    assert play.core.state.objects[NAME].pulls == {}
+
+
+def test_the_worker_that_sends_the_fewest_is_the_source() -> None:
+    play, _, pull = pulling()
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.hello(b"c", pid=3, pulls=True)
+    play.hello(b"d", pid=4, pulls=True)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in range(300, 310)]))
+    sources = [one.addresses for one in [*play.sent(Pull, b"c"), *play.sent(Pull, b"d")]]
+    assert sorted(sources) == [["tcp://a:1"], ["tcp://b:1"]]
+
+
+def test_a_worker_that_sends_much_is_asked_by_way_of_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulls, "MOST_SENDING", 0)
+    play = joined(b"a", b"b")
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
+
+
+def test_unused_copies_of_a_result_that_is_not_here_go_but_for_one() -> None:
+    play, one, pull = pulling()
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.core.state.objects[NAME].size = 1 << 30
+    play.done(one, worker=b"a")
+    for run in list(play.core.state.runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=run.worker.id)
+    assert play.sent(Forget) == [Forget([NAME])]
+    assert len(play.core.state.objects[NAME].workers) == 1
+
+
+def test_a_worker_that_leaves_hands_over_no_copy_of_what_another_has() -> None:
+    play, one, pull = pulling()
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    play.done(one, worker=b"a")
+    for run in list(play.core.state.runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=run.worker.id)
+    play.play(DrainHosts({"node-a"}))
+    assert play.sent(Forget, b"a") == [Forget([NAME])]
+    play.play(DrainHosts({"node-b"}))
+    assert play.sent(Forget, b"b") == []
+    assert play.sent(Stop, b"b") == [Stop()]
