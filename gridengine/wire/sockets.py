@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Sequence
 
 import msgspec
 import zmq
+from zmq.utils import z85
 
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ServerKeys
@@ -27,19 +29,38 @@ def new_keys(*, watchers: bool = False) -> ServerKeys:
     return msgspec.structs.replace(keys, watcher_public=watcher[0], watcher_secret=watcher[1])
 
 
-class PeersKeys:
-    """The credentials provider of a server: it accepts the peers' and the watchers' public key
-    only.
+class KeyCheck:
+    """Tells ZeroMQ, in a thread of its own, whose public keys a server accepts (RFC 27): the peers'
+    and the watchers'.
+
+    pyzmq's authenticator does the same in an event loop. That takes 0.7 ms of a processor for each
+    connection, ten times as long.
     """
 
-    def __init__(self, keys: ServerKeys) -> None:
-        self._keys = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: ServerKeys) -> None:
+        names = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
+        self._names = [(z85.decode(name), name) for name in names]
+        self._socket = context.socket(zmq.REP)
+        self._socket.bind("inproc://zeromq.zap.01")
+        threading.Thread(target=self._work, name="gridengine-keys", daemon=True).start()
 
-    def callback(self, domain: str, key: bytes) -> bool:
-        """Return whether this client's key (in Z85) is accepted."""
-        return any(secrets.compare_digest(key, one) for one in self._keys)
+    def _work(self) -> None:
+        """Answer until the context is terminated."""
+        with self._socket, contextlib.suppress(zmq.ContextTerminated):
+            while True:
+                self._socket.send_multipart(self.answer(self._socket.recv_multipart()))
+
+    def answer(self, request: Sequence[bytes]) -> list[bytes]:
+        """Return the answer to a request: accepted, with the key as the `User-Id`, or refused."""
+        version, number, _domain, _address, _identity, mechanism, *credentials = request
+        if version == _ZAP and mechanism == b"CURVE" and len(credentials) == 1:
+            for key, name in self._names:
+                if secrets.compare_digest(key, credentials[0]):
+                    return [_ZAP, number, b"200", b"OK", name, b""]
+        return [_ZAP, number, b"400", b"unknown key", b"", b""]
 
 
+_ZAP = b"1.0"
 _READABLE, _NOW, _NOW_MORE = map(int, (zmq.POLLIN, zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE))
 """Plain integers: pyzmq's flags are members of an enumeration, which take microseconds to combine.
 """
@@ -48,8 +69,6 @@ _OPTIONS = (
     (zmq.RCVHWM, 0),
     (zmq.LINGER, 0),
     (zmq.IPV6, 1),
-    (zmq.HEARTBEAT_IVL, 3_000),
-    (zmq.HEARTBEAT_TIMEOUT, 10_000),
     (zmq.RECONNECT_IVL, 100),
     (zmq.RECONNECT_IVL_MAX, 2_000),
     # ZeroMQ accepts frames of a peer before the handshake has proved its identity. This limits each
