@@ -30,7 +30,8 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.processes import make_hello
 
-MOST_SOCKETS = 10_000
+WORKERS_PER_THREAD = 250
+"""ZeroMQ's threads look through all their timers at each heartbeat."""
 SECONDS = 1e-6
 """How long they say that a call takes."""
 TELL_SECONDS = 10.0
@@ -83,18 +84,19 @@ def values_of(one: Assignment, payload: Sequence[Buffer]) -> Buffer:
 def main() -> None:
     path, count = Path(sys.argv[1]), int(sys.argv[2])
     told, tell_at = Path(sys.argv[3]) if len(sys.argv) > 3 else None, 0.0
-    shared = zmq.Context.instance()
-    shared.max_sockets = MOST_SOCKETS
-    zmq.Context = lambda: shared  # type: ignore[assignment,misc] # one thread for all
+    contexts = [zmq.Context() for _ in range(0, count, WORKERS_PER_THREAD)]
+    zmq.Context = lambda: contexts[len(workers) % len(contexts)]  # type: ignore[assignment,misc]
     connection = Connection.load(path)
-    workers = {}
+    workers: dict[object, FakeWorker] = {}
     poller = zmq.Poller()
-    for _ in range(count):
-        worker = FakeWorker(connection)
-        workers[worker.client.socket] = worker
-        poller.register(worker.client.socket, zmq.POLLIN)
     tick_at = 0.0
-    while not all(worker.stopped for worker in workers.values()):
+    while len(workers) < count or not all(worker.stopped for worker in workers.values()):
+        if len(workers) < count:
+            worker = FakeWorker(connection)
+            workers[worker.client.socket] = worker
+            poller.register(worker.client.socket, zmq.POLLIN)
+            if time.monotonic() < tick_at:
+                continue
         for socket, _ in poller.poll(math.ceil(1000 * max(0.0, tick_at - time.monotonic()))):
             workers[socket].work()
         now = time.monotonic()

@@ -47,7 +47,10 @@ _REJECTED = int(
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_DISCONNECTED
 )
-_FIRST_HANDSHAKE_SECONDS = 1.0
+_FIRST_HANDSHAKE_SECONDS = 2.0
+"""How long an address has for the first handshake; twice as long for the next, and so on, since the
+dispatcher may be busy.
+"""
 
 
 class DispatcherConnection(SessionClient):
@@ -142,32 +145,33 @@ class DispatcherConnection(SessionClient):
             ConfigurationError: no address answered within the lease.
         """
         patience = min(connection.start_seconds / REPORTS, connection.lease_seconds)
-        address = self._first_to_answer(connection.addresses, patience)
-        if not address:
-            error = _no_answer(connection, patience)
-            log.warning("%s; it tries on", error.message)
-            rest = connection.lease_seconds - patience
-            address = self._first_to_answer(connection.addresses, rest)
+        addresses, rest = connection.addresses, connection.lease_seconds - patience
+        with _watching(self.socket, _PROVED | _REJECTED) as events:
+            address = self._first_to_answer(addresses, patience, events)
             if not address:
-                raise error
+                error = _no_answer(connection, patience)
+                log.warning("%s; it tries on", error.message)
+                address = self._first_to_answer(addresses, rest, events)
+                if not address:
+                    raise error
         return address
 
-    def _first_to_answer(self, addresses: Sequence[str], seconds: float) -> str:
-        """Try the addresses one after the other, those first that accept connections first, and
-        leave the socket connected to the one that is returned; empty when none answers in time.
+    def _first_to_answer(
+        self, addresses: Sequence[str], seconds: float, events: zmq.Socket[bytes]
+    ) -> str:
+        """Try the addresses one after the other in the order in which they accept connections, and
+        return the one that the socket is connected to; empty when none answers in time.
 
-        Only one handshake is made where the first address is the dispatcher's: each takes the
-        dispatcher a third of a millisecond, and ten thousand workers may come at once. The socket
-        is never connected twice, since the dispatcher would send to the last connection alone.
+        The socket is connected to one address at a time, since the dispatcher would send to the
+        last connection alone. A probe of all addresses goes without handshakes, which take the
+        dispatcher a third of a millisecond each: ten thousand workers may come at once.
         """
         deadline, each = time.monotonic() + seconds, _FIRST_HANDSHAKE_SECONDS
-        if len(addresses) == 1:
-            return addresses[0] if self._answers(addresses[0], seconds, _PROVED) else ""
         while (left := deadline - time.monotonic()) > 0:
             for address in self._accepting(addresses, min(each, left)):
-                if self._answers(address, min(each, left), _PROVED | _REJECTED):
+                if self._answers(address, min(each, left), events):
                     return address
-            each *= 2  # the dispatcher may be busy
+            each *= 2
         return ""
 
     def _accepting(self, addresses: Sequence[str], seconds: float) -> Iterator[str]:
@@ -181,17 +185,18 @@ class DispatcherConnection(SessionClient):
             while events.poll(max(0, math.ceil(1000 * (deadline - time.monotonic())))):
                 yield events.recv_multipart()[1].decode()
 
-    def _answers(self, address: str, seconds: float, which: int) -> bool:
-        """Connect to an address, and return whether the dispatcher there proves its key before
-        another of these events comes or the time is over; if not, disconnect.
+    def _answers(self, address: str, seconds: float, events: zmq.Socket[bytes]) -> bool:
+        """Connect to an address, and return whether the dispatcher there proves its key in time; if
+        not, disconnect.
         """
-        with _watching(self.socket, which) as events:
-            self.socket.connect(address)
-            if events.poll(math.ceil(1000 * seconds)):
-                # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.
-                [event] = struct.unpack("=H", events.recv_multipart()[0][:2])
-                if event == _PROVED:
-                    return True
+        while events.poll(0):
+            events.recv_multipart()  # of another address
+        self.socket.connect(address)
+        if events.poll(math.ceil(1000 * seconds)):
+            # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.
+            about, endpoint = events.recv_multipart()
+            if struct.unpack("=H", about[:2]) == (_PROVED,) and endpoint.decode() == address:
+                return True
         self.socket.disconnect(address)
         return False
 
