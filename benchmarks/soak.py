@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from typing import Any
 import psutil
 
 import gridengine
+from benchmarks.fake_workers import HOLD
 from benchmarks.peers.standalones import OurClient
 from benchmarks.workloads import noop
 
@@ -33,6 +35,10 @@ WORKERS_PER_PROCESS = 2500
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 5.0
 IDLE_SECONDS = 20.0
+BEATS_PER_SECOND, MOST_BEAT_SECONDS = 500, 5.0
+"""A scheduler with so many workers has them beat so rarely (`beat_seconds` in `docs/settings.md`);
+workers by hand beat as the setting says.
+"""
 COLUMNS = ("seconds", "memory_mb", "descriptors", "processor_percent", "round_trip_s", "silence_s")
 
 
@@ -52,12 +58,30 @@ class Fakes:
 
     def silence(self) -> float:
         """Return the longest time, of late, for which one of them has heard nothing."""
-        told = [file.read_text() for file in self._folder.iterdir() if not file.suffix]
+        told = [file.read_text() for file in self._folder.iterdir() if file.name.isdigit()]
         return max(map(float, told), default=0.0)
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that they have taken."""
+        return sum(processor_seconds(psutil.Process(one.pid)) for one in self._processes)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Have them answer nothing meanwhile."""
+        (self._folder / HOLD).touch()
+        try:
+            yield
+        finally:
+            (self._folder / HOLD).unlink()
 
     def wait(self) -> None:
         for one in self._processes:
             one.wait()
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 class Sampler:
@@ -76,8 +100,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._work)
 
     def processor_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return processor_seconds(self.process)
 
     def sample(self) -> None:
         begin, spent = time.perf_counter(), self.processor_seconds()
@@ -118,6 +141,13 @@ def connected(peer: OurClient, fakes: Fakes, workers: int) -> float:
     return time.perf_counter() - begin
 
 
+def idle_percent(process: psutil.Process) -> float:
+    """Return the share of a processor that a dispatcher with nothing to do takes."""
+    spent = processor_seconds(process)
+    time.sleep(IDLE_SECONDS)
+    return 100 * (processor_seconds(process) - spent) / IDLE_SECONDS
+
+
 def drawn(rows: list[tuple[float, ...]], file: Path) -> None:
     """Draw each column over the time."""
     import matplotlib  # not everybody who measures has it
@@ -143,16 +173,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    beat = min(MOST_BEAT_SECONDS, max(2.0, options.workers / BEATS_PER_SECOND))
+    os.environ["GRIDENGINE_BEAT_SECONDS"] = str(beat)
     peer = OurClient(1)
     client: Any = peer.scheduler
+    spent = processor_seconds(peer.process)
     fakes = Fakes(Path(peer.dispatcher.address).with_name("worker.json"), options.workers)
     seconds = connected(peer, fakes, options.workers)
+    took = processor_seconds(peer.process) - spent
     print(f"{options.workers} workers connected in {seconds:.1f} s", flush=True)
+    theirs = fakes.processor_seconds()
+    print(f"processor time: {took:.1f} s of the dispatcher, {theirs:.1f} s of the workers")
     sampler = Sampler(peer.process, client, fakes, options.out / "soak.csv")
-    spent = sampler.processor_seconds()
-    time.sleep(IDLE_SECONDS)
-    idle = (sampler.processor_seconds() - spent) / IDLE_SECONDS
-    print(f"idle: {100 * idle:.1f} % of a processor", flush=True)
+    print(f"idle: {idle_percent(peer.process):.1f} % of a processor", flush=True)
+    with gridengine.Executor(scheduler=client, progress=False) as executor:
+        with fakes.holding():
+            time.sleep(MOST_BEAT_SECONDS)
+            values: Any = executor.map(noop, range(options.calls), chunksize=1)
+            while client.describe()["waiting"] < 0.9 * options.calls:
+                time.sleep(LOOK_SECONDS)
+            percent = idle_percent(peer.process)
+            print(f"idle, and calls wait: {percent:.1f} % of a processor", flush=True)
+        assert list(values) == list(range(options.calls)), "wrong results"
     end = time.monotonic() + 3600 * options.hours
     with sampler.running():
         for turn in range(sys.maxsize):

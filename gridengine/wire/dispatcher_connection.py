@@ -36,8 +36,8 @@ and finding the reason takes at most as long again. The dispatcher gives the wor
 that.
 """
 
-_OPTIONS = ((zmq.HEARTBEAT_IVL, 3_000), (zmq.HEARTBEAT_TIMEOUT, 10_000))
-"""ZeroMQ asks the dispatcher's end each three seconds whether it is there, and connects again when
+_OPTIONS = ((zmq.HEARTBEAT_IVL, 5_000), (zmq.HEARTBEAT_TIMEOUT, 10_000))
+"""ZeroMQ asks the dispatcher's end each five seconds whether it is there, and connects again when
 nothing comes for ten.
 """
 _ACCEPTED, _PROVED = int(zmq.EVENT_CONNECTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
