@@ -12,6 +12,7 @@ one more call, and for how long the most neglected worker heard nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import subprocess
@@ -28,8 +29,11 @@ import psutil
 
 import gridengine
 from benchmarks.fake_workers import HOLD
+from benchmarks.peers.ours import Ours
 from benchmarks.peers.standalones import OurClient
 from benchmarks.workloads import noop
+from gridengine.dispatcher.standalone import background
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 
 WORKERS_PER_PROCESS = 2500
 SAMPLE_SECONDS = 10.0
@@ -40,6 +44,26 @@ BEATS_PER_SECOND, MOST_BEAT_SECONDS = 500, 5.0
 workers by hand beat as the setting says.
 """
 COLUMNS = ("seconds", "memory_mb", "descriptors", "processor_percent", "round_trip_s", "silence_s")
+
+
+class ByHand(OurClient):
+    """A dispatcher whose workers are all started by others."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        self.folder = DispatcherFolder(Path(tempfile.mkdtemp(prefix="gridengine-soak-")))
+        background.write_options(self.folder, StartOptions("none", temporary=True))
+        with contextlib.closing(self.folder.take_lock()) as lock:
+            self._process = background.start(self.folder, lock)
+        return gridengine.Client(str(self.folder.client_file))
+
+    @property
+    def process(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    def close(self) -> None:
+        Ours.close(self)
+        self._process.terminate()
+        self._process.wait()
 
 
 class Fakes:
@@ -106,8 +130,7 @@ class Sampler:
         begin, spent = time.perf_counter(), self.processor_seconds()
         part = 100 * (spent - self._spent) / max(begin - self._last, 1e-6)
         self._last, self._spent = begin, spent
-        with gridengine.Executor(scheduler=self._client, progress=False) as executor:
-            executor.submit(noop, 1, priority=1).result()
+        gridengine.map(noop, [1], scheduler=self._client, progress=False, priority=1)
         trip = time.perf_counter() - begin
         memory, descriptors = self.process.memory_info().rss / 1e6, self.process.num_fds()
         silence = self._fakes.silence()
@@ -132,7 +155,7 @@ class Sampler:
             self._thread.join()
 
 
-def connected(peer: OurClient, fakes: Fakes, workers: int) -> float:
+def connected(peer: ByHand, fakes: Fakes, workers: int) -> float:
     """Wait until all have connected; return the seconds that took."""
     begin = time.perf_counter()
     while peer.scheduler.describe()["workers"] < workers:  # type: ignore[attr-defined]
@@ -146,6 +169,14 @@ def idle_percent(process: psutil.Process) -> float:
     spent = processor_seconds(process)
     time.sleep(IDLE_SECONDS)
     return 100 * (processor_seconds(process) - spent) / IDLE_SECONDS
+
+
+def settled(client: Any, calls: int) -> None:
+    """Wait until most calls wait, and no more are assigned."""
+    before, waiting = 0, 0
+    while waiting < calls / 2 or waiting != before:
+        time.sleep(LOOK_SECONDS)
+        before, waiting = waiting, client.describe()["waiting"]
 
 
 def drawn(rows: list[tuple[float, ...]], file: Path) -> None:
@@ -175,10 +206,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     beat = min(MOST_BEAT_SECONDS, max(2.0, options.workers / BEATS_PER_SECOND))
     os.environ["GRIDENGINE_BEAT_SECONDS"] = str(beat)
-    peer = OurClient(1)
+    peer = ByHand(0)
     client: Any = peer.scheduler
     spent = processor_seconds(peer.process)
-    fakes = Fakes(Path(peer.dispatcher.address).with_name("worker.json"), options.workers)
+    fakes = Fakes(peer.folder.path / "worker.json", options.workers)
     seconds = connected(peer, fakes, options.workers)
     took = processor_seconds(peer.process) - spent
     print(f"{options.workers} workers connected in {seconds:.1f} s", flush=True)
@@ -190,8 +221,7 @@ def main() -> None:
         with fakes.holding():
             time.sleep(MOST_BEAT_SECONDS)
             values: Any = executor.map(noop, range(options.calls), chunksize=1)
-            while client.describe()["waiting"] < 0.9 * options.calls:
-                time.sleep(LOOK_SECONDS)
+            settled(client, options.calls)
             percent = idle_percent(peer.process)
             print(f"idle, and calls wait: {percent:.1f} % of a processor", flush=True)
         assert list(values) == list(range(options.calls)), "wrong results"
