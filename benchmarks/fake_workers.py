@@ -1,6 +1,7 @@
 """Many workers in one process, which answer at once what calls of `noop` return:
 `python -m benchmarks.fake_workers CONNECTION_FILE COUNT [TOLD]`. Their dispatcher cannot tell them
-from others. They write to the file TOLD the longest time, of late, in which one heard nothing.
+from others. They write to the file TOLD the longest time, of late, in which one heard nothing. They
+answer nothing while the file `hold` is beside it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.processes import make_hello
 
-MOST_SOCKETS = 10_000
+WORKERS_PER_THREAD = 250
+"""ZeroMQ's threads look through all their timers at each heartbeat."""
 SECONDS = 1e-6
 """How long they say that a call takes."""
 TELL_SECONDS = 10.0
+HOLD = "hold"
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -50,10 +53,11 @@ class FakeWorker:
         self.client = DispatcherConnection(connection)
         self.stopped = False
         self.silence = 0.0
+        self.held: list[tuple[Assign, Sequence[Buffer]]] = []
         self.client.send(make_hello(run_id=connection.run_id, slots=1, pid=os.getpid(), log=""))
 
-    def work(self) -> None:
-        """Answer what has come."""
+    def work(self, *, hold: bool) -> None:
+        """Answer what has come, unless it is to be held."""
         heard_at = self.client.received_at
         messages = self.client.receive()
         self.silence = max(self.silence, self.client.received_at - heard_at)
@@ -64,7 +68,9 @@ class FakeWorker:
                 case Stop():
                     self.stopped = True
                 case Assign():
-                    self._answer(message, buffers)
+                    self.held.append((message, buffers))
+        while self.held and not hold:
+            self._answer(*self.held.pop(0))
 
     def _answer(self, message: Assign, buffers: Sequence[Buffer]) -> None:
         pairs = portions(message.assignments, buffers)
@@ -83,22 +89,26 @@ def values_of(one: Assignment, payload: Sequence[Buffer]) -> Buffer:
 def main() -> None:
     path, count = Path(sys.argv[1]), int(sys.argv[2])
     told, tell_at = Path(sys.argv[3]) if len(sys.argv) > 3 else None, 0.0
-    shared = zmq.Context.instance()
-    shared.max_sockets = MOST_SOCKETS
-    zmq.Context = lambda: shared  # type: ignore[assignment,misc] # one thread for all
+    contexts = [zmq.Context() for _ in range(0, count, WORKERS_PER_THREAD)]
+    zmq.Context = lambda: contexts[len(workers) % len(contexts)]  # type: ignore[assignment,misc]
     connection = Connection.load(path)
-    workers = {}
+    workers: dict[object, FakeWorker] = {}
     poller = zmq.Poller()
-    for _ in range(count):
-        worker = FakeWorker(connection)
-        workers[worker.client.socket] = worker
-        poller.register(worker.client.socket, zmq.POLLIN)
-    tick_at = 0.0
-    while not all(worker.stopped for worker in workers.values()):
+    tick_at, hold = 0.0, False
+    while len(workers) < count or not all(worker.stopped for worker in workers.values()):
+        if len(workers) < count:
+            worker = FakeWorker(connection)
+            workers[worker.client.socket] = worker
+            poller.register(worker.client.socket, zmq.POLLIN)
+            if time.monotonic() < tick_at:
+                continue
         for socket, _ in poller.poll(math.ceil(1000 * max(0.0, tick_at - time.monotonic()))):
-            workers[socket].work()
+            workers[socket].work(hold=hold)
         now = time.monotonic()
         if now >= tick_at:
+            held, hold = hold, told is not None and told.with_name(HOLD).exists()
+            for worker in workers.values() if held and not hold else ():
+                worker.work(hold=False)
             tick_at = now + min(worker.client.tick(now) for worker in workers.values())
             if told is not None and now >= tell_at:
                 tell_at = now + TELL_SECONDS

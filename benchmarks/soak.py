@@ -12,7 +12,9 @@ one more call, and for how long the most neglected worker heard nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,14 +28,42 @@ from typing import Any
 import psutil
 
 import gridengine
+from benchmarks.fake_workers import HOLD
+from benchmarks.peers.ours import Ours
 from benchmarks.peers.standalones import OurClient
 from benchmarks.workloads import noop
+from gridengine.dispatcher.standalone import background
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 
 WORKERS_PER_PROCESS = 2500
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 5.0
 IDLE_SECONDS = 20.0
+BEATS_PER_SECOND, MOST_BEAT_SECONDS = 500, 5.0
+"""A scheduler with so many workers has them beat so rarely (`beat_seconds` in `docs/settings.md`);
+workers by hand beat as the setting says.
+"""
 COLUMNS = ("seconds", "memory_mb", "descriptors", "processor_percent", "round_trip_s", "silence_s")
+
+
+class ByHand(OurClient):
+    """A dispatcher whose workers are all started by others."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        self.folder = DispatcherFolder(Path(tempfile.mkdtemp(prefix="gridengine-soak-")))
+        background.write_options(self.folder, StartOptions("none", temporary=True))
+        with contextlib.closing(self.folder.take_lock()) as lock:
+            self._process = background.start(self.folder, lock)
+        return gridengine.Client(str(self.folder.client_file))
+
+    @property
+    def process(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    def close(self) -> None:
+        Ours.close(self)
+        self._process.terminate()
+        self._process.wait()
 
 
 class Fakes:
@@ -52,12 +82,30 @@ class Fakes:
 
     def silence(self) -> float:
         """Return the longest time, of late, for which one of them has heard nothing."""
-        told = [file.read_text() for file in self._folder.iterdir() if not file.suffix]
+        told = [file.read_text() for file in self._folder.iterdir() if file.name.isdigit()]
         return max(map(float, told), default=0.0)
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that they have taken."""
+        return sum(processor_seconds(psutil.Process(one.pid)) for one in self._processes)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Have them answer nothing meanwhile."""
+        (self._folder / HOLD).touch()
+        try:
+            yield
+        finally:
+            (self._folder / HOLD).unlink()
 
     def wait(self) -> None:
         for one in self._processes:
             one.wait()
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 class Sampler:
@@ -76,15 +124,13 @@ class Sampler:
         self._thread = threading.Thread(target=self._work)
 
     def processor_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return processor_seconds(self.process)
 
     def sample(self) -> None:
         begin, spent = time.perf_counter(), self.processor_seconds()
         part = 100 * (spent - self._spent) / max(begin - self._last, 1e-6)
         self._last, self._spent = begin, spent
-        with gridengine.Executor(scheduler=self._client, progress=False) as executor:
-            executor.submit(noop, 1, priority=1).result()
+        gridengine.map(noop, [1], scheduler=self._client, progress=False, priority=1)
         trip = time.perf_counter() - begin
         memory, descriptors = self.process.memory_info().rss / 1e6, self.process.num_fds()
         silence = self._fakes.silence()
@@ -109,13 +155,28 @@ class Sampler:
             self._thread.join()
 
 
-def connected(peer: OurClient, fakes: Fakes, workers: int) -> float:
+def connected(peer: ByHand, fakes: Fakes, workers: int) -> float:
     """Wait until all have connected; return the seconds that took."""
     begin = time.perf_counter()
     while peer.scheduler.describe()["workers"] < workers:  # type: ignore[attr-defined]
         fakes.check()
         time.sleep(LOOK_SECONDS)
     return time.perf_counter() - begin
+
+
+def idle_percent(process: psutil.Process) -> float:
+    """Return the share of a processor that a dispatcher with nothing to do takes."""
+    spent = processor_seconds(process)
+    time.sleep(IDLE_SECONDS)
+    return 100 * (processor_seconds(process) - spent) / IDLE_SECONDS
+
+
+def settled(client: Any, calls: int) -> None:
+    """Wait until most calls wait, and no more are assigned."""
+    before, waiting = 0, 0
+    while waiting < calls / 2 or waiting != before:
+        time.sleep(LOOK_SECONDS)
+        before, waiting = waiting, client.describe()["waiting"]
 
 
 def drawn(rows: list[tuple[float, ...]], file: Path) -> None:
@@ -143,16 +204,27 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    peer = OurClient(1)
+    beat = min(MOST_BEAT_SECONDS, max(2.0, options.workers / BEATS_PER_SECOND))
+    os.environ["GRIDENGINE_BEAT_SECONDS"] = str(beat)
+    peer = ByHand(0)
     client: Any = peer.scheduler
-    fakes = Fakes(Path(peer.dispatcher.address).with_name("worker.json"), options.workers)
+    spent = processor_seconds(peer.process)
+    fakes = Fakes(peer.folder.path / "worker.json", options.workers)
     seconds = connected(peer, fakes, options.workers)
+    took = processor_seconds(peer.process) - spent
     print(f"{options.workers} workers connected in {seconds:.1f} s", flush=True)
+    theirs = fakes.processor_seconds()
+    print(f"processor time: {took:.1f} s of the dispatcher, {theirs:.1f} s of the workers")
     sampler = Sampler(peer.process, client, fakes, options.out / "soak.csv")
-    spent = sampler.processor_seconds()
-    time.sleep(IDLE_SECONDS)
-    idle = (sampler.processor_seconds() - spent) / IDLE_SECONDS
-    print(f"idle: {100 * idle:.1f} % of a processor", flush=True)
+    print(f"idle: {idle_percent(peer.process):.1f} % of a processor", flush=True)
+    with gridengine.Executor(scheduler=client, progress=False) as executor:
+        with fakes.holding():
+            time.sleep(MOST_BEAT_SECONDS)
+            values: Any = executor.map(noop, range(options.calls), chunksize=1)
+            settled(client, options.calls)
+            percent = idle_percent(peer.process)
+            print(f"idle, and calls wait: {percent:.1f} % of a processor", flush=True)
+        assert list(values) == list(range(options.calls)), "wrong results"
     end = time.monotonic() + 3600 * options.hours
     with sampler.running():
         for turn in range(sys.maxsize):

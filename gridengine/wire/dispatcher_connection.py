@@ -7,11 +7,15 @@ ZeroMQ reconnects by itself but loses the messages that were under way when a co
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import secrets
 import socket
+import struct
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import zmq
 
@@ -32,6 +36,22 @@ and finding the reason takes at most as long again. The dispatcher gives the wor
 that.
 """
 
+_OPTIONS = ((zmq.HEARTBEAT_IVL, 5_000), (zmq.HEARTBEAT_TIMEOUT, 10_000))
+"""ZeroMQ asks the dispatcher's end each five seconds whether it is there, and connects again when
+nothing comes for ten.
+"""
+_ACCEPTED, _PROVED = int(zmq.EVENT_CONNECTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_REJECTED = int(
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_DISCONNECTED
+)
+_FIRST_HANDSHAKE_SECONDS = 2.0
+"""How long an address has for the first handshake; twice as long for the next, and so on, since the
+dispatcher may be busy.
+"""
+
 
 class DispatcherConnection(SessionClient):
     """A worker's or client's connection to its dispatcher over TCP, which ZeroMQ makes again when
@@ -47,12 +67,7 @@ class DispatcherConnection(SessionClient):
     ) -> None:
         super().__init__(connection.beat_seconds, clock)
         self._context = zmq.Context()
-        try:
-            self._address = self._first_to_answer(connection)
-        except BaseException:
-            self._context.term()
-            raise
-        self._polled = self._dealer(connection)
+        self._polled = PolledSocket(self._context.socket(zmq.DEALER))
         self.fd = self._polled.fd
         self._server_key = connection.server_key
         self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
@@ -64,16 +79,18 @@ class DispatcherConnection(SessionClient):
             self._watched = Polling()
             self._watched.register(self.fd, READABLE)
             self.fd = self._watched.fileno()
-        self._connect_locally()
-        self.socket.setsockopt(zmq.IDENTITY, self._identity)
-        self.socket.connect(self._address)
-
-    def _dealer(self, connection: Connection | ClientConnection) -> PolledSocket:
-        polled = PolledSocket(self._context.socket(zmq.DEALER))
-        polled.socket.curve_serverkey = connection.server_key.encode()
+        self.socket.curve_serverkey = connection.server_key.encode()
         keys = map(str.encode, connection.pair)
-        polled.socket.curve_publickey, polled.socket.curve_secretkey = keys
-        return polled
+        self.socket.curve_publickey, self.socket.curve_secretkey = keys
+        for option, value in _OPTIONS:
+            self.socket.setsockopt(option, value)
+        self.socket.setsockopt(zmq.IDENTITY, self._identity)
+        try:
+            self._address = self._connect(connection)
+        except BaseException:
+            self._close()
+            raise
+        self._connect_locally()
 
     def _connect_locally(self) -> None:
         if self._watched is not None:
@@ -119,33 +136,69 @@ class DispatcherConnection(SessionClient):
         self.socket.close(linger=0)
         self._context.term()
 
-    def _first_to_answer(self, connection: Connection | ClientConnection) -> str:
-        """Return the first address that completes the CURVE handshake. A socket of its own probes
-        all addresses, so that the real socket connects only once; a single address is probed too,
-        so that there is one way to connect. When no address has answered after `patience`, the
-        attempts are logged: the dispatcher gives this worker up before its lease is over.
+    def _connect(self, connection: Connection | ClientConnection) -> str:
+        """Connect to the first address that completes the CURVE handshake, and return it. When no
+        address has answered after `patience`, the attempts are logged: the dispatcher gives this
+        worker up before its lease is over.
 
         Raises:
             ConfigurationError: no address answered within the lease.
         """
         patience = min(connection.start_seconds / REPORTS, connection.lease_seconds)
-        probe = self._dealer(connection).socket
-        monitor = probe.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        try:
-            for address in connection.addresses:
-                probe.connect(address)
-            if not monitor.poll(int(patience * 1000)):
+        addresses, rest = connection.addresses, connection.lease_seconds - patience
+        with _watching(self.socket, _PROVED | _REJECTED) as events:
+            address = self._first_to_answer(addresses, patience, events)
+            if not address:
                 error = _no_answer(connection, patience)
                 log.warning("%s; it tries on", error.message)
-                if not monitor.poll(int((connection.lease_seconds - patience) * 1000)):
+                address = self._first_to_answer(addresses, rest, events)
+                if not address:
                     raise error
+        return address
+
+    def _first_to_answer(
+        self, addresses: Sequence[str], seconds: float, events: zmq.Socket[bytes]
+    ) -> str:
+        """Try the addresses one after the other in the order in which they accept connections, and
+        return the one that the socket is connected to; empty when none answers in time.
+
+        The socket is connected to one address at a time, since the dispatcher would send to the
+        last connection alone. A probe of all addresses goes without handshakes, which take the
+        dispatcher a third of a millisecond each: ten thousand workers may come at once.
+        """
+        deadline, each = time.monotonic() + seconds, _FIRST_HANDSHAKE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            for address in self._accepting(addresses, min(each, left)):
+                if self._answers(address, min(each, left), events):
+                    return address
+            each *= 2
+        return ""
+
+    def _accepting(self, addresses: Sequence[str], seconds: float) -> Iterator[str]:
+        """Yield addresses as they accept a connection that goes no further."""
+        deadline = time.monotonic() + seconds
+        with self._context.socket(zmq.DEALER) as probe, _watching(probe, _ACCEPTED) as events:
+            probe.linger = 0
+            probe.setsockopt(zmq.IPV6, 1)
+            for address in addresses:
+                probe.connect(address)
+            while events.poll(max(0, math.ceil(1000 * (deadline - time.monotonic())))):
+                yield events.recv_multipart()[1].decode()
+
+    def _answers(self, address: str, seconds: float, events: zmq.Socket[bytes]) -> bool:
+        """Connect to an address, and return whether the dispatcher there proves its key in time; if
+        not, disconnect.
+        """
+        while events.poll(0):
+            events.recv_multipart()  # of another address
+        self.socket.connect(address)
+        if events.poll(math.ceil(1000 * seconds)):
             # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.
-            _event, endpoint = monitor.recv_multipart()
-            return endpoint.decode()
-        finally:
-            probe.disable_monitor()
-            monitor.close(linger=0)
-            probe.close(linger=0)
+            about, endpoint = events.recv_multipart()
+            if struct.unpack("=H", about[:2]) == (_PROVED,) and endpoint.decode() == address:
+                return True
+        self.socket.disconnect(address)
+        return False
 
     def move(self, addresses: Sequence[str]) -> None:
         """Connect to the first of these addresses that accepts connections, in place of the current
@@ -161,6 +214,17 @@ class DispatcherConnection(SessionClient):
                 self._address = address
                 self.socket.connect(address)
                 return
+
+
+@contextlib.contextmanager
+def _watching(socket: zmq.Socket[bytes], events: int) -> Iterator[zmq.Socket[bytes]]:
+    """Return a socket that tells of these events of a socket."""
+    monitor = socket.get_monitor_socket(events)
+    try:
+        yield monitor
+    finally:
+        socket.disable_monitor()
+        monitor.close(linger=0)
 
 
 def _no_answer(connection: Connection | ClientConnection, seconds: float) -> ConfigurationError:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
@@ -27,15 +26,23 @@ from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
-from gridengine.wire.sockets import PeersKeys, PolledSocket, bind_to_any, buffers_of, new_keys
+from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of, new_keys
 
 log = logging.getLogger("gridengine")
 
-_HANDSHAKE_SECONDS = 10
-_BACKLOG = 4096
-"""How many connections may wait to be accepted. All workers of a cluster may start at once, and a
-connection that the kernel refuses is tried again only a second later.
-"""
+_OPTIONS = (
+    (zmq.HANDSHAKE_IVL, 10_000),
+    # How many connections may wait to be accepted. All workers of a cluster may start at once, and
+    # a connection that the kernel refuses is tried again only a second later.
+    (zmq.BACKLOG, 4096),
+    # The kernel finds broken connections, within 10 s as the peers' heartbeats do. Heartbeats of
+    # this end would have ZeroMQ search its list of all timers at each message of a peer.
+    (zmq.TCP_KEEPALIVE, 1),
+    (zmq.TCP_KEEPALIVE_IDLE, 10),
+    (zmq.TCP_KEEPALIVE_INTVL, 3),
+    (zmq.TCP_KEEPALIVE_CNT, 3),
+    (zmq.TCP_MAXRT, 10_000),
+)
 _FILES_FOR_HANDSHAKES = 2048
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
@@ -76,7 +83,6 @@ class Server(SessionServer):
         self._socket = self._polled.socket
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
-        self._authenticator: ThreadAuthenticator | None = None
         self._ports = ports
         try:
             # Who connects again takes the place of the old connection, which may seem alive.
@@ -93,16 +99,10 @@ class Server(SessionServer):
         names = [host] if host else own_addresses()
         if host:
             resolve(host)
-        # The authenticator logs each connection with its key. A logger of its own hides these lines
-        # from users who only set the level of "gridengine".
-        quiet = log.getChild("authentication")
-        quiet.setLevel(quiet.level or logging.WARNING)
-        self._authenticator = ThreadAuthenticator(self._context, log=quiet)
-        self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", PeersKeys(self.keys))
+        KeyCheck(self._context, self.keys)
         self._socket.curve_server = True
-        self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
-        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
+        for option, value in _OPTIONS:
+            self._socket.setsockopt(option, value)
         self._socket.curve_secretkey = self.keys.secret.encode()
         self._socket.curve_publickey = self.keys.public.encode()
         port = self._bind()
@@ -165,8 +165,6 @@ class Server(SessionServer):
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, and give messages that are under way a moment. May be called twice."""
-        if self._authenticator is not None and self._authenticator.is_alive():
-            self._authenticator.stop()
         if self._local is not None:
             self._local.close()
         self._socket.close(linger=int(linger_seconds * 1000))

@@ -31,19 +31,6 @@ def new_keys(*, watchers: bool = False) -> ServerKeys:
     return msgspec.structs.replace(keys, watcher_public=watcher[0], watcher_secret=watcher[1])
 
 
-class PeersKeys:
-    """The credentials provider of a server: it accepts the peers' and the watchers' public key
-    only.
-    """
-
-    def __init__(self, keys: ServerKeys) -> None:
-        self._keys = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        """Return whether this client's key (in Z85) is accepted."""
-        return any(secrets.compare_digest(key, one) for one in self._keys)
-
-
 class KeyCheck:
     """Tells ZeroMQ, in a thread of its own, whose public keys a server accepts (RFC 27): the peers'
     and the watchers'.
@@ -107,8 +94,6 @@ _OPTIONS = (
     (zmq.RCVHWM, 0),
     (zmq.LINGER, 0),
     (zmq.IPV6, 1),
-    (zmq.HEARTBEAT_IVL, 3_000),
-    (zmq.HEARTBEAT_TIMEOUT, 10_000),
     (zmq.RECONNECT_IVL, 100),
     (zmq.RECONNECT_IVL_MAX, 2_000),
     # ZeroMQ accepts frames of a peer before the handshake has proved its identity. This limits each

@@ -172,6 +172,8 @@ def be_fork_server(
             os.setsid()
         descendants = Descendants()
         _close_all_but(sock.fileno())
+        with sock as high:  # a dispatcher with many workers; `select` takes numbers below 1024
+            sock = high.dup()
         restore_dispositions()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
             # The agent decides; some batch systems signal each process of a job.

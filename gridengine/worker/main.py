@@ -8,6 +8,7 @@ until the dispatcher stops it, it gets a signal, or the dispatcher is silent for
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import select
@@ -36,6 +37,7 @@ from gridengine.system import Descendants, usable_memory
 from gridengine.system.machine import own_path, uptime
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, folder_at
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.exchange_folder import is_listening
 from gridengine.wire.messages import (
     TERMINATED,
@@ -90,9 +92,11 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(arguments[0]).absolute()
     Descendants()  # from here on, orphans become this process's children
     restore_dispositions()
-    fork_server = ForkServer.fork_off(
-        partial(runner.main, site=SiteEnvironment.here())
-    )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    # What was imported before the fork, ZeroMQ's module too, is in memory once, not twice. ZeroMQ
+    # has no thread or socket yet.
+    gc.freeze()
+    gc.enable()
+    fork_server = ForkServer.fork_off(partial(runner.main, site=SiteEnvironment.here()))
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
@@ -146,8 +150,6 @@ def _connected(connection: Connection) -> SessionClient:
         from gridengine.wire.file_connection import FileConnection  # few use it
 
         return FileConnection(connection, exchange)
-    from gridengine.wire.dispatcher_connection import DispatcherConnection  # imports ZeroMQ
-
     return DispatcherConnection(connection)
 
 

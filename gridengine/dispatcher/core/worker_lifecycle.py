@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, books, clients, objects, outcomes, pulls
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.launches import LaunchedWorker
+from gridengine.dispatcher.core.launches import LaunchedWorker, keys_of
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.verdicts import FREE, OWN, Fact, Fault, judge
@@ -19,7 +19,7 @@ from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.serialize.payload import Payload
 from gridengine.status.watch_events import IDLE, LEAVING, SILENT
-from gridengine.wire.messages import TERMINATED, Goodbye, LeaveBy, Leaving, Stop
+from gridengine.wire.messages import TERMINATED, Goodbye, Hello, LeaveBy, Leaving, Stop
 
 GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
@@ -318,13 +318,18 @@ def dismiss(state: CoreState, worker: Worker, reason: str) -> None:
 
 
 def forget_launch(
-    state: CoreState, id: bytes, launch: LaunchedWorker | None, provisioner: Provisioner
+    state: CoreState,
+    id: bytes,
+    hello: Hello,
+    launch: LaunchedWorker | None,
+    provisioner: Provisioner,
 ) -> None:
     """Forget how a worker was launched, and how it may be recognised."""
     if launch is not None:
         provisioner.drop(launch)
-    for key in [key for key, unmatched in state.unmatched.items() if unmatched == id]:
-        del state.unmatched[key]
+    for key in keys_of(hello.log, hello.pid):
+        if state.unmatched.get(key) == id:
+            del state.unmatched[key]
 
 
 def lose(state: CoreState, worker: Worker, reason: str) -> None:
@@ -335,7 +340,7 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
     state.say(state.log.lost(worker.hello, worker.job, reason, calls, state.now))
     books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
-    forget_launch(state, worker.id, worker.launch, worker.provisioner)
+    forget_launch(state, worker.id, worker.hello, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))
     asked = []
     for digest in worker.functions:

@@ -91,7 +91,7 @@ def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
         _refuse(state, id, mismatch.message)
         if absent is not None:
             worker_lifecycle.lose(state, absent, "came back with another version")
-        worker_lifecycle.forget_launch(state, id, launch, provisioner)
+        worker_lifecycle.forget_launch(state, id, hello, launch, provisioner)
         provisioner.hold_back(state.now)
         if not state.workers:
             give_up(state, mismatch, state.provisioners.values())

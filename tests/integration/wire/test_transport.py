@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.server import Server
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
+from gridengine.wire.sockets import KeyCheck
 from tests.support.cable import Cable
 from tests.support.network import Network, needs_network
 from tests.support.pollers import poller_of
@@ -397,6 +398,31 @@ def test_the_address_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with connected(server, dead, *server.addresses) as client:
+            Ends(server, client).greet()
+
+
+def test_a_worker_makes_one_handshake_however_many_addresses_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Sequence[bytes]] = []
+    answer = KeyCheck.answer
+
+    def counted(check: KeyCheck, request: Sequence[bytes]) -> list[bytes]:
+        asked.append(request)
+        return answer(check, request)
+
+    monkeypatch.setattr(KeyCheck, "answer", counted)
+    with contextlib.closing(Server(host="127.0.0.1")) as server:
+        addresses = [f"tcp://127.0.0.{host}:{server.keys.port}" for host in (1, 2, 3)]
+        with connected(server, *addresses) as client:
+            Ends(server, client).greet()
+    assert len(asked) == 1
+
+
+def test_a_dispatcher_of_other_keys_at_an_address_is_passed_over(server: Server) -> None:
+    with contextlib.closing(Server(host="127.0.0.1")) as other:
+        addresses = [f"tcp://127.0.0.1:{one.keys.port}" for one in (other, server)]
+        with connected(server, *addresses) as client:
             Ends(server, client).greet()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -38,6 +41,7 @@ from gridengine.schedulers.local import (
 )
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.systems import SYSTEMS
+from gridengine.worker.forkserver import RECORD
 
 
 class Process:
@@ -287,6 +291,28 @@ def test_a_fork_server_that_still_imports_is_out_of_reach_of_the_terminals_ctrl_
         assert os.getsid(started.process.pid) == started.process.pid
     finally:
         started.end()
+
+
+def test_a_fork_server_serves_though_its_agent_has_a_thousand_files_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+
+    def pair_of_high_numbers() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return ours, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1500))
+
+    monkeypatch.setattr(local, "_socket_pair", pair_of_high_numbers)
+    started = SpawnedForkServer.start({})
+    try:
+        assert len(started.sock.recv(RECORD.size)) == RECORD.size  # it is ready
+        started.sock.close()
+        assert started.process.wait(60) == 0
+    finally:
+        started.end()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("changed", ["nothing", "environment", "process"])

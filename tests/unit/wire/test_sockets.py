@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import zmq
+from zmq.utils import z85
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.sockets import PeersKeys, bind_to_any, new_keys
+from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.sockets import KeyCheck, bind_to_any, new_keys
 
 
 def test_keys_are_never_used_again() -> None:
@@ -19,17 +23,46 @@ def test_keys_are_never_used_again() -> None:
     assert len(set(keys)) == len(keys) == 12
 
 
+@contextlib.contextmanager
+def check_of(keys: ServerKeys) -> Iterator[KeyCheck]:
+    with zmq.Context() as context:
+        yield KeyCheck(context, keys)
+
+
+def request(
+    *credentials: bytes, version: bytes = b"1.0", mechanism: bytes = b"CURVE"
+) -> Sequence[bytes]:
+    return [version, b"7", b"", b"10.0.0.1", b"", mechanism, *credentials]
+
+
 def test_only_the_key_of_a_role_may_connect() -> None:
     keys = new_keys(watchers=True)
-    check = PeersKeys(keys).callback
-    assert check("global", keys.peer_public.encode())
-    assert check("global", keys.watcher_public.encode())
-    assert not check("global", keys.public.encode())
-    assert not check("global", new_keys().peer_public.encode())
+    with check_of(keys) as check:
+        for known in (keys.peer_public, keys.watcher_public):
+            answer = check.answer(request(z85.decode(known)))
+            assert answer == [b"1.0", b"7", b"200", b"OK", known.encode(), b""]
+        for other in (keys.public, new_keys().peer_public):
+            assert check.answer(request(z85.decode(other)))[2:5] == [b"400", b"unknown key", b""]
 
 
-def test_no_key_is_empty_without_watchers() -> None:
-    assert not PeersKeys(new_keys()).callback("global", b"")
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"version": b"2.0"},
+        {"mechanism": b"NULL"},
+        {"mechanism": b"PLAIN"},
+    ],
+)
+def test_only_curve_is_accepted(others: dict[str, bytes]) -> None:
+    keys = new_keys()
+    with check_of(keys) as check:
+        assert check.answer(request(z85.decode(keys.peer_public), **others))[2] == b"400"
+
+
+@pytest.mark.parametrize("credentials", [(), (b"",), (b"", b""), (b"x" * 32,)])
+def test_no_key_is_empty_without_watchers(credentials: Sequence[bytes]) -> None:
+    with check_of(new_keys()) as check:
+        assert check.answer(request(*credentials))[2] == b"400"
 
 
 class Binding:
