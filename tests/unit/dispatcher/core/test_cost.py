@@ -10,13 +10,14 @@ import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Launched
 from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
-from gridengine.requests import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import NUMBER_BITS, Assign, Assignment
 from tests.support.core_play import Play, function
 from tests.support.lines_run import lines_run
+from tests.support.tasks import make_task
 
 FEW = {"workers": 50, "tasks": 1_000, "clients": 5}
 MANY = {"workers": 1_000, "tasks": 50_000, "clients": 50}
@@ -41,7 +42,7 @@ class Simulation(Play):
                 first, stop = client << NUMBER_BITS | start, min(share, start + 10_000)
                 demand = ANY if held is None else demands[client % 4]
                 made = [
-                    Task(first + place, (b"",), demand=demand, submitter=client << NUMBER_BITS)
+                    make_task(first + place, (b"",), demand=demand, submitter=client << NUMBER_BITS)
                     for place in range(stop - start)
                 ]
                 self.go_on(self.play(Submitted(function(client % 7), made)))
@@ -97,7 +98,8 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
             play.play(ClientJoined(client))
             who = client << NUMBER_BITS
             made = [
-                Task(who | n, (b"",), submitter=who) for n in range(5 if client == 1 else others)
+                make_task(who | n, (b"",), submitter=who)
+                for n in range(5 if client == 1 else others)
             ]
             play.play(Submitted(function(client), made))
         count = lines_run(lambda: play.play(ClientLeft(1)))
@@ -110,7 +112,7 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
 def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() -> None:
     def cost(tasks: int) -> int:
         play = Play(checked=False, max_workers=1, lease_seconds=1e6, beat_seconds=1e6)
-        play.play(Submitted(function(1), [Task(number, (b"",)) for number in range(tasks)]))
+        play.play(Submitted(function(1), [make_task(number, (b"",)) for number in range(tasks)]))
         play.play(Launched([Handle("7")]))
         play.hello()
         play.later(1.0)

@@ -20,6 +20,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from tests.support.core_play import CUBE, SQUARE, Play
+from tests.support.tasks import make_task
 
 FIRST, SECOND, THIRD = 71, 72, 73
 MB = 1 << 20
@@ -27,11 +28,11 @@ MB = 1 << 20
 
 def makes(number: int, *after: int, **options: object) -> Task:
     """Return the call that makes a result, of others."""
-    return Task(number, (b"calls",), after=after, kept=((0, number),), **options)  # type: ignore[arg-type]
+    return make_task(number, (b"calls",), after=after, kept=((0, number),), **options)  # type: ignore[arg-type]
 
 
 def needs(number: int, *after: int, **options: object) -> Task:
-    return Task(number, (b"calls",), after=after, **options)  # type: ignore[arg-type]
+    return make_task(number, (b"calls",), after=after, **options)  # type: ignore[arg-type]
 
 
 def keeps(play: Play, one: Assignment, worker: bytes = b"w", index: int = 0) -> None:
