@@ -109,12 +109,12 @@ class TaskMaker(Struct, frozen=True, eq=False):
         """
         options = self.task_options
         return Task(
-            self.dispatcher.new_id(),
-            payload,
-            count,
-            replace(options, **more) if more else options,
-            first,
-            getattr(payload, "needs", ()),  # `needs_of`, without a call
+            id=self.dispatcher.new_id(),
+            payload=payload,
+            count=count,
+            options=replace(options, **more) if more else options,
+            first=first,
+            needs=getattr(payload, "needs", ()),  # `needs_of`, without a call
             after=numbers(needed) if needed else after,
             kept=kept,
         )

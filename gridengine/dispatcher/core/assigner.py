@@ -224,19 +224,18 @@ def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]
     """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
     before the inputs could be fetched. Return whether the call waits.
     """
-    holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
+    holders = [each.remote.workers for each in away if each.remote and each.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
     holder = state.workers.get(next(iter(there), b""))
-    if holder is None or holder.phase is not READY or holder.draining:
-        return False
-    if span.open_task.details.near_until:
+    one = span.open_task
+    if holder is None or holder.phase is not READY or holder.draining or one.details.near_until:
         return False
     waiting = state.near.get(holder.id, {})
-    seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
+    seconds = sum(each.remote.size for each in away if each.remote) / TRANSFER_RATE
     if _seconds_to_room(holder, span, state.now) * (1 + len(waiting)) > seconds:
         return False
-    span.open_task.change(near_until=state.now + seconds)
-    state.near.setdefault(holder.id, {})[span.open_task.id] = span.open_task
+    one.change(near_until=state.now + seconds)
+    state.near.setdefault(holder.id, {})[one.id] = one
     return True
 
 

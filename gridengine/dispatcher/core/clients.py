@@ -45,12 +45,9 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         return
     client.left = True
     if client.submitters:  # else there is no need to look at all tasks
-        found = [
-            one
-            for one in _tasks_of(state, client)
-            if not (one.details.parent or one.details.remade)
-        ]
-        tasks = [one.id for one in sorted(found, key=lambda one: (one.order, one.id))]
+        found = _tasks_of(state, client)
+        its = [one for one in found if not (one.details.parent or one.details.remade)]
+        tasks = [one.id for one in sorted(its, key=lambda one: (one.order, one.id))]
         cancel_requested(state, TasksCancelled(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
@@ -119,17 +116,17 @@ def _open(
         submitter = _submitter_of(state, options.submitter, function, parent, detached)
     books.open_task(submitter, function, calls, task.first)
     one = OpenTask(
-        task.id,
-        task.payload,
-        calls,
-        options,
-        task.first,
-        function,
-        submitter,
-        submitter.pace,
-        calls,
-        state.last_order,
-        state.now,
+        id=task.id,
+        payload=task.payload,
+        count=calls,
+        options=options,
+        first=task.first,
+        function=function,
+        submitter=submitter,
+        pace=submitter.pace,
+        unsettled=calls,
+        order=state.last_order,
+        since=state.now,
     )
     state.open_tasks[task.id] = one
     if task.needs or function.function.needs:

@@ -19,14 +19,7 @@ from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import Cancelled
-from gridengine.requests import (
-    CallsFinished,
-    Function,
-    ResultData,
-    TaskBegan,
-    TaskMessage,
-    TaskOptions,
-)
+from gridengine.requests import CallsFinished, Function, ResultData, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload, PayloadAtWorker, size_of
@@ -123,8 +116,6 @@ class ServedClient:
         self.gone = False
         self.functions: dict[bytes, Function] = {}
         self.shared: dict[bytes, SharedObject] = {}
-        self.options = TaskOptions()
-        """The options of its latest task."""
         self.references: set[int] = set()
         """The references of this client that stand for a result and are not released."""
         self.claims: set[int] = set()

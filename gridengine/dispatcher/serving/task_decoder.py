@@ -42,6 +42,8 @@ class TaskDecoder:
         self._state = state
         self._check = check
         self._claim = claim
+        self._options = TaskOptions()
+        """The options of the latest task."""
 
     def decode(
         self, client: ServedClient, message: Submit, buffers: Iterator[Buffer]
@@ -132,16 +134,15 @@ class TaskDecoder:
             submitter=item.submitter,
             priority=item.priority,
         )
-        if options == client.options:
-            options = client.options  # those of the task before: one record for both
-        client.options = options
+        if options != self._options:  # else they share one record
+            self._options = options
         return Task(
-            item.id,
-            payload,
-            item.count,
-            options,
-            item.first,
-            self._find_shared(client, item.needs),
+            id=item.id,
+            payload=payload,
+            count=item.count,
+            options=self._options,
+            first=item.first,
+            needs=self._find_shared(client, item.needs),
             after=tuple(item.after),
             kept=tuple(item.kept),
         )
