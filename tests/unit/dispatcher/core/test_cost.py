@@ -4,6 +4,7 @@ lines of its code that are run are counted.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -120,3 +121,22 @@ def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() ->
         return lines_run(lambda: play.later(2 * LONG_WAIT_SECONDS))
 
     assert cost(20_000) <= MORE * cost(200)
+
+
+def test_a_call_that_waits_for_others_takes_little_memory() -> None:
+    play, count = Play(checked=False), 2_000
+    for start in range(0, count, 100):
+        after = [(max(n - 1, 0) + count, max(n - 7, 0) + count) for n in range(start, start + 100)]
+        made = [
+            make_task(n, (b"",), after=after[n - start], kept=((0, n + count + 1),))
+            for n in range(start, start + 100)
+        ]
+        if not start:  # what is there once is not counted
+            play.play(Submitted(function(0), made))
+            tracemalloc.start()
+            continue
+        play.play(Submitted(function(0), made))
+        del made
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / (count - 100) < 600

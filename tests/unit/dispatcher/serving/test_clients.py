@@ -127,6 +127,16 @@ def test_dependents_of_a_refused_task_are_told_why() -> None:
     assert process.say(ClientForget(RUNNER, references=[77])) == [NamesForgotten(references=(77,))]
 
 
+def test_tasks_with_the_same_options_share_a_record_of_them(process: Process) -> None:
+    options = {"retries": 5, "demand": encode_demand(Demand(Cores(2)))}
+    found = [
+        process.submit(process.task(number, **options), function=FUNCTION)[0].tasks[0].options
+        for number in (1, 2)
+    ]
+    assert found[0].retries == 5
+    assert found[0] is found[1]
+
+
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_is_sent_once(
     process: Process,
 ) -> None:
