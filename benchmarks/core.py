@@ -91,15 +91,21 @@ class Work:
 @dataclass(frozen=True)
 class RandomGraph:
     """So many calls of so many seconds, each of which needs the results of two that were submitted
-    before it, drawn at random; all submitted at once, and no future of them is kept.
+    before it, drawn at random; all submitted at once, and no future of them is kept. `near`: of how
+    many submitted before it they are, if not of all.
     """
 
     title: str
     calls: int
     seconds: float
+    near: int = 0
 
     def submissions(self) -> Iterator[Event]:
-        draw = random.Random(1).randrange
+        random_below, near = random.Random(1).randrange, self.near or self.calls
+
+        def draw(below: int) -> int:
+            return below - 1 - random_below(min(below, near))
+
         first, tasks = 1 << 40, list[Task]()
         for number in range(self.calls):
             needs = (first + draw(number), first + draw(number)) if number else ()

@@ -42,41 +42,49 @@ class Function(Struct, frozen=True):
     parameters: tuple[str, ...] = ()
 
 
-class Task(Struct, frozen=True, gc=False):
-    """The unit of submission: `count` calls of a function, pickled as one list.
+class TaskOptions(Struct, frozen=True):
+    """What tasks of one maker have in common: they share one record, since a million may wait.
 
-    form: the form of the calls in the list (`payload.SINGLE`, `STAR`, `FULL`).
+    form: the form of the calls in a task's list (`payload.SINGLE`, `STAR`, `FULL`).
     retries: how often a call runs again after it ended through no fault of its own.
     timeout: the seconds that each call may take.
     watched: its output is kept, its start is told, its pushed values are forwarded, and its process
         has its `name`. controlled: it gets a controller.
-    first: the index of its first call among all calls of the submission, or `UNNUMBERED`.
     escalate_memory: the factor by which memory grows when a call ran out of memory.
-    needs: the shared objects that the calls refer to.
     submitter: the number of its submitter, with the client's number above `NUMBER_BITS`; all jobs
         have one submitter.
-    after: the references of results that its one call needs. kept: (index, reference) of the calls
-        whose results other calls need.
     priority: of one client's calls, those of a higher priority begin first.
     """
 
-    id: int
-    payload: Payload
-    count: int = 1
     form: int = SINGLE
     retries: int = 2
     timeout: float | None = None
     watched: bool = False
     controlled: bool = False
     name: str = ""
-    first: int = 0
     demand: Demand = ANY
     escalate_memory: float = 1.0
-    needs: tuple[SharedObject, ...] = ()
     submitter: int = 0
+    priority: int = 0
+
+
+class Task(Struct, frozen=True, gc=False):
+    """The unit of submission: `count` calls of a function, pickled as one list.
+
+    first: the index of its first call among all calls of the submission, or `UNNUMBERED`.
+    needs: the shared objects that the calls refer to.
+    after: the references of results that its one call needs. kept: (index, reference) of the calls
+        whose results other calls need.
+    """
+
+    id: int
+    payload: Payload
+    count: int = 1
+    options: TaskOptions = TaskOptions()
+    first: int = 0
+    needs: tuple[SharedObject, ...] = ()
     after: tuple[int, ...] = ()
     kept: tuple[tuple[int, int], ...] = ()
-    priority: int = 0
 
 
 class ResultData(Struct, frozen=True, gc=False):

@@ -62,7 +62,7 @@ class JobHandle(OutcomeListener):
 
     def expect(self, task: Task) -> None:
         """Note the task that is about to be submitted."""
-        self.task, self._named = task.id, JOB.format(name=task.name)
+        self.task, self._named = task.id, JOB.format(name=task.options.name)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error

@@ -309,7 +309,7 @@ class InlineRun:
                 self._namespaces.enter(self._table)
                 self._calls, _ = pickling.load_items(task.payload)
                 self._namespaces.enter_again()
-            asked = on_one_node(task.demand.request, "a call in its caller's process")
+            asked = on_one_node(task.options.demand.request, "a call in its caller's process")
             self._given = asked.holder().allocate(asked)
             self._attempt = assignment.task, assignment.attempt
 
@@ -502,7 +502,7 @@ class InlineDispatcher(Dispatcher):
         """
         run = self._runs.get(task)
         if run is not None:
-            name = call_words(run.function.name, UNNUMBERED, index, run.tasks[task].name)
+            name = call_words(run.function.name, UNNUMBERED, index, run.tasks[task].options.name)
             self._makers[reference] = run, name
         missing()
 

@@ -57,7 +57,7 @@ class NestedDispatcher(RequestingDispatcher):
         self._detached.add(submitter)
 
     def _note(self, tasks: Sequence[Task]) -> None:
-        if tasks[0].submitter in self._detached:
+        if tasks[0].options.submitter in self._detached:
             self._apart.update(task.id for task in tasks)
             self._hands_apart = True
         GVAR.at_end = self.end_call

@@ -35,8 +35,8 @@ class PostingDispatcher(DispatcherThread, Dispatcher):
                 self._refuse()
             shared = function.needs
             for task in tasks:
-                if task.demand is not ANY:
-                    self.check(task.demand)
+                if (demand := task.options.demand) is not ANY:
+                    self.check(demand)
                 if task.needs:
                     shared = (*shared, *task.needs)
             self._unsettled.add(tasks, listener)

@@ -264,7 +264,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._streams.flush(seconds)
 
     def _note(self, tasks: Sequence[Task]) -> None:
-        if tasks[0].watched:  # started now: no thread can start while the interpreter ends
+        if tasks[0].options.watched:  # started now: no thread can start while the interpreter ends
             for stream in self._streams:
                 stream.start()
 

@@ -165,12 +165,12 @@ class RequestingDispatcher(Dispatcher, ABC):
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         self._check_usable()
         for task in tasks:
-            if task.demand is not ANY or self._unserved:
-                self.check(task.demand)
+            if (demand := task.options.demand) is not ANY or self._unserved:
+                self.check(demand)
         self._admit(tasks)
         self._unsettled.add(tasks, listener)
         self._note(tasks)
-        run, detached = self._present_run(), tasks[0].submitter in self._detached
+        run, detached = self._present_run(), tasks[0].options.submitter in self._detached
         for start in range(0, len(tasks), MOST_TASKS):
             some = tasks[start : start + MOST_TASKS]
             self._request(Submitted(function, some, parent=run, detached=detached))

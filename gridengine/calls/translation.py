@@ -119,7 +119,7 @@ class RequestEncoder:
             buffers += one.payload
         for task in tasks:
             buffers += task.payload
-        items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
+        items = [task_item(task, self._submitter(task.options.submitter, run)) for task in tasks]
         message = Submit(
             runner=self._runner,
             run=run,
@@ -211,24 +211,25 @@ def function_item(function: Function) -> FunctionItem:
 
 def task_item(task: Task, submitter: int) -> TaskItem:
     """Return the message item of a task of this submitter, without its payload."""
+    options = task.options
     return TaskItem(
         id=task.id,
         count=task.count,
-        form=task.form,
-        retries=task.retries,
-        timeout=task.timeout,
-        watched=task.watched,
-        controlled=task.controlled,
-        name=task.name,
+        form=options.form,
+        retries=options.retries,
+        timeout=options.timeout,
+        watched=options.watched,
+        controlled=options.controlled,
+        name=options.name,
         first=task.first,
-        demand=None if task.demand is ANY else encode_demand(task.demand),
-        escalate_memory=task.escalate_memory,
+        demand=None if options.demand is ANY else encode_demand(options.demand),
+        escalate_memory=options.escalate_memory,
         needs=[one.name for one in all_needed(task.needs)] if task.needs else [],
         submitter=submitter,
         after=task.after,
         kept=task.kept,
         buffers=len(task.payload),
-        priority=task.priority,
+        priority=options.priority,
     )
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import UNNUMBERED, no_memory
-from gridengine.requests import CallsFinished, Function, Task
+from gridengine.requests import CallsFinished, Function, Task, TaskOptions
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.references import Reference, awaited_in, numbers
@@ -40,6 +41,21 @@ class TaskMaker(Struct, frozen=True, eq=False):
     form: int
     options: CallOptions
     submitter: int = 0
+    task_options: TaskOptions = TaskOptions()
+    """The options of all its tasks; they follow from the other fields."""
+
+    def __post_init__(self) -> None:
+        options = self.options
+        made = TaskOptions(
+            form=self.form,
+            retries=options.retries,
+            timeout=options.timeout,
+            demand=options.demand,
+            escalate_memory=float(options.escalate_memory),
+            submitter=self.submitter,
+            priority=options.priority,
+        )
+        force_setattr(self, "task_options", made)
 
     def pickled(
         self,
@@ -82,28 +98,25 @@ class TaskMaker(Struct, frozen=True, eq=False):
         count: int = 1,
         first: int = UNNUMBERED,
         needed: Iterable[Reference] = (),
+        *,
+        after: tuple[int, ...] = (),
+        kept: tuple[tuple[int, int], ...] = (),
         **more: Any,
     ) -> Task:
         """Return pickled calls as a task with a new number. `first` is the number of the first call
-        in its map, `needed` are the results that the calls wait for, `more` are fields of `Task`.
+        in its map, `needed` (or `after`, by number) are the results that the calls wait for, `more`
+        are options that the maker's other tasks do not have.
         """
-        options = self.options
-        if needed:
-            more["after"] = numbers(needed)
+        options = self.task_options
         return Task(
             id=self.dispatcher.new_id(),
             payload=payload,
             count=count,
-            form=self.form,
-            retries=options.retries,
-            timeout=options.timeout,
+            options=replace(options, **more) if more else options,
             first=first,
-            demand=options.demand,
-            escalate_memory=float(options.escalate_memory),
             needs=getattr(payload, "needs", ()),  # `needs_of`, without a call
-            submitter=self.submitter,
-            priority=options.priority,
-            **more,
+            after=numbers(needed) if needed else after,
+            kept=kept,
         )
 
 

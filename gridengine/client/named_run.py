@@ -171,7 +171,7 @@ class OpenRun:
         """Submit tasks to a dispatcher, and record the outcomes that are expected. The dispatcher
         is told the run's name, so that commands find the calls by it.
         """
-        submitter = tasks[0].submitter
+        submitter = tasks[0].options.submitter
         if submitter not in self._submitters:
             self._submitters.add(submitter)
             dispatcher.note_run(self.name, str(self._file.path), submitter)

@@ -313,5 +313,5 @@ class RunJobs(OpenRun):
         else:
             self._submitter = self._submitter or dispatcher.new_id()
             self.expect_calls([(task.id, 0, run_call)], task.payload)
-            task = replace(task, submitter=self._submitter)
+            task = replace(task, options=replace(task.options, submitter=self._submitter))
             self.submit(dispatcher, function, [task], listener)

@@ -70,7 +70,7 @@ def may_refuse(function: Function, tasks: Sequence[Task]) -> bool:
 
 def why_refused(function: Function, task: Task) -> ConfigurationError | None:
     """Return why a task is refused; None if it is not."""
-    name = task.name or function.name
+    name = task.options.name or function.name
     if is_large(task.payload):
         return too_large(f"a call of {name}", task.payload)
     if is_large(function.payload):

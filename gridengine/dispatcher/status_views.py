@@ -232,14 +232,14 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
 def run_status(run: Run, now: float) -> rows.RunStatus:
     """Return the status of a run."""
     span, worker = run.span, run.worker
-    task, function = span.open_task.task, span.open_task.function.function
+    task, function = span.open_task, span.open_task.function.function
     index = min(run.done, span.stop - 1)
     began = max(run.touched, run.since)
-    history = (span.open_task.attempts or {}).get(index, ())
+    history = (task.details.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
     return rows.RunStatus(
         id=f"{task.id}.{index}",
-        call=call_words(function.name, task.first, index, task.name),
+        call=call_words(function.name, task.first, index, task.options.name),
         function=function.name,
         calls=span.stop - run.done,
         seconds=now - began,
@@ -248,14 +248,14 @@ def run_status(run: Run, now: float) -> rows.RunStatus:
         log=worker.hello.log,
         worker=_short(worker),
         attempt=span.attempt,
-        attempts=task.retries + 1,
+        attempts=task.options.retries + 1,
         limit=run.limit,
         late=run.late,
         waits=run.batch.waiting,
         history=[str(one) for one in history],
-        arguments=shown_calls(span.open_task),
+        arguments=shown_calls(task),
         place=index,
-        form=task.form,
+        form=task.options.form,
         memory=next((one.memory for one in figures if one.run == run.number), 0),
         parameters=function.parameters,
     )
@@ -269,36 +269,36 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     number = int(task) if task.isdecimal() else None
     if number is not None and place.isdecimal():
         one = state.open_tasks.get(number)
-        return [(one, int(place))] if one is not None and int(place) < one.task.count else []
+        return [(one, int(place))] if one is not None and int(place) < one.count else []
     found = []
     for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
-        first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
-        if numbered and number is not None and first <= number < first + one.task.count:
+        first, numbered = one.first, one.first != UNNUMBERED and not one.options.name
+        if numbered and number is not None and first <= number < first + one.count:
             found.append((one, number - first))
-        elif one.task.name == word:
+        elif one.options.name == word:
             found.append((one, 0))
     return found
 
 
 def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows.CallStatus:
     """Return the status of a call."""
-    task, function = one.task, one.function.function
-    history = (one.attempts or {}).get(index, ())
-    queue = state.queues.get(task.demand, state.common_queue)
+    options, function = one.options, one.function.function
+    history = (one.details.attempts or {}).get(index, ())
+    queue = state.queues.get(options.demand, state.common_queue)
     words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
     return rows.CallStatus(
-        id=f"{task.id}.{index}",
-        call=call_words(function.name, task.first, index, task.name),
+        id=f"{one.id}.{index}",
+        call=call_words(function.name, one.first, index, options.name),
         function=function.name,
         state=words,
         since_seconds=now - one.since,
-        request=request_words(task.demand.request),
+        request=request_words(options.demand.request),
         waiting=queue.calls,
         missing=one.missing,
-        attempts=task.retries + 1,
+        attempts=options.retries + 1,
         history=[str(attempt) for attempt in history],
         arguments=shown_calls(one),
         place=index,
-        form=task.form,
+        form=options.form,
         parameters=function.parameters,
     )

@@ -56,13 +56,14 @@ def _needed(one: OpenTask, makers: Mapping[AwaitedResult, OpenTask]) -> list[Ope
 
 
 def _node(one: OpenTask, makers: Mapping[AwaitedResult, OpenTask]) -> GraphNode:
-    task, name = one.task, one.function.function.name
+    name = one.function.function.name
     after = [_id(maker) for maker in _needed(one, makers)]
-    return GraphNode(_id(one), call_words(name, task.first, 0, task.name), name, _state(one), after)
+    call = call_words(name, one.first, 0, one.options.name)
+    return GraphNode(_id(one), call, name, _state(one), after)
 
 
 def _id(one: OpenTask) -> str:
-    return f"{one.task.id}.0"
+    return f"{one.id}.0"
 
 
 def _state(one: OpenTask) -> str:

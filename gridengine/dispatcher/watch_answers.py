@@ -266,10 +266,10 @@ class WatchAnswers:
         """
         if not request.words:
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
-            self._post(TasksCancelled([one.task.id for one in left], signal.SIGTERM))
+            self._post(TasksCancelled([one.id for one in left], signal.SIGTERM))
             return WatchAnswer(self._identity, count=sum(one.unsettled for one in left))
         calls = [
-            (one.task.id, index, index + 1)
+            (one.id, index, index + 1)
             for one, index in self._named(request.words)
             if not one.is_settled(index) and self._is_of(one, request.run)
         ]
@@ -277,7 +277,7 @@ class WatchAnswers:
         return WatchAnswer(self._identity, count=len(calls))
 
     def _is_of(self, one: OpenTask, run: str) -> bool:
-        return not run or self._named_calls.has(run, one.task.submitter)
+        return not run or self._named_calls.has(run, one.options.submitter)
 
     def drain(self, request: WatchRequest, now: float) -> WatchAnswer:
         """Let the workers on these hosts leave when the calls that they run have ended."""

@@ -35,7 +35,7 @@ from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter
-from gridengine.requests import CallsFinished, ResultData, Task, WantAnswered
+from gridengine.requests import CallsFinished, ResultData, WantAnswered
 from gridengine.serialize.payload import Payload
 from gridengine.settings.schema import Settings
 from gridengine.wire.connection_file import ClientConnection
@@ -54,6 +54,7 @@ from tests.support.core_play import SQUARE
 from tests.support.hypothesis_profiles import examples
 from tests.support.manual_clock import ManualClock
 from tests.support.returning_workers import Link, Worker
+from tests.support.tasks import make_task
 
 ROUNDS, STEPS = 400, 300
 PEER = b"c" * 16
@@ -413,7 +414,7 @@ class World:
             one.waits, one.place = False, (number, place)
         self.batches[number] = calls
         after = tuple(dict.fromkeys(one.reference for one in calls[0].needs))
-        task = Task(
+        task = make_task(
             number,
             (b"calls",),
             len(calls),

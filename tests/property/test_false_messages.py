@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.errors import ProtocolError
-from gridengine.requests import CallsFinished, CallsRecalled, Submitted, Task, TasksCancelled
+from gridengine.requests import CallsFinished, CallsRecalled, Submitted, TasksCancelled
 from gridengine.resources import Cores, Memory, Token, WTime
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -57,6 +57,7 @@ from gridengine.wire.messages import (
 from tests.property.test_state_machine import check_calls
 from tests.support.core_play import CUBE, SQUARE
 from tests.support.hypothesis_profiles import examples
+from tests.support.tasks import make_task
 
 WORKERS = [b"w1", b"w2", b"w3"]
 HELD = Cores(2) & Memory(4) & Token("t")
@@ -183,7 +184,7 @@ class Core:
         number = len(self.left) + 1
         self.left[number] = set(range(count))
         options: dict[str, Any] = {"watched": count == 1, "submitter": count % 3}
-        task = Task(number, (b"calls",), count, demand=demand, escalate_memory=2.0, **options)
+        task = make_task(number, (b"calls",), count, demand=demand, escalate_memory=2.0, **options)
         self.play(Submitted(CUBE if count % 2 else SQUARE, [task]))
 
     def cancels(self, back: int, start: int) -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.requests import CallsFinished, Task
+from gridengine.requests import CallsFinished
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Finished, FinishedItem
+from tests.support.tasks import make_task
 
 COUNT = 12
 TASK = 7
@@ -29,7 +30,7 @@ class Client:
     def __init__(self) -> None:
         self.events: list[CallsFinished] = []
         self.unsettled = UnsettledTasks()
-        self.unsettled.add([Task(TASK, [b""], COUNT)], self)  # type: ignore[arg-type]
+        self.unsettled.add([make_task(TASK, [b""], COUNT)], self)  # type: ignore[arg-type]
         self.dispatcher: Any = object.__new__(RemoteDispatcher)
         self.dispatcher._limits, self.dispatcher._unsettled = None, self.unsettled
         self.dispatcher._ended, self.dispatcher._number = [], 0

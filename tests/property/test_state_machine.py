@@ -119,6 +119,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from tests.support.hypothesis_profiles import examples
+from tests.support.tasks import make_task
 
 PATIENCE = 600
 """Rounds in which nothing settles: longer than a lease and the longest wait between two
@@ -840,8 +841,8 @@ class Play(RuleBasedStateMachine):
             own = len(payload) - sum(given.buffers for given in one.inputs)
             assert list(payload[:own]) == [b"calls"]
             given_now = {given.reference for given in one.inputs}
-            after = self.core.state.open_tasks[one.task].task.after
-            assert given_now == set(after), "begun without its inputs"
+            inputs = self.core.state.open_tasks[one.task].inputs
+            assert given_now == {needed.reference for needed in inputs}, "begun without its inputs"
             for given in [given for given in one.inputs if given.run]:
                 [source] = [other for other in message.assignments if other.run == given.run]
                 assert given.run < one.run
@@ -876,10 +877,10 @@ class Play(RuleBasedStateMachine):
         calls = set(range(one.start, one.stop))
         assert calls
         assert one.task < 0 or calls <= self.left[one.task], "handed out what is settled"
-        for unwanted in self.core.state.open_tasks[one.task].unwanted:
+        for unwanted in self.core.state.open_tasks[one.task].details.unwanted:
             back = calls & set(range(unwanted.start, unwanted.stop))
             assert not back or (one.attempt > 1 and not unwanted.signal), "not wanted any more"
-        assert one.attempt <= self.core.state.open_tasks[one.task].task.retries + 1
+        assert one.attempt <= self.core.state.open_tasks[one.task].options.retries + 1
 
     # ------------------------------------------------------------ users
 
@@ -891,7 +892,7 @@ class Play(RuleBasedStateMachine):
         self.needs[self.last_task] = set()
         if not self.has_demands:
             options["demand"] = ANY
-        return Task(self.last_task, (b"calls",), count, **options)
+        return make_task(self.last_task, (b"calls",), count, **options)
 
     def number_of(self, who: tuple[int, int]) -> int:
         """Return the number of a submitter of a client, or of nobody's when the client is gone."""
@@ -922,12 +923,13 @@ class Play(RuleBasedStateMachine):
         names = {one.name for one in all_needed(needed, of_function)}
         tasks = []
         for size in sizes:
-            task = self.new_task(size, needs=needed, submitter=self.number_of(who), **options)
+            who_asks = {"submitter": self.number_of(who), "escalate_memory": 2.0}
+            task = self.new_task(size, needs=needed, **who_asks, **options)
             self.needs[task.id] = names
             if kept is not None and kept < size:
                 own = self.keep(task.id, kept, self.new_reference())
                 task = msgspec.structs.replace(task, kept=own)
-            tasks.append(msgspec.structs.replace(task, escalate_memory=2.0))
+            tasks.append(task)
         self.play(
             Submitted(
                 Function(bytes([function]), (b"function",), (), b"/", f"f{function}", of_function),
@@ -953,8 +955,8 @@ class Play(RuleBasedStateMachine):
         self.play(ClientLeft(number))
         for one in self.core.state.open_tasks.values():
             client = one.submitter.client
-            if client.number == number and not one.remade:
-                assert one.parent or one.runs, "nobody wants it"
+            if client.number == number and not one.details.remade:
+                assert one.details.parent or one.runs, "nobody wants it"
 
     @rule(minimum=st.integers(0, 2), more=st.integers(0, 3), first=st.booleans())
     def scale(self, minimum: int, more: int, first: bool) -> None:
@@ -1157,7 +1159,7 @@ class Play(RuleBasedStateMachine):
 
     def waiting(self, last_attempt: float) -> set[tuple[int, int]]:
         return {
-            (span.open_task.task.id, call)
+            (span.open_task.id, call)
             for queue in self.core.state.queues.values()
             for span in queue.waiting
             if span.attempt <= last_attempt
@@ -1446,14 +1448,15 @@ class Play(RuleBasedStateMachine):
         """A result is there while a call that has not ended needs it, or one may come that does,
         and no longer.
         """
-        open_needs = {one for task in state.open_tasks.values() for one in task.task.after}
+        inputs = [one for task in state.open_tasks.values() for one in task.inputs]
+        open_needs = {one.reference for one in inputs}
         made, held = self.made.keys(), self.held | self.told
         heirs = {one.reference for one in state.awaited.values() if one.heirs and not one.maker}
         remade = {
             reference
             for one in state.open_tasks.values()
-            if one.remade
-            for _, reference in one.task.kept
+            if one.details.remade
+            for _, reference in one.kept_within(0, one.count)
         }
         assert state.awaited.keys() - held - open_needs - heirs == set(), "kept for nobody"
         assert open_needs | (held & made) <= state.awaited.keys(), "gone too early"
@@ -1546,8 +1549,8 @@ class Play(RuleBasedStateMachine):
 def check_calls(state: CoreState, left: dict[int, set[int]]) -> None:
     """The calls that are open are those that were never settled."""
     for task, one in state.open_tasks.items():
-        its = {index for index in range(one.task.count) if not one.is_settled(index)}
-        assert one.remade or its == left[task]
+        its = {index for index in range(one.count) if not one.is_settled(index)}
+        assert one.details.remade or its == left[task]
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)

@@ -26,6 +26,7 @@ from gridengine.wire.messages import (
     Result,
     Results,
 )
+from tests.support.tasks import make_task
 
 T = TypeVar("T")
 GOOD = {"version": "1", "python": "3.11", "run_id": "run"}
@@ -59,7 +60,7 @@ class Play:
 
     def submit(self, *counts: int, function: Function = SQUARE, **options: Any) -> list[Task]:
         tasks = [
-            Task(self.last_task + place, (b"calls",), count, **options)
+            make_task(self.last_task + place, (b"calls",), count, **options)
             for place, count in enumerate(counts or (1,), 1)
         ]
         self.last_task += len(tasks)
@@ -157,8 +158,10 @@ def chunk(play: Play, size: int = 6, **options: Any) -> Assignment:
 
 def assignment_of(run: Run) -> Assignment:
     """Return what is left to a worker of a run."""
-    task, span = run.span.open_task.task, run.span
-    return Assignment(run.number, task.id, b"f", run.done, span.stop, span.attempt, task.form)
+    task, span = run.span.open_task, run.span
+    return Assignment(
+        run.number, task.id, b"f", run.done, span.stop, span.attempt, task.options.form
+    )
 
 
 def attempts_to_come(play: Play, below: int = 6) -> dict[int, int]:

@@ -137,7 +137,7 @@ class FakeDispatcher:
             data = self.results[reference]
             load = functools.partial(pickling.load_result, data.payload, data.item)
             shared_objects.register_result(reference.to_bytes(8, "big"), load)
-        if task.watched:
+        if task.options.watched:
             entry.listener.began(TaskBegan(task.id, 4711, "here", 1))
         for index, call in enumerate(pickling.load(task.payload)):
             if index not in self.given_back.get(task.id, ()):
@@ -194,15 +194,19 @@ class FakeDispatcher:
         self.cancel([entry.task.id for entry in self.entries if entry.task.id not in self.settled])
 
     def _outcome(self, entry: Entry, index: int, call: Any) -> CallsFinished:
-        task = entry.task
+        task, options = entry.task, entry.task.options
         args, kwargs = (
-            ((call,), {}) if task.form == SINGLE else call if task.form == FULL else (call, {})
+            ((call,), {})
+            if options.form == SINGLE
+            else call
+            if options.form == FULL
+            else (call, {})
         )
-        extra = {"controller": FakeController(entry, task.id)} if task.controlled else {}
+        extra = {"controller": FakeController(entry, task.id)} if options.controlled else {}
         stderr = io.StringIO()
         function = pickling.load_function(entry.function.payload)[0]
         try:
-            named = process_name(task.name) if task.watched else contextlib.nullcontext()
+            named = process_name(options.name) if options.watched else contextlib.nullcontext()
             with contextlib.redirect_stderr(stderr), named:
                 value = function(*args, **kwargs, **extra)
             return CallsFinished(

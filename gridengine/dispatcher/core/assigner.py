@@ -94,17 +94,17 @@ def _begin_run(
 ) -> Assignment:
     """Note a run, and add its arguments and inputs to the payload of its batch."""
     one, worker, begin = span.open_task, group.worker, len(payload)
-    task = one.task
+    options = one.options
     inputs: Sequence[Input] = ()
-    payload += task.payload
+    payload += one.payload
     if one.inputs:
         inputs = objects.give_inputs(state, worker, one.inputs, payload)
-    for shared in one.needs:
+    for shared in one.details.needs:
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
     saved: Sequence[tuple[int, int]] = ()
-    if state.saved and task.id in state.saved:
-        saved = _add_saved(state.saved[task.id], span, payload)
+    if state.saved and one.id in state.saved:
+        saved = _add_saved(state.saved[one.id], span, payload)
     state.last_run = number = state.last_run + 1
     run = begin_run(state, number, span, group, batch, state.now)
     if state.log.events is not None:
@@ -115,20 +115,20 @@ def _begin_run(
     # Six by position: of a call with more keywords CPython makes a dictionary, which takes 1 us.
     return Assignment(
         number,
-        task.id,
+        one.id,
         one.function.function.digest,
         span.start,
         span.stop,
         span.attempt,
-        form=task.form,
-        watched=task.watched,
-        controlled=task.controlled,
+        form=options.form,
+        watched=options.watched,
+        controlled=options.controlled,
         timeout=run.limit,
         memory=0 if span.demand is ANY else span.demand.memory_limit,
-        first=task.first,
+        first=one.first,
         buffers=len(payload) - begin,
-        name=task.name,
-        once=not task.retries,
+        name=options.name,
+        once=not options.retries,
         kept=() if made is None else one.kept_within(span.start, span.stop),
         inputs=inputs,
         saved=saved,
@@ -152,7 +152,7 @@ def begin_run(
 ) -> Run:
     """Record a run that a worker has or is about to be given."""
     one, worker, hard = span.open_task, group.worker, group.queue.hard
-    limit = one.task.timeout
+    limit = one.options.timeout
     if hard is not None:
         limit = hard if limit is None else min(limit, hard)
     run = Run(
@@ -212,7 +212,8 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     near = _is_sooner_there(state, span, away)
     if not near and all(one.remote and pulls.may_pull(state, worker, one.remote) for one in away):
         return True
-    one.missing, one.again = len(away), (span.demand, span.attempt)
+    one.missing = len(away)
+    one.change(again=(span.demand, span.attempt))
     outcomes.note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
         awaited.waiting = added(awaited.waiting, one)
@@ -225,17 +226,18 @@ def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]
     """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
     before the inputs could be fetched. Return whether the call waits.
     """
-    holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
+    holders = [each.remote.workers for each in away if each.remote and each.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
     holder = state.workers.get(next(iter(there), b""))
-    if holder is None or holder.phase is not READY or holder.draining or span.open_task.near_until:
+    one = span.open_task
+    if holder is None or holder.phase is not READY or holder.draining or one.details.near_until:
         return False
     waiting = state.near.get(holder.id, {})
-    seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
+    seconds = sum(each.remote.size for each in away if each.remote) / TRANSFER_RATE
     if _seconds_to_room(holder, span, state.now) * (1 + len(waiting)) > seconds:
         return False
-    span.open_task.near_until = state.now + seconds
-    state.near.setdefault(holder.id, {})[span.open_task.task.id] = span.open_task
+    one.change(near_until=state.now + seconds)
+    state.near.setdefault(holder.id, {})[one.id] = one
     return True
 
 
@@ -267,7 +269,7 @@ def give_up_waiting(state: CoreState) -> None:
     for id, waiting in list(state.near.items()):
         worker = state.workers.get(id)
         for task, one in list(waiting.items()):
-            if worker is None or worker.phase is not READY or state.now >= one.near_until:
+            if worker is None or worker.phase is not READY or state.now >= one.details.near_until:
                 del waiting[task]
                 _go_on(state, one)
         if not waiting:

@@ -69,7 +69,7 @@ def count_outcomes(
     one.unsettled = left = one.unsettled - calls
     client.unsettled -= calls
     counts.unsettled -= calls
-    if done is not None and not one.remade:
+    if done is not None and not one.details.remade:
         if done:
             state.done += calls
             client.done += calls
@@ -84,7 +84,7 @@ def count_outcomes(
             counts.failed += calls
     if left:
         return
-    del state.open_tasks[one.task.id]
+    del state.open_tasks[one.id]
     function.open -= 1
     submitter.open -= 1
     if submitter.open:
@@ -243,7 +243,7 @@ def place_of(state: CoreState, one: OpenTask) -> int:
     client, turn = one.submitter.client, state.first_turn
     if state.active_clients > 1:
         turn = max(turn, client.last_turn) + int(SHARE_TURNS * client.share)
-    depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
+    depth, order = one.submitter.depth, (MOST_PRIORITY - one.options.priority << 40) + one.order
     return (turn << TURN_SHIFT) - (depth << 80) + order
 
 

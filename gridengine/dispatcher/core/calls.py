@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Received
-from gridengine.requests import Function, ResultData, Task
+from gridengine.requests import Function, ResultData, TaskOptions
 from gridengine.resources.demand import Demand
-from gridengine.serialize.payload import size_of
+from gridengine.serialize.payload import Payload, size_of
 from gridengine.status.figures import FunctionCounts
 from gridengine.wire.messages import Attempt
 from gridengine.wire.records import field, record
@@ -183,18 +183,11 @@ class AwaitedResult(Struct, eq=False, gc=False):
     asked: bool = False
 
 
-class OpenTask(Struct, eq=False, gc=False):
-    """A task with unsettled calls.
+class TaskDetails(Struct, frozen=True, gc=False):
+    """What few open tasks have; all others share one record.
 
-    runs: the numbers of its runs. One number is in a tuple, since a table takes several times the
-        memory; several are in a table, where each is found at once.
-    missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
-        queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
-        call needs.
     again: the demand and the attempt of a call that came back or lacked its inputs, and waits.
-    kept: its result that other calls need; of several calls, the results by index.
     needs: the shared objects that the task or its function refers to.
-    order, since: its place among all tasks; when it was submitted.
     unwanted: its cancelled and recalled calls. attempts: how earlier attempts ended, by index.
     settled: its settled calls, as ranges; None before any.
     wanted_late: the calls whose results were asked for after the assignment.
@@ -203,18 +196,7 @@ class OpenTask(Struct, eq=False, gc=False):
     parent: the number of the run that it ends with, or 0.
     """
 
-    function: RemoteObject
-    submitter: CoreSubmitter
-    pace: Pace
-    task: Task
-    unsettled: int
-    order: int = 0
-    since: float = 0.0
-    missing: int = 0
-    runs: tuple[()] | tuple[int] | dict[int, None] = ()
-    inputs: tuple[AwaitedResult, ...] = ()
     again: tuple[Demand, int] | None = None
-    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     needs: tuple[RemoteObject, ...] = ()
     unwanted: tuple[Unwanted, ...] = ()
     attempts: dict[int, list[Attempt]] | None = None
@@ -224,15 +206,51 @@ class OpenTask(Struct, eq=False, gc=False):
     remade: bool = False
     parent: int = 0
 
+
+class OpenTask(Struct, eq=False, gc=False):
+    """A task with unsettled calls. It has what the core needs of a `Task`, which is not kept: with
+    a million waiting calls, each field takes eight megabytes.
+
+    order, since: the place of its submission among all submissions; when it was submitted.
+    missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
+        queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
+        call needs.
+    runs: the numbers of its runs. One number is in a tuple, since a table takes several times the
+        memory; several are in a table, where each is found at once.
+    kept: its result that other calls need; of several calls, the results by index.
+    """
+
+    id: int
+    payload: Payload
+    count: int
+    options: TaskOptions
+    first: int
+    function: RemoteObject
+    submitter: CoreSubmitter
+    pace: Pace
+    unsettled: int
+    order: int = 0
+    since: float = 0.0
+    missing: int = 0
+    runs: tuple[()] | tuple[int] | dict[int, None] = ()
+    inputs: tuple[AwaitedResult, ...] = ()
+    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
+    details: TaskDetails = TaskDetails()
+
+    def change(self, **details: Any) -> None:
+        """Give the task other details."""
+        self.details = replace(self.details, **details)
+
     def only_span(self) -> Span:
         """Return the span to queue when all inputs of this single-call task are here."""
-        demand, attempt = self.again or (self.task.demand, 1)
+        demand, attempt = self.details.again or (self.options.demand, 1)
         return Span(self, 0, 1, demand, attempt)
 
     def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
         """Return whether its call may follow, in one batch, calls that make the results in
         `coming`.
         """
+        options, its, details = self.options, first.options, self.details
         for needed in self.inputs:
             if needed.data is None:
                 if needed not in coming:
@@ -242,11 +260,10 @@ class OpenTask(Struct, eq=False, gc=False):
         return (
             self.function is first.function
             and self.submitter is first.submitter
-            and self.task.demand == first.task.demand
-            and self.task.priority == first.task.priority
+            and (options is its or (options.demand, options.priority) == (its.demand, its.priority))
             and self.unsettled > 0
-            and self.task.retries > 0
-            and not (self.runs or self.again or self.remade or self.task.watched)
+            and options.retries > 0
+            and not (self.runs or details.again or details.remade or options.watched)
         )
 
     def kept_within(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
@@ -260,7 +277,7 @@ class OpenTask(Struct, eq=False, gc=False):
 
     def size_for(self, worker: bytes) -> int:
         """Return how many bytes a worker is sent for one of its runs."""
-        payload = self.task.payload
+        payload = self.payload
         size = len(payload[0]) if len(payload) == 1 else size_of(payload)
         for needed in self.inputs:
             remote, data = needed.remote, needed.data
@@ -272,27 +289,27 @@ class OpenTask(Struct, eq=False, gc=False):
 
     def is_settled(self, index: int) -> bool:
         """Return whether the call of this index is settled."""
-        return any(start <= index < stop for start, stop in self.settled or ())
+        return any(start <= index < stop for start, stop in self.details.settled or ())
 
     @property
     def left(self) -> list[tuple[int, int]]:
         """Its calls that are not settled."""
-        return left_of([(0, self.task.count)], self.settled or ())
+        return left_of([(0, self.count)], self.details.settled or ())
 
     def add_settled(self, start: int, stop: int) -> None:
         """Note that the calls `start` to before `stop` are settled."""
-        if self.settled is None:
-            self.settled = [(start, stop)]
-        elif self.settled[-1][1] == start:
-            self.settled[-1] = self.settled[-1][0], stop
+        settled = self.details.settled
+        if settled is None:
+            self.change(settled=[(start, stop)])
+        elif settled[-1][1] == start:
+            settled[-1] = settled[-1][0], stop
         else:
-            self.settled.append((start, stop))
+            settled.append((start, stop))
 
     def cancelled_by(self, index: int) -> int:
         """Return the signal by which a call was cancelled last, or 0."""
-        if not self.unwanted:
-            return 0
-        numbers = [one.signal for one in self.unwanted if one.start <= index < one.stop]
+        unwanted = self.details.unwanted
+        numbers = [one.signal for one in unwanted if one.start <= index < one.stop]
         return next(filter(None, reversed(numbers)), 0)
 
 
@@ -313,7 +330,7 @@ class Span(Struct, frozen=True, gc=False):
     @property
     def grown(self) -> Demand:
         """Their demand after they ran out of memory."""
-        return self.demand.with_factor(self.demand.factor * self.open_task.task.escalate_memory)
+        return self.demand.with_factor(self.demand.factor * self.open_task.options.escalate_memory)
 
     def split(self, ranges: Ranges) -> tuple[list[Span], list[Span]]:
         """Return the parts outside of these ranges of calls, and the parts within them."""
@@ -349,7 +366,7 @@ def shown_calls(one: OpenTask) -> bytes:
     """Return the pickled calls of a task, so that their arguments can be shown; empty if they are
     long, or have another codec than pickle.
     """
-    payload = one.task.payload
+    payload = one.payload
     short = (
         one.function.function.codec == "pickle"
         and len(payload) == 1
@@ -435,7 +452,7 @@ class Story:
         Raises:
             Broken: `CALL_MOVES` has no such arrow.
         """
-        one, number = span.open_task, span.open_task.task.id
+        one, number = span.open_task, span.open_task.id
         known = self._states.setdefault(number, {})
         for index in range(span.start, span.stop):
             before = known.get(index, "waiting")
@@ -450,7 +467,7 @@ class Story:
         """Return the indices of the calls from `start` to before `stop` that are in another state
         than `but`.
         """
-        known = self._states.get(one.task.id)
+        known = self._states.get(one.id)
         if known is None:
             return [] if but == "waiting" else [start]
         return [index for index in range(start, stop) if known.get(index, "waiting") != but]

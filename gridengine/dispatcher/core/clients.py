@@ -45,8 +45,9 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         return
     client.left = True
     if client.submitters:  # else there is no need to look at all tasks
-        found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
-        tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
+        found = _tasks_of(state, client)
+        its = [one for one in found if not (one.details.parent or one.details.remade)]
+        tasks = [one.id for one in sorted(its, key=lambda one: (one.order, one.id))]
         cancel_requested(state, TasksCancelled(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
@@ -83,11 +84,12 @@ def submitted(state: CoreState, event: Submitted) -> None:
     parent = state.runs.get(event.parent) if event.parent else None
     # Tasks whose inputs have failed are settled at once, and more may follow: keep the function.
     function.open += 1
+    state.last_order += 1
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
         one = _open(state, task, function, parent, event.detached)
-        if (not task.after and not task.kept) or dependencies.link(state, one):
-            demand = task.demand
+        if (not task.after and not task.kept) or dependencies.link(state, one, task):
+            demand = task.options.demand
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             if queue.put(Span(one, 0, task.count, demand)):
                 state.agenda.changed_queues[queue] = None
@@ -102,29 +104,35 @@ def submitted(state: CoreState, event: Submitted) -> None:
         if state.log.events is not None:
             calls = sum(one.count for one in event.tasks)
             state.log.note(WAITING, calls, function=event.function.name)
-        provide(state, queues, one.submitter, one.task.name)
+        provide(state, queues, one.submitter, one.options.name)
 
 
 def _open(
     state: CoreState, task: Task, function: RemoteObject, parent: Run | None, detached: bool
 ) -> OpenTask:
-    needs: tuple[RemoteObject, ...] = ()
-    if task.needs or function.function.needs:
-        needs = objects.use_shared(state, function.function, task)
-    submitter = state.submitters.get(task.submitter)
+    options, calls = task.options, task.count
+    submitter = state.submitters.get(options.submitter)
     if submitter is None or submitter.function is not function:
-        submitter = _submitter_of(state, task, function, parent, detached)
-    books.open_task(submitter, function, task.count, task.first)
-    state.last_order += 1
-    order, calls = state.last_order, task.count
+        submitter = _submitter_of(state, options.submitter, function, parent, detached)
+    books.open_task(submitter, function, calls, task.first)
     one = OpenTask(
-        function, submitter, submitter.pace, task, unsettled=calls, order=order, since=state.now
+        id=task.id,
+        payload=task.payload,
+        count=calls,
+        options=options,
+        first=task.first,
+        function=function,
+        submitter=submitter,
+        pace=submitter.pace,
+        unsettled=calls,
+        order=state.last_order,
+        since=state.now,
     )
-    if needs:
-        one.needs = needs
     state.open_tasks[task.id] = one
+    if task.needs or function.function.needs:
+        one.change(needs=objects.use_shared(state, function.function, task))
     if parent is not None and not detached:
-        one.parent = parent.number
+        one.change(parent=parent.number)
         if parent.children is None:
             parent.children = {}
         parent.children[task.id] = None
@@ -132,20 +140,20 @@ def _open(
 
 
 def _submitter_of(
-    state: CoreState, task: Task, function: RemoteObject, parent: Run | None, detached: bool
+    state: CoreState, number: int, function: RemoteObject, parent: Run | None, detached: bool
 ) -> CoreSubmitter:
     """Return the submitter of a task of this function, made at its first task. Tasks of a call
     (`parent`) belong to that call's client.
     """
-    submitter = state.submitters.get(task.submitter)
+    submitter = state.submitters.get(number)
     if submitter is None:
         client, depth, pace = state.own, 0, Pace(function.pace.seconds)
         if parent is not None:
             above = parent.span.open_task.submitter
             client, depth = above.client, 0 if detached else above.depth + 1
-        elif number := task.submitter >> NUMBER_BITS:
-            client = state.clients.get(number, client)
-        submitter = CoreSubmitter(task.submitter, function, pace, client, depth=depth)
+        elif number >> NUMBER_BITS:
+            client = state.clients.get(number >> NUMBER_BITS, client)
+        submitter = CoreSubmitter(number, function, pace, client, depth=depth)
         submitter.plain = not depth and client is state.own
         books.add_submitter(state, submitter)
     elif submitter.function is not function:
@@ -192,7 +200,7 @@ MOST_SEARCHED = 200
 def cancel_requested(state: CoreState, event: TasksCancelled) -> None:
     """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
-    calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
+    calls = [*((one.id, 0, one.count) for one in tasks), *event.calls]
     for worker, runs in reject(state, calls, event.signal):
         numbers = [run.number for run in runs]
         state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
@@ -212,7 +220,7 @@ def recall_requested(state: CoreState, event: CallsRecalled) -> None:
 
 def _is_unwanted_after(run: Run) -> bool:
     """Return whether a run has unwanted calls beyond its next call."""
-    unwanted = run.span.open_task.unwanted
+    unwanted = run.span.open_task.details.unwanted
     return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
 
 
@@ -234,10 +242,11 @@ def reject(
             if number or span.attempt == 1:
                 settle_unwanted(state, span, number)
             continue
-        for unwanted in rejected[one.task.id]:
+        for unwanted in rejected[one.id]:
             its = _runs_of(state, one, unwanted)
-            if its and unwanted not in one.unwanted:
-                one.unwanted = *one.unwanted, unwanted
+            known = one.details.unwanted
+            if its and unwanted not in known:
+                one.change(unwanted=(*known, unwanted))
             runs |= {run.number: run for run in its}
     _take_waiting(state, rejected, tasks)
     return _by_worker(runs.values())
@@ -259,13 +268,13 @@ def _take_waiting(
     """Take rejected calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
-        its = rejected.get(span.open_task.task.id, ())
+        its = rejected.get(span.open_task.id, ())
         first = span.attempt == 1
         return span.split([(one.start, one.stop) for one in its if one.signal or first])
 
     for queue in state.queues.values():
         for span in queue.take_out(split, tasks):
-            settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
+            settle_unwanted(state, span, rejected[span.open_task.id][0].signal)
         state.agenda.changed_queues[queue] = None
 
 

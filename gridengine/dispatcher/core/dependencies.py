@@ -18,6 +18,7 @@ from gridengine.requests import (
     ResultData,
     ResultWanted,
     Supplied,
+    Task,
     WantAnswered,
 )
 from gridengine.resources.demand import ANY
@@ -29,11 +30,11 @@ MOST_NAMED = 6
 """A failure names at most this many of the calls through which it came: the first and the last."""
 
 
-def link(state: CoreState, one: OpenTask) -> bool:
+def link(state: CoreState, one: OpenTask, task: Task) -> bool:
     """Note the results that a new task makes for other calls, and its inputs. Return whether it may
     begin.
     """
-    task, known, early = one.task, state.awaited, state.released_early
+    known, early = state.awaited, state.released_early
     for index, reference in task.kept:
         _keep(one, index, _to_be_made(state, reference))
     after = task.after
@@ -68,7 +69,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
 
 def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
     """Note that others need the result of a call."""
-    if one.task.count == 1:
+    if one.count == 1:
         one.kept = awaited
     elif isinstance(one.kept, dict):
         one.kept[index] = awaited
@@ -97,7 +98,7 @@ def wanted(state: CoreState, event: ResultWanted) -> None:
         return
     _keep(one, index, _to_be_made(state, reference))
     if one.runs:
-        one.wanted_late = {*one.wanted_late, index}
+        one.change(wanted_late={*one.details.wanted_late, index})
         for run in map(state.runs.__getitem__, one.runs):
             if run.done <= index < run.span.stop:
                 keep = Keep(run.number, index, reference)
@@ -170,8 +171,8 @@ def _settle_kept(
     payload = finished.payload
     known = awaited if awaited.held or awaited.open else state.awaited.get(awaited.reference)
     awaited = known or awaited
-    if one.wanted_late and index in one.wanted_late:
-        one.wanted_late -= {index}
+    if index in one.details.wanted_late:
+        one.change(wanted_late=one.details.wanted_late - {index})
         values = finished.stop - finished.start
         if (
             payload is not None
@@ -201,13 +202,13 @@ def _keep_away(
     caller nor a call can ask for it.
     """
     reference, worker = payload.reference, state.workers.get(payload.worker)
-    if one.task.count == 1:
+    if one.count == 1:
         one.kept = None  # the result may refer to its maker: this avoids a reference cycle
     if reference not in state.awaited:
         state.released_early.discard(reference)
-        if not one.remade:
+        if not one.details.remade:
             state.awaited[reference] = awaited
-    if not one.remade:
+    if not one.details.remade:
         awaited.told, awaited.held = True, awaited.held + 1
     if reference in state.awaited and awaited.data is None:
         objects.note_maker(awaited, one, index)
@@ -219,7 +220,7 @@ def _keep_away(
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
     """Return the failure of one call, with the functions through which it came."""
     function, path = one.function.function, finished.path
-    name = function.name if path else call_words(function.name, one.task.first, index)
+    name = function.name if path else call_words(function.name, one.first, index)
     if len(path) >= MOST_NAMED:
         path = *path[: MOST_NAMED // 2], "...", *path[1 - MOST_NAMED // 2 :]
     return ResultData(

@@ -36,7 +36,7 @@ PLAIN: Level = (0, 0)
 
 def level_of(one: OpenTask) -> Level:
     """Return the level at which the calls of a task wait."""
-    return -one.submitter.depth, -one.task.priority
+    return -one.submitter.depth, -one.options.priority
 
 
 class _Levels(dict[Level, Waiting]):
@@ -146,7 +146,7 @@ class FairQueue:
     def end_turn(self, one: OpenTask) -> None:
         """Put the submitter and the client of a served task behind the others."""
         submitter = one.submitter
-        plain = submitter.plain and not one.task.priority
+        plain = submitter.plain and not one.options.priority
         waiting = self.spans if plain else self._others[submitter.client][level_of(one)]
         if not waiting[submitter]:
             del waiting[submitter]

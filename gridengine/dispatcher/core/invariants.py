@@ -95,36 +95,37 @@ class _Check:
 
     def check_calls(self) -> None:
         """Each call that is not settled is in exactly one place."""
-        held: dict[int, list[Held]] = {one.task.id: [] for one in self.tasks}
+        held: dict[int, list[Held]] = {one.id: [] for one in self.tasks}
         for queue in self.state.queues.values():
             for span in queue.waiting:
-                held[span.open_task.task.id].append((span.start, span.stop, "waiting"))
+                held[span.open_task.id].append((span.start, span.stop, "waiting"))
         self.same("runs", len(self.runs), sum(len(worker.runs) for worker in self.workers))
         for run in self.runs:
             queue = run.slot_group.queue
             self.holds(self.state.queues[queue.demand] is queue, "a run's queue is forgotten")
-            held[run.span.open_task.task.id].append((run.done, run.span.stop, "assigned"))
-        runs = grouped(self.runs, lambda run: run.span.open_task.task.id)
+            held[run.span.open_task.id].append((run.done, run.span.stop, "assigned"))
+        runs = grouped(self.runs, lambda run: run.span.open_task.id)
         self.holds(self.state.saved.keys() <= held.keys(), "a state of a task that has ended")
         for one in self.tasks:
-            its = held[one.task.id]
+            its = held[one.id]
             if one.missing and not one.runs:
                 its.append((0, 1, "missing"))
-            self.check_task(one, sorted(its), runs[one.task.id])
+            self.check_task(one, sorted(its), runs[one.id])
 
     def check_task(self, one: OpenTask, held: Sequence[Held], runs: Iterable[Run]) -> None:
         """A task agrees with the spans of its calls (`held`)."""
-        task, calls = one.task.id, sum(stop - start for start, stop, _ in held)
+        task, calls = one.id, sum(stop - start for start, stop, _ in held)
         self.holds(all(start < stop for start, stop, _ in held), "an empty span", task)
         twice = any(before[1] > after[0] for before, after in pairwise(held))
         self.holds(not twice, f"a call of task {task} is in two places: {held}", task)
         awaited = [needed for needed in one.inputs if one in needed.waiting]
         self.same("the missing inputs", one.missing, len(awaited), task)
         self.same("unsettled calls", one.unsettled, calls, task)
-        settled = 0 if one.remade else sum(stop - start for start, stop in one.settled or ())
-        self.same("all calls", 1 if one.remade else one.task.count, settled + calls, task)
+        remade, ranges = one.details.remade, one.details.settled or ()
+        settled = 0 if remade else sum(stop - start for start, stop in ranges)
+        self.same("all calls", 1 if remade else one.count, settled + calls, task)
         lost = [one.is_settled(start) for start, _, _ in held]
-        self.holds(one.remade or not any(lost), f"a settled call is in {held}", task)
+        self.holds(remade or not any(lost), f"a settled call is in {held}", task)
         self.same("its runs", set(one.runs), {run.number for run in runs}, task)
         if (story := self.state.story) is not None:
             for start, stop, state in held:
@@ -133,13 +134,13 @@ class _Check:
 
     def check_parents(self) -> None:
         """Calls end with the calls that have made them."""
-        children = grouped(self.tasks, lambda one: one.parent)
+        children = grouped(self.tasks, lambda one: one.details.parent)
         for run in self.runs:
-            its = {one.task.id for one in children.pop(run.number, ())}
-            of = run.span.open_task.task.id
+            its = {one.id for one in children.pop(run.number, ())}
+            of = run.span.open_task.id
             self.same(f"the children of run {run.number}", set(run.children or ()), its, of)
         for parent, orphans in children.items():
-            wanted = [one.task.id for one in orphans if not one.unwanted]
+            wanted = [one.id for one in orphans if not one.details.unwanted]
             self.holds(not parent or not wanted, f"{wanted} outlive what has made them")
 
     def check_clients(self) -> None:
@@ -305,7 +306,7 @@ class _Check:
                 holders[digest].add(worker.id)
         uses = Counter[bytes]()
         for one in self.tasks:
-            uses.update({known.function.digest for known in (one.function, *one.needs)})
+            uses.update({known.function.digest for known in (one.function, *one.details.needs)})
         self.holds(set(holders) <= set(state.objects), "a worker has what nobody knows")
         sending = Counter[bytes]()
         for digest, known in state.objects.items():
@@ -335,13 +336,13 @@ class _Check:
         """
         state = self.state
         near = {task for tasks in state.near.values() for task in tasks}
-        needed = [reference for one in self.tasks for reference in set(one.task.after)]
+        needed = [needed.reference for one in self.tasks for needed in one.inputs]
         dependents = Counter(needed)
         self.holds(state.awaited.keys() >= dependents.keys(), "a result is gone too early")
         for reference, awaited in state.awaited.items():
             self.same(f"the dependents of {reference}", awaited.open, dependents[reference])
-            waiting = {one.task.id for one in awaited.waiting}
-            its = all(reference in one.task.after for one in awaited.waiting)
+            waiting = {one.id for one in awaited.waiting}
+            its = all(awaited in one.inputs for one in awaited.waiting)
             self.holds(its, f"{reference} is awaited by others")
             remote = awaited.remote
             is_here = awaited.data and (remote is None or not remote.away)

@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, objects, pulls
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span, added
+from gridengine.dispatcher.core.calls import (
+    AwaitedResult,
+    OpenTask,
+    RemoteObject,
+    Span,
+    TaskDetails,
+    added,
+)
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.workers_and_queues import Worker
@@ -45,7 +52,15 @@ def use_function(state: CoreState, function: Function) -> RemoteObject:
 
 def use_shared(state: CoreState, function: Function, task: Task) -> tuple[RemoteObject, ...]:
     """Return the shared objects that a task is about to use."""
-    needs = tuple(_shared(state, needed) for needed in all_needed(function.needs, task.needs))
+    needs = all_needed(function.needs, task.needs)
+    return _use(state, tuple(_shared(state, needed) for needed in needs))
+
+
+def _use(state: CoreState, needs: tuple[RemoteObject, ...]) -> tuple[RemoteObject, ...]:
+    """Return shared objects that a task is about to use. They may have been forgotten since another
+    task used them.
+    """
+    needs = tuple(state.objects.setdefault(known.function.digest, known) for known in needs)
     for known in needs:
         known.open += 1
     return needs
@@ -58,7 +73,6 @@ def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
             needed.name, payload=needed.payload, path=(), directory=b"", name="a shared object"
         )
         known = RemoteObject(function, size_of(function.payload), shared=True, held=True)
-        state.objects[needed.name] = known
     return known
 
 
@@ -322,20 +336,25 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     maker, index = awaited.maker, awaited.made
     assert maker is not None
     state.last_remade -= 1
-    task = replace(maker.task, id=state.last_remade, kept=((index, awaited.reference),))
     function = objects.use_function(state, maker.function.function)
     submitter = state.submitters.get(maker.submitter.number)
     if submitter is None:
         submitter = maker.submitter
         books.add_submitter(state, submitter)
     books.open_task(submitter, function, 1, UNNUMBERED)
-    needs = objects.use_shared(state, function.function, task)
-    one = OpenTask(
-        function, submitter, maker.pace, task, unsettled=1, order=maker.order, since=maker.since
+    needs = _use(state, maker.details.needs)
+    one = replace(
+        maker,
+        id=state.last_remade,
+        function=function,
+        submitter=submitter,
+        unsettled=1,
+        missing=0,
+        runs=(),
+        kept=awaited if maker.count == 1 else {index: awaited},
+        details=TaskDetails(needs=needs, remade=True),
     )
-    one.needs = needs
-    one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
-    state.open_tasks[task.id] = one
+    state.open_tasks[one.id] = one
     gone, inputs = [], []
     for needed in maker.inputs:
         known = state.awaited.setdefault(needed.reference, needed)
@@ -352,7 +371,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
         if state.story is not None:
             state.story.move(one.only_span(), "missing", "to be made again")
     else:
-        queue = state.queue_for(task.demand)
-        queue.put_back(Span(one, index, index + 1, task.demand))
+        queue = state.queue_for(one.options.demand)
+        queue.put_back(Span(one, index, index + 1, one.options.demand))
         state.agenda.begun[queue] = one
     return gone

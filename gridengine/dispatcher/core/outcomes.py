@@ -74,7 +74,7 @@ def _why_crashed(run: Run, message: Crashed, kind: type[GridEngineError]) -> Cal
         "to see where it crashes, run this call alone with InlineScheduler() under `python -X "
         "faulthandler`: that Python crashes too, and says where"
     )
-    if message.exitcode in (-signal.SIGSEGV, -signal.SIGBUS) and span.open_task.needs:
+    if message.exitcode in (-signal.SIGSEGV, -signal.SIGBUS) and span.open_task.details.needs:
         hint = (
             "if it writes into an array of share(), by a library that overlooks that the array is "
             f"read-only, give it a copy (array.copy()); otherwise, {hint}"
@@ -176,7 +176,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 def name_of(span: Span, index: int) -> str:
     """Return the name of a call for messages, such as `simulate[7]`."""
     one = span.open_task
-    return call_words(one.function.function.name, one.task.first, index, one.task.name)
+    return call_words(one.function.function.name, one.first, index, one.options.name)
 
 
 def names_of(span: Span) -> str:
@@ -191,8 +191,10 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "host": worker.hello.host,
         "job": worker.job or None,
         "log": worker.hello.log or None,
-        "attempts": [str(attempt) for attempt in (span.open_task.attempts or {}).get(index, ())],
-        "pickled_call": (shown_calls(span.open_task), index, span.open_task.task.form),
+        "attempts": [
+            str(attempt) for attempt in (span.open_task.details.attempts or {}).get(index, ())
+        ],
+        "pickled_call": (shown_calls(span.open_task), index, span.open_task.options.form),
     }
 
 
@@ -252,9 +254,11 @@ def record_attempt(
         exitcode=exitcode,
         peak_memory=peak,
     )
-    if one.attempts is None:
-        one.attempts = {}
-    one.attempts.setdefault(index, []).append(attempt)
+    attempts = one.details.attempts
+    if attempts is None:
+        attempts = {}
+        one.change(attempts=attempts)
+    attempts.setdefault(index, []).append(attempt)
 
 
 def facts_of(state: CoreState, span: Span) -> set[Fact]:
@@ -262,13 +266,13 @@ def facts_of(state: CoreState, span: Span) -> set[Fact]:
     found for a single call only: of several, `requeue` and `settle` find the cancelled ones.
     """
     one, facts = span.open_task, set()
-    if not one.task.retries:
+    if not one.options.retries:
         facts.add(Fact.ONCE)
-    elif span.attempt <= one.task.retries:
+    elif span.attempt <= one.options.retries:
         facts.add(Fact.LEFT)
     if span.calls == 1 and one.cancelled_by(span.start):
         facts.add(Fact.CANCELLED)
-    if one.task.escalate_memory > 1:
+    if one.options.escalate_memory > 1:
         facts.add(Fact.MORE if state.is_held(span.grown) else Fact.STUCK)
     return facts
 
@@ -313,9 +317,9 @@ def _say_retried(state: CoreState, span: Span) -> None:
     process was killed, since such a call does again all that it had done.
     """
     one, name = span.open_task, name_of(span, span.start)
-    last = (one.attempts or {})[span.start][-1]
+    last = (one.details.attempts or {})[span.start][-1]
     note_calls(state, RETRIED, span, last.host, last.job, reason=str(last))
-    which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
+    which = f"attempt {span.attempt + 1} of {one.options.retries + 1}"
     others = f" and {span.calls - 1} more" if span.calls > 1 else ""
     text = f"{name}{others} is run again ({which}): {last}"
     if (last.exitcode or 0) < 0 and not state.log.warned_of_killed:
@@ -351,7 +355,7 @@ def requeue(state: CoreState, span: Span) -> None:
         if failed:
             settle_failed_input(state, one, failed[0])
         elif one.missing:
-            one.again = part.demand, part.attempt
+            one.change(again=(part.demand, part.attempt))
             note_move(state, part, "missing", "again")
         else:
             note_move(state, part, "waiting", "again")
@@ -362,7 +366,7 @@ def requeue(state: CoreState, span: Span) -> None:
 
 def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     """Settle cancelled calls, and with `recalled` recalled ones; return the others."""
-    wanted, newest_first = [span], span.open_task.unwanted[::-1]
+    wanted, newest_first = [span], span.open_task.details.unwanted[::-1]
     signals = [one for one in newest_first if one.signal]  # the last signal counts
     recalls = [one for one in newest_first if not one.signal and recalled]
     for one in signals + recalls:
@@ -451,7 +455,9 @@ def settle(
     calls, done = stop - start, payload is not None and not raised
     told, cancelled = done if done or not recalled else None, type(error) is Cancelled
     books.count_outcomes(state, one, calls, told, cancelled=cancelled)
-    attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
+    details = one.details
+    tried = details.attempts
+    attempts = tuple(tried.get(start, ())) if tried and calls == 1 else ()
     last = not one.unsettled
     if state.saved:
         _drop_saved(state, span)
@@ -459,11 +465,11 @@ def settle(
         state.story.move(span, "settled")
     if one.kept and payload is not None:
         if type(payload) is PayloadAtWorker:
-            state.effects += [] if one.remade else [ResultStays(payload)]
+            state.effects += [] if details.remade else [ResultStays(payload)]
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(
-        task=one.task.id,
+        task=one.id,
         start=start,
         stop=stop,
         payload=payload,
@@ -480,7 +486,7 @@ def settle(
     )
     if one.kept or one.inputs:
         state.agenda.linked.append((one, finished))
-    if one.remade:
+    if details.remade:
         _let_go(state, one)
         return
     state.effects.append(finished)
@@ -490,13 +496,13 @@ def settle(
         state.failures.append((state.now, _failure(finished, one)))
     if not last:
         one.add_settled(start, stop)
-    elif one.needs or one.parent or not one.function.open:
+    elif details.needs or details.parent or not one.function.open:
         _let_go(state, one)
 
 
 def _drop_saved(state: CoreState, span: Span) -> None:
     """Drop the states that these calls have saved."""
-    task = span.open_task.task.id
+    task = span.open_task.id
     if (states := state.saved.get(task)) is not None:
         for index in [index for index in states if span.start <= index < span.stop]:
             del states[index]
@@ -518,13 +524,13 @@ def _words(error: GridEngineError) -> str:
 
 def _failure(finished: CallsFinished, one: OpenTask) -> FailureStatus:
     """Return the record of failed calls: nothing large."""
-    task, function, payload = one.task, one.function.function, finished.payload
+    function, payload = one.function.function, finished.payload
     start, error, attempts = finished.start, finished.error, finished.attempts
     pickled = payload and function.codec == "pickle"
     last = attempts[-1] if attempts else None
     return FailureStatus(
-        id=f"{task.id}.{start}",
-        call=call_words(function.name, task.first, start, task.name),
+        id=f"{one.id}.{start}",
+        call=call_words(function.name, one.first, start, one.options.name),
         function=function.name,
         calls=finished.stop - start,
         seconds_ago=0.0,
@@ -540,7 +546,7 @@ def _failure(finished: CallsFinished, one: OpenTask) -> FailureStatus:
         history=[str(attempt) for attempt in attempts],
         arguments=shown_calls(one),
         place=start,
-        form=task.form,
+        form=one.options.form,
         hint="" if error is None else error.hint or "",
         parameters=function.parameters,
     )
@@ -564,7 +570,8 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
     """Release the objects that an ended task used, and have its parent forget it."""
     if not one.function.open:
         objects.retire(state, one.function)
-    if one.needs:
-        objects.let_go(state, one.needs)
-    if one.parent and (parent := state.runs.get(one.parent)) is not None and parent.children:
-        parent.children.pop(one.task.id, None)
+    needs, number = one.details.needs, one.details.parent
+    if needs:
+        objects.let_go(state, needs)
+    if number and (parent := state.runs.get(number)) is not None and parent.children:
+        parent.children.pop(one.id, None)

@@ -82,7 +82,7 @@ def _seconds_of(state: CoreState, queue: TaskQueue) -> float:
     since they may wait for each other.
     """
     first = queue.waiting.first().open_task
-    if first.task.watched:
+    if first.options.watched:
         return math.inf
     seconds = first.function.pace.seconds or 0.0
     # Calls that have never had a worker wait behind others', for as long as those run.

@@ -319,7 +319,7 @@ class CoreState:
         if worker.leave_at == math.inf:
             return True
         one = queue.waiting.first(worker.floor).open_task
-        once = not one.task.retries and worker.taken
+        once = not one.options.retries and worker.taken
         seconds = max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
         if worker.has_seconds(seconds, self.now):
             return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from gridengine.dispatcher.core import (
     worker_messages,
     worker_startup,
 )
-from gridengine.dispatcher.core.calls import Story
+from gridengine.dispatcher.core.calls import OpenTask, Story
 from gridengine.dispatcher.core.events import Event, Warn
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
@@ -37,7 +36,6 @@ from gridengine.requests import (
     ResultWanted,
     Submitted,
     Supplied,
-    Task,
     TasksCancelled,
     Told,
 )
@@ -78,11 +76,12 @@ class LongWait(Struct):
         if state.now < self.look_at:
             return []
         self.look_at = state.now + LONG_WAIT_SECONDS
-        under_way = [run.span.open_task.task for run in state.runs.values()]
-        if not any(task.watched for task in under_way):
+        under_way = [run.span.open_task for run in state.runs.values()]
+        if not any(one.options.watched for one in under_way):
             return []  # of calls alone it is clear what they wait for
-        waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
-        if not (any(task.watched for task in waiting) or all(task.watched for task in under_way)):
+        waiting = [span.open_task for queue in state.queues.values() for span in queue.waiting]
+        jobs = [one.options.watched for one in under_way]
+        if not (all(jobs) or any(one.options.watched for one in waiting)):
             return []
         self.patience *= 2
         text = (
@@ -96,7 +95,7 @@ class LongWait(Struct):
     def _of_results(self, state: CoreState) -> Warn:
         """Return the warning that no call can begin before a result comes from elsewhere."""
         self.patience *= 2
-        open_tasks = [one.task for one in state.open_tasks.values()]
+        open_tasks = list(state.open_tasks.values())
         return Warn(
             f"waiting for {state.now - self.since:.0f} s for results that no call of this "
             f"scheduler makes, of other schedulers or of futures that a script sets itself: "
@@ -104,14 +103,14 @@ class LongWait(Struct):
         )
 
 
-def _named(tasks: Sequence[Task], calls: int) -> str:
+def _named(tasks: Sequence[OpenTask], calls: int) -> str:
     """Return the names of some jobs, and how many others there are."""
-    jobs = sum(task.watched for task in tasks)
-    names = [task.name for task in islice((task for task in tasks if task.watched), MOST_NAMED)]
-    if jobs > len(names):
-        names.append(plural(jobs - len(names), "more job"))
-    if calls > jobs:
-        names.append(plural(calls - jobs, "call"))
+    jobs = [task.options.name for task in tasks if task.options.watched]
+    names = jobs[:MOST_NAMED]
+    if len(jobs) > MOST_NAMED:
+        names.append(plural(len(jobs) - MOST_NAMED, "more job"))
+    if calls > len(jobs):
+        names.append(plural(calls - len(jobs), "call"))
     return ", ".join(names)
 
 
@@ -185,7 +184,7 @@ def _begin_dependents(state: CoreState) -> None:
     begun, agenda.begun = agenda.begun, {}
     agenda.changed_queues.update(dict.fromkeys(begun))
     for queue, one in begun.items():
-        clients.provide(state, (queue,), one.submitter, one.task.name)
+        clients.provide(state, (queue,), one.submitter, one.options.name)
 
 
 def _restored(state: CoreState, event: events.Restored) -> None:
@@ -207,7 +206,7 @@ def _draining(state: CoreState, event: events.Draining) -> None:
 
 def _closing(state: CoreState, event: events.Closing) -> None:
     state.closing = True
-    everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
+    everything = [(task, 0, one.count) for task, one in state.open_tasks.items()]
     clients.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)

@@ -248,7 +248,7 @@ def _relieve(state: CoreState, worker: Worker) -> None:
     """
     begun, fault = worker.under_way(), Fault.WORKER_OVER_TIME
     for run in reversed(list(worker.runs.values())):
-        if run.span.open_task.task.retries:
+        if run.span.open_task.options.retries:
             outcomes.end_run(state, run)
             _end_lost(state, run, fault, "had no walltime left", begun, told=True)
     stop(state, worker)
@@ -382,8 +382,8 @@ def _end_lost(
     Otherwise all calls of the worker may be. So may calls that run only once, unless the worker
     has said which have begun.
     """
-    span, task = run.rest, run.span.open_task.task
-    known = told and bool(run.worker.knows_begun or task.retries)
+    span, options = run.rest, run.span.open_task.options
+    known = told and bool(run.worker.knows_begun or options.retries)
     if known and run.number not in begun:
         outcomes.requeue(state, span)
         return

@@ -82,7 +82,7 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
         stdout, stderr = bytes(out), bytes(err)
     if span.demand is not ANY and not raised:
         state.learn_seconds(run.slot_group.queue, seconds / calls)
-    if raised or one.task.watched:
+    if raised or one.options.watched:
         outcome = _OUTCOMES[result.status]
         outcomes.record_attempt(state, run, result.start, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
@@ -107,7 +107,7 @@ def _sample(state: CoreState, run: Run, result: messages.Result, died: str = "")
         seconds=result.seconds,
         calls=result.stop - start,
         failed=result.status != messages.VALUES,
-        id=f"{one.task.id}.{start}",
+        id=f"{one.id}.{start}",
         call=outcomes.name_of(run.span, start),
         host=worker.hello.host,
         job=worker.job,
@@ -206,7 +206,7 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
     run = worker.runs.get(message.run)
     if run is not None:
         run.since = state.now
-        task = run.span.open_task.task.id
+        task = run.span.open_task.id
         state.effects.append(TaskBegan(task, message.pid, worker.hello.host, run.span.attempt))
 
 
@@ -214,7 +214,7 @@ def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: 
     """Forward a value that a watched run has pushed, or lines that calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
-        state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
+        state.effects.append(TaskMessage(run.span.open_task.id, buffers, message.log))
 
 
 def saved(state: CoreState, worker: Worker, message: messages.Saved, buffers: Payload) -> None:
@@ -226,7 +226,7 @@ def saved(state: CoreState, worker: Worker, message: messages.Saved, buffers: Pa
         _breach(state, worker, f"call {index} of run {message.run} cannot save its state")
         return
     run.saved = index
-    task = run.span.open_task.task.id
+    task = run.span.open_task.id
     payload = state.saved.setdefault(task, {})[index] = outcomes.unwritable(buffers)
     state.effects.append(StateSaved(task, index, payload))
 

@@ -305,8 +305,8 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             calls = sum(stop - start for start, stop in ranges)
             books.count_outcomes(state, one, calls, None)
             for start, stop in ranges:
-                note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
-            one.settled = list(ranges)
+                note_move(state, Span(one, start, stop, one.options.demand), "settled", "before")
+            one.change(settled=list(ranges))
             waiting[task] = one.left
     _take_up_saved(state, event.saved)
     assigned = []
@@ -327,9 +327,9 @@ def assign_restored(state: CoreState, event: Restored) -> None:
     groups: dict[tuple[bytes, TaskQueue], SlotGroup] = {}
     for run, (start, stop) in reversed(assigned):
         one, worker = tasks[run.task], state.workers[run.worker]
-        queue = state.queue_for(one.task.demand)
+        queue = state.queue_for(one.options.demand)
         group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
-        span = Span(one, start, stop, one.task.demand, run.attempt)
+        span = Span(one, start, stop, one.options.demand, run.attempt)
         _begin(state, run.number, span, group, Batch(), state.now)
 
 
@@ -348,7 +348,7 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection
     """Take the calls of these tasks out of the queues, but for the ranges that are to wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
-        ranges = waiting.get(span.open_task.task.id)
+        ranges = waiting.get(span.open_task.id)
         return ([span], []) if ranges is None else span.split(ranges)[::-1]
 
     for queue in state.queues.values() if waiting else ():
@@ -432,7 +432,7 @@ def _go_on(
 
 def _is_part(item: messages.HeldRun, run: Run) -> bool:
     """Return whether the run that a worker reports is part of the run that it was assigned."""
-    return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
+    return item.task == run.span.open_task.id and item.done <= item.stop <= run.span.stop
 
 
 def _leave_out(state: CoreState, run: Run, span: Span) -> None:
@@ -454,7 +454,7 @@ def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:
     for run in worker.runs.values():
         one = run.span.open_task
         numbers = [one.cancelled_by(index) for index in range(run.done, run.span.stop)]
-        if one.unwanted and any(numbers):
+        if one.details.unwanted and any(numbers):
             unwanted[max(numbers)].append(run.number)
     for number, its in unwanted.items():
         _end(state, worker, its, number)

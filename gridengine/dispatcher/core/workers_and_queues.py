@@ -372,8 +372,8 @@ class TaskQueue:
         """Queue calls behind all others of their submitter; return whether they are its first."""
         one, waiting = span.open_task, self.waiting
         submitter = one.submitter
-        plain = submitter.plain and not one.task.priority
-        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
+        plain = submitter.plain and not one.options.priority
+        level = waiting.spans if plain else waiting.level(submitter, one.options.priority)
         self.calls += span.stop - span.start
         spans = level.get(submitter)
         if spans:
@@ -385,7 +385,7 @@ class TaskQueue:
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""
         one = span.open_task
-        level = self.waiting.level(one.submitter, one.task.priority)
+        level = self.waiting.level(one.submitter, one.options.priority)
         level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.serving.client_process import ServedClient
 from gridengine.errors import ProtocolError
-from gridengine.requests import Function, Task
+from gridengine.requests import Function, Task, TaskOptions
 from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
 from gridengine.serialize.codecs import PICKLE, is_importable
@@ -42,6 +42,8 @@ class TaskDecoder:
         self._state = state
         self._check = check
         self._claim = claim
+        self._options = TaskOptions()
+        """The options of the latest task."""
 
     def decode(
         self, client: ServedClient, message: Submit, buffers: Iterator[Buffer]
@@ -120,24 +122,29 @@ class TaskDecoder:
             numbers = (*item.after, *(number for _, number in item.kept))
             if not self._claim(client, numbers):
                 raise ProtocolError("a task refers to a result of another client's")
-        return Task(
-            item.id,
-            payload,
-            item.count,
-            item.form,
+        options = TaskOptions(
+            form=item.form,
             retries=item.retries,
             timeout=item.timeout,
             watched=item.watched,
             controlled=item.controlled,
             name=item.name,
-            first=item.first,
             demand=demand,
             escalate_memory=item.escalate_memory,
-            needs=self._find_shared(client, item.needs),
             submitter=item.submitter,
+            priority=item.priority,
+        )
+        if options != self._options:  # else they share one record
+            self._options = options
+        return Task(
+            id=item.id,
+            payload=payload,
+            count=item.count,
+            options=self._options,
+            first=item.first,
+            needs=self._find_shared(client, item.needs),
             after=tuple(item.after),
             kept=tuple(item.kept),
-            priority=item.priority,
         )
 
     def decode_demand(self, encoded: EncodedDemand | None) -> Demand:
@@ -173,7 +180,8 @@ def placed(function: Function, tasks: Iterable[Task]) -> list[Task]:
     if function.codec == PICKLE:
         return tasks
     for task in tasks:
-        if task.watched or task.controlled or task.needs or task.after or task.kept:
+        options = task.options
+        if options.watched or options.controlled or task.needs or task.after or task.kept:
             raise ProtocolError(
                 f"calls of {function.name} are in {function.codec}, and have no futures or shared "
                 "objects among their arguments, no controller, and are no jobs"
@@ -181,7 +189,7 @@ def placed(function: Function, tasks: Iterable[Task]) -> list[Task]:
     if is_importable(function.name):
         return tasks
     demand = Demand(function=function.name)
-    return [replace(task, demand=demand) for task in tasks]
+    return [replace(task, options=replace(task.options, demand=demand)) for task in tasks]
 
 
 def _check_name(name: bytes) -> None:

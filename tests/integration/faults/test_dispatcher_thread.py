@@ -17,9 +17,10 @@ from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_links import LocalWorkers
-from gridengine.requests import CallsFinished, Submitted, Task, TaskBegan, TaskMessage
+from gridengine.requests import CallsFinished, Submitted, TaskBegan, TaskMessage
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
+from tests.support.tasks import make_task
 
 
 def test_a_submission_while_the_scheduler_closes_fails_without_waiting() -> None:
@@ -158,7 +159,7 @@ def test_a_failing_thread_fails_each_call_once(
         assert gridengine.map(abs, [-1, -2], scheduler=scheduler) == [1, 2]
         one: Any = dispatcher_of(scheduler)
         fail(one._thread, at, failure)
-        tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
+        tasks = [make_task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         one.submit(make_function(slowly), tasks, handed)
         deadline = 120.0
         while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
@@ -197,7 +198,7 @@ def test_a_fault_in_the_core_after_a_decision_does_not_lose_the_decision(
         monkeypatch.setattr(state_machine.StateMachine, "handle", fail_late)
         one.submit(
             make_function(abs),
-            [Task(one.new_id(), pickling.dump_calls([-1]))],
+            [make_task(one.new_id(), pickling.dump_calls([-1]))],
             handed,
         )
         assert handed.all_told.wait(120)

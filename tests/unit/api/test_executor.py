@@ -287,7 +287,9 @@ def test_options_go_with_the_calls(dispatcher: HeldDispatcher) -> None:
     executor.submit(square, 1)
     executor.with_options(timeout=3).submit(square, 1)
     executor.with_options(retries=0).with_options(timeout=4).submit(square, 1)
-    assert [(entry.task.retries, entry.task.timeout) for entry in dispatcher.entries] == [
+    assert [
+        (entry.task.options.retries, entry.task.options.timeout) for entry in dispatcher.entries
+    ] == [
         (5, None),
         (5, 3),
         (0, 4),

@@ -223,7 +223,7 @@ def test_limits_travel_with_the_job(scheduler: FakeScheduler) -> None:
         ended(Job(target=add, args=(1,), retries=7, timeout=2.5, scheduler=scheduler))
         and scheduler.dispatcher.entries[0].task
     )
-    assert (task.retries, task.timeout, task.watched) == (7, 2.5, True)
+    assert (task.options.retries, task.options.timeout, task.options.watched) == (7, 2.5, True)
 
 
 def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> None:

@@ -30,7 +30,7 @@ def test_options_of_a_job_dispatcher_are_defaults_of_its_jobs() -> None:
         dispatcher.dispatch([Job(target=add, args=(1,)), Job(target=add, args=(1,), retries=0)])
         dispatcher.join()
     tasks = [entry.task for entry in scheduler.dispatcher.entries]
-    assert [(task.retries, task.timeout) for task in tasks] == [(5, 7.0), (0, 7.0)]
+    assert [(task.options.retries, task.options.timeout) for task in tasks] == [(5, 7.0), (0, 7.0)]
 
 
 def test_misuse_is_a_runtime_error(silent: FakeScheduler) -> None:

@@ -24,11 +24,12 @@ from gridengine.errors import (
     WorkerCrashed,
     out_of_memory,
 )
-from gridengine.requests import Attempt, CallsFinished, Task
+from gridengine.requests import Attempt, CallsFinished
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
 from tests.support.open_files import open_files
+from tests.support.tasks import make_task
 from tests.support.waiting import wait_until
 
 ENDED = CallsFinished(1, 0, 1, [b""])
@@ -103,7 +104,7 @@ def test_unprinted_output_is_logged_with_the_jobs_name(
     error: GridEngineError | None, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = make()
-    task = Task(1, pickling.dump_calls([]), count=0, name="one")
+    task = make_task(1, pickling.dump_calls([]), count=0, name="one")
     handle.expect(task)
     handle.settled(CallsFinished(1, 0, 1, None, error=error))
     assert caplog.messages == lines

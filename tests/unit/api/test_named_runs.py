@@ -177,7 +177,7 @@ def test_retried_calls_raise_and_log_to_their_caller_when_asked(notes: Notes) ->
     with pytest.raises(ValueError, match="2 is bad"):
         run.resubmit(scheduler=scheduler, reraise=True, forward_logging=True, priority=1)
     [entry] = scheduler.dispatcher.entries
-    assert entry.task.priority == 1
+    assert entry.task.options.priority == 1
     assert entry.function.caller is not None
     assert entry.function.caller.levels is not None
 

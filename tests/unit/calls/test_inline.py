@@ -18,11 +18,12 @@ from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.errors import Cancelled, ConfigurationError
-from gridengine.requests import CallsFinished, ResultData, Task, TaskBegan, TaskMessage
+from gridengine.requests import CallsFinished, ResultData, TaskBegan, TaskMessage
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
 from gridengine.wire.messages import input_name
+from tests.support.tasks import make_task
 from tests.support.waiting import wait_until
 
 SECONDS = 30
@@ -76,7 +77,7 @@ def run(
     f: Callable[..., Any], calls: list[Any], retry_on: Any = (), **options: Any
 ) -> tuple[InlineDispatcher, Received]:
     dispatcher, listener = InlineDispatcher(), Received()
-    task = Task(dispatcher.new_id(), pickling.dump_calls(calls), len(calls), **options)
+    task = make_task(dispatcher.new_id(), pickling.dump_calls(calls), len(calls), **options)
     dispatcher.submit(make_function(f, retry_on), [task], listener)
     return dispatcher, listener
 
@@ -114,7 +115,7 @@ def test_limits_that_do_not_hold_here_are_warned_of_once(caplog: pytest.LogCaptu
         {"demand": Demand(Memory(1))},
         {"timeout": 9.0, "demand": Demand(WTime(9) & Memory(1))},
     ):
-        task = Task(dispatcher.new_id(), calls, **options)  # type: ignore[arg-type]
+        task = make_task(dispatcher.new_id(), calls, **options)  # type: ignore[arg-type]
         dispatcher.submit(f, [task], listener)
     time, memory = (record.getMessage() for record in caplog.records)
     assert "a time limit (timeout=, WTime)" in time
@@ -198,7 +199,7 @@ def run_pushing(calls: int, act: Callable[[InlineDispatcher, int, int], object])
 
     listener = Acting()
     payload = pickling.dump_calls(list(range(calls)))
-    task = Task(dispatcher.new_id(), payload, calls, controlled=True)
+    task = make_task(dispatcher.new_id(), payload, calls, controlled=True)
     dispatcher.submit(make_function(push), [task], listener)
     return listener
 
@@ -229,7 +230,7 @@ def test_ctrl_c_in_a_call_goes_to_the_caller_and_each_call_has_its_outcome() -> 
             raise KeyboardInterrupt
         return x
 
-    tasks = [Task(dispatcher.new_id(), pickling.dump_calls([0, 1, 2, 3]), 4) for _ in range(2)]
+    tasks = [make_task(dispatcher.new_id(), pickling.dump_calls([0, 1, 2, 3]), 4) for _ in range(2)]
     with pytest.raises(KeyboardInterrupt):
         dispatcher.submit(make_function(interrupt), tasks, listener)
     outcomes = {
@@ -278,7 +279,7 @@ def test_when_a_listener_fails_the_other_calls_have_their_outcomes_all_the_same(
                 raise OSError("no room")
 
     dispatcher, listener = InlineDispatcher(), Failing()
-    tasks = [Task(dispatcher.new_id(), pickling.dump_calls([1]), 1) for _ in range(3)]
+    tasks = [make_task(dispatcher.new_id(), pickling.dump_calls([1]), 1) for _ in range(3)]
     with pytest.raises(OSError, match="no room"):
         dispatcher.submit(make_function(abs), tasks, listener)
     assert {event.task for event in listener.finished} == {1, 2, 3}
@@ -297,7 +298,7 @@ def chain(first: Any, *functions: Callable[[Any], Any]) -> tuple[InlineDispatche
     for number, f in enumerate(functions):
         argument = Needed(2**40 + number) if number else first
         after = (2**40 + number,) if number else ()
-        task = Task(
+        task = make_task(
             dispatcher.new_id(),
             pickling.dump_calls([argument]),
             after=after,
@@ -330,7 +331,7 @@ def test_a_failure_is_that_of_all_that_depend_on_it() -> None:
 
 def test_results_of_others_are_waited_for_and_freed_when_released() -> None:
     dispatcher, listener = InlineDispatcher(), Received()
-    task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
+    task = make_task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
     thread = threading.Thread(
         target=dispatcher.submit, args=(make_function(lambda x: 2 * x), [task], listener)
     )
@@ -346,7 +347,7 @@ def test_results_of_others_are_waited_for_and_freed_when_released() -> None:
 
 def test_waiting_for_results_of_others_ends_when_the_dispatcher_closes() -> None:
     dispatcher, refusals = InlineDispatcher(), list[ConfigurationError]()
-    task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
+    task = make_task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
 
     def submit() -> None:
         try:

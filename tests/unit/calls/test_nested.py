@@ -16,7 +16,7 @@ from gridengine.call_context.current_call import GVAR
 from gridengine.calls.nested import NestedDispatcher
 from gridengine.calls.translation import MOST_FUNCTIONS
 from gridengine.errors import Cancelled, ConfigurationError, NestingError
-from gridengine.requests import CallsFinished, Function, ResultData, Task
+from gridengine.requests import CallsFinished, Function, ResultData
 from gridengine.resources import Capacity, Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -43,6 +43,7 @@ from gridengine.wire.messages import (
     Want,
     WantAnswer,
 )
+from tests.support.tasks import make_task
 from tests.support.waiting import wait_until
 
 RUNNER, CLIENT, RUN = 3, 5, 77
@@ -121,7 +122,7 @@ class Played:
     def submit(self, *, digest: bytes = b"f", needs: Any = (), **more: Any) -> tuple[int, Heard]:
         heard, id = Heard(), self.dispatcher.new_id()
         function = Function(digest, [b"pickled"], (b"/p",), b"/d", "f")
-        task = Task(id, [b"calls"], needs=needs, **more)
+        task = make_task(id, [b"calls"], needs=needs, **more)
         self.dispatcher.submit(function, [task], heard)
         return id, heard
 

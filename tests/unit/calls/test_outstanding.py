@@ -18,7 +18,7 @@ from gridengine.calls.outstanding import (
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError
-from gridengine.requests import CallsFinished, ResultWanted, Task
+from gridengine.requests import CallsFinished, ResultWanted
 from gridengine.wire.messages import (
     ClientHello,
     Finished,
@@ -28,6 +28,7 @@ from gridengine.wire.messages import (
     TaskItem,
     Want,
 )
+from tests.support.tasks import make_task
 
 
 def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_its_way() -> None:
@@ -39,7 +40,7 @@ def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_it
         return RemoteDispatcher.is_durable(dispatcher, 5)
 
     assert not is_durable()  # not even handed in
-    task = Task(5, (b"calls",))
+    task = make_task(5, (b"calls",))
     RemoteDispatcher._admit(dispatcher, [task])
     unsettled.add([task], SimpleNamespace(daemon=True))  # type: ignore[arg-type]
     assert not is_durable()  # in the queue of the thread that sends
@@ -91,30 +92,30 @@ def test_a_client_that_is_not_welcomed_yet_repeats_its_greeting_to_the_next_proc
 
 def test_more_calls_than_may_be_open_are_an_error_with_the_numbers() -> None:
     limits = ClientLimits(10, None)
-    limits.enter([Task(1, [b""], 6)])
+    limits.enter([make_task(1, [b""], 6)])
     limits.check(4)
     with pytest.raises(ConfigurationError, match=r"6 calls open, .* 10 \(max_calls\): 5 more"):
         limits.check(5)
     with pytest.raises(ConfigurationError):
-        limits.enter([Task(2, [b""], 3), Task(3, [b""], 2)])
-    limits.enter([Task(2, [b""], 4)])
+        limits.enter([make_task(2, [b""], 3), make_task(3, [b""], 2)])
+    limits.enter([make_task(2, [b""], 4)])
 
 
 def test_calls_that_have_ended_make_room() -> None:
     limits = ClientLimits(4, 100)
-    limits.enter([Task(1, [b"x" * 60, b"y" * 40], 4)])
+    limits.enter([make_task(1, [b"x" * 60, b"y" * 40], 4)])
     with pytest.raises(ConfigurationError, match="max_bytes"):
-        limits.enter([Task(2, [b"z"], 0)])
+        limits.enter([make_task(2, [b"z"], 0)])
     limits.leave(CallsFinished(1, 0, 2, None))
     with pytest.raises(ConfigurationError, match="100 bytes"):
-        limits.enter([Task(2, [b"z"])])
+        limits.enter([make_task(2, [b"z"])])
     limits.leave(CallsFinished(1, 2, 4, None, last=True))
-    limits.enter([Task(2, [b"z" * 100], 4)])
+    limits.enter([make_task(2, [b"z" * 100], 4)])
 
 
 def test_an_outcome_that_comes_twice_makes_room_once() -> None:
     limits, unsettled = ClientLimits(2, None), UnsettledTasks()
-    tasks = [Task(id, [b""]) for id in (1, 2)]
+    tasks = [make_task(id, [b""]) for id in (1, 2)]
     limits.enter(tasks)
     unsettled.add(tasks, SimpleNamespace(daemon=True, settled=lambda event: None))  # type: ignore[arg-type]
     client: Any = object.__new__(RemoteDispatcher)

@@ -21,7 +21,7 @@ from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.remote_control import LOOK_SECONDS
 from gridengine.calls.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
-from gridengine.requests import CallsFinished, Function, Task
+from gridengine.requests import CallsFinished, Function
 from gridengine.serialize.payload import Payload
 from gridengine.wire.clock import Clock
 from gridengine.wire.connection_file import ClientConnection, replace_private, to_json
@@ -44,6 +44,7 @@ from gridengine.wire.messages import (
     Supply,
 )
 from tests.support.manual_clock import ManualClock
+from tests.support.tasks import make_task
 
 FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 CLIENT = 5
@@ -162,7 +163,7 @@ def submit(client: Remote, **options: Any) -> list[CallsFinished]:
     """Submit a task; return what is told of it."""
     events: list[CallsFinished] = []
     listener: Any = SimpleNamespace(settled=events.append, daemon=True)
-    client.submit(FUNCTION, [Task(client.new_id(), (b"calls",), **options)], listener)
+    client.submit(FUNCTION, [make_task(client.new_id(), (b"calls",), **options)], listener)
     return events
 
 

@@ -20,7 +20,7 @@ from gridengine.errors import (
     GridEngineError,
     VersionMismatch,
 )
-from gridengine.requests import CallsFinished, Function, Task
+from gridengine.requests import CallsFinished, Function
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -37,6 +37,7 @@ from gridengine.wire.messages import (
     Submit,
     Supply,
 )
+from tests.support.tasks import make_task
 
 FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 
@@ -109,7 +110,7 @@ def dispatcher() -> Iterator[Requesting]:
 def submit(dispatcher: Requesting, **options: Any) -> list[CallsFinished]:
     """Submit a task; return what is told of it."""
     heard: Any = Heard()
-    dispatcher.submit(FUNCTION, [Task(dispatcher.new_id(), (b"calls",), **options)], heard)
+    dispatcher.submit(FUNCTION, [make_task(dispatcher.new_id(), (b"calls",), **options)], heard)
     return heard.events  # type: ignore[no-any-return]
 
 

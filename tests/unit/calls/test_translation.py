@@ -20,29 +20,38 @@ from gridengine.calls.translation import (
 )
 from gridengine.dispatcher.serving.client_process import FailureNumbers
 from gridengine.errors import WorkerCrashed
-from gridengine.requests import CallsFinished, Function, NamesForgotten, Submitted, Task, Told
+from gridengine.requests import (
+    CallsFinished,
+    Function,
+    NamesForgotten,
+    Submitted,
+    Task,
+    TaskOptions,
+    Told,
+)
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import CallerState, FinishedItem, Submit, TaskItem, Tell
+from tests.support.tasks import make_task
 
 
 def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
     inner, outer = SharedObject(b"i" * 16, [b""]), SharedObject(b"o" * 16, [b"", b""])
     outer.needs = (inner,)
-    task = Task(
-        7, [b"a", b"b"], 2, 1, 3, 4.0, True, True, "job", 5, Demand(Cores(2)), 2.0, (outer,), 6
-    )
+    options = TaskOptions(1, 3, 4.0, True, True, "job", Demand(Cores(2)), 2.0, 6)
+    task = Task(7, [b"a", b"b"], 2, options, 5, (outer,))
     item = task_item(task, 9)
     plain = msgspec.structs.asdict(item)
-    same = {name for name in plain if plain[name] == getattr(task, name, None)}
+    known = msgspec.structs.asdict(options) | msgspec.structs.asdict(task)
+    same = {name for name in plain if plain[name] == known.get(name)}
     assert {*plain} - same == {"demand", "needs", "submitter", "buffers"}
     assert item.needs == [inner.name, outer.name]
     assert (item.submitter, item.buffers) == (9, 2)
     assert item.demand is not None
-    assert task_item(Task(1, [b""]), 2) == TaskItem(1, retries=2, submitter=2, needs=[])
+    assert task_item(make_task(1, [b""]), 2) == TaskItem(1, retries=2, submitter=2, needs=[])
     assert shared_item(outer).needs == [inner.name]
 
 
@@ -79,7 +88,7 @@ def test_a_call_is_told_by_a_message_with_its_payload() -> None:
 
 def submitted(*ids: int, digest: bytes = b"digest", size: int = 1) -> Submitted:
     function = Function(digest, [b"function"], (), b"/", "f")
-    return Submitted(function, [Task(one, [bytes([one]) * size]) for one in ids])
+    return Submitted(function, [make_task(one, [bytes([one]) * size]) for one in ids])
 
 
 def ids(request: Submitted) -> list[int]:

@@ -27,8 +27,9 @@ def test_a_task_travels_with_its_limits() -> None:
     dispatcher: Any = FakeDispatcher()
     options = CallOptions(1, 2.0, OSError, 3, Memory(1))
     task = TaskMaker(dispatcher, FUNCTION, SINGLE, options, 9).task([b"calls"], 4, 7)
-    assert (task.id, task.count, task.first, task.submitter) == (1, 4, 7, 9)
-    limits = task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit
+    assert (task.id, task.count, task.first, task.options.submitter) == (1, 4, 7, 9)
+    options = task.options
+    limits = options.retries, options.timeout, options.escalate_memory, options.demand.memory_limit
     assert limits == (1, 2.0, 3.0, 2**30)
 
 

@@ -18,11 +18,12 @@ from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import Cancelled, WorkerLost
 from gridengine.journal import call_keys
-from gridengine.requests import CallsFinished, Function, Task
+from gridengine.requests import CallsFinished, Function
 from gridengine.serialize import byte_code
 from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.serialize.users_modules import own_modules
 from tests.support.held_dispatcher import HeldDispatcher
+from tests.support.tasks import make_task
 
 
 def test_a_function_whose_module_was_edited_and_loaded_again_is_another(
@@ -128,7 +129,7 @@ def submitted(run: OpenRun, expected: list[RecordPlace]) -> tuple[Listener, list
     """
     owner, held = Owner(), HeldDispatcher()
     run.expect(7, expected)
-    run.submit(held, Function(b"f", [], (), b"", "f"), [Task(7, [b""], count=9)], owner)
+    run.submit(held, Function(b"f", [], (), b"", "f"), [make_task(7, [b""], count=9)], owner)
     return held.entries[-1].listener, owner.seen
 
 

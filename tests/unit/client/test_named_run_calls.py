@@ -284,7 +284,7 @@ def test_the_dispatcher_knows_of_which_run_they_are(notes: Notes) -> None:
         dispatcher.dispatch([gridengine.Job(target=square, args=(7,))])
         dispatcher.join()
     named = scheduler.dispatcher.named
-    submitters = [entry.task.submitter for entry in scheduler.dispatcher.entries]
+    submitters = [entry.task.options.submitter for entry in scheduler.dispatcher.entries]
     assert [number in named for number in submitters] == [*[True] * 4, False, True]
     assert set(named.values()) == {("run", str(notes.journal))}
 

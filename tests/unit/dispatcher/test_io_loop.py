@@ -50,7 +50,6 @@ from gridengine.requests import (
     ResultData,
     ResultWanted,
     Submitted,
-    Task,
     TaskBegan,
     TaskMessage,
     WantAnswered,
@@ -63,6 +62,7 @@ from gridengine.serialize.payload import PayloadAtWorker
 from gridengine.wire.messages import VERSION, Allocate, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
 from tests.support.manual_clock import PATIENCE, ManualClock
+from tests.support.tasks import make_task
 
 LOG = "/runs/x/1.log"
 HELLO = Hello(VERSION, "1", "3.11", "run", "node7", 7, 1, LOG)
@@ -150,7 +150,7 @@ class World:
 
     def submit(self, *ids: int) -> None:
         for id in ids:
-            self.queue.post(Submitted(SQUARE, [Task(id, (b"calls",))]))
+            self.queue.post(Submitted(SQUARE, [make_task(id, (b"calls",))]))
 
     def run(self, *acts: Callable[[], object]) -> None:
         self.acts = list(acts)
@@ -326,7 +326,7 @@ def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, 
     recorder: Any = Recorder()
     listener: Any = Recorder()
     unsettled = UnsettledTasks()
-    unsettled.add([Task(1, [], 2)], listener)
+    unsettled.add([make_task(1, [], 2)], listener)
     return (
         EffectPerformer(recorder, recorder, unsettled, held, {}, no_clients(recorder), recorder),
         recorder,

@@ -16,7 +16,8 @@ from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
-from gridengine.requests import Function, Task
+from gridengine.requests import Function
+from tests.support.tasks import make_task
 
 
 def test_a_scheduler_without_workers_cannot_scale() -> None:
@@ -90,7 +91,7 @@ def test_a_fork_of_its_process_asks_it_nothing_and_does_not_end_it() -> None:
     function = Function(b"f", (b"pickled",), (), b"/", "f")
     listener: Any = None
     for ask in (
-        lambda: one.submit(function, [Task(1, (b"calls",))], listener),
+        lambda: one.submit(function, [make_task(1, (b"calls",))], listener),
         lambda: one._in_thread(int),
         lambda: one._ask(7),
     ):

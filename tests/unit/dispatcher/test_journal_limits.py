@@ -18,6 +18,7 @@ from gridengine.dispatcher.journal_limits import (
 from gridengine.requests import Function, Task
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import FunctionItem, SharedItem, Submit, TaskItem
+from tests.support.tasks import make_task
 
 TENTH = MOST_BYTES // 10
 MEMORY = memoryview(mmap.mmap(-1, 13 * TENTH))  # nobody writes to it, so it takes none
@@ -45,12 +46,16 @@ def test_the_parts_of_one_count_together() -> None:
 @pytest.mark.parametrize(
     ("function", "task", "words"),
     [
-        (function(), Task(1, (tenths(10),)), None),
-        (function(), Task(1, (tenths(6), tenths(5))), "a call of train has 990,000,000"),
-        (function(), Task(1, (tenths(11),), name="Job-7"), "a call of Job-7 has 990,000,000"),
-        (function(12), Task(1, ()), "the function train has 1,080,000,000"),
-        (function(1, shared(13)), Task(1, ()), "a shared object of train has 1,170,000,000"),
-        (function(), Task(1, (), needs=(shared(11),)), "a shared object of train has 990,000,000"),
+        (function(), make_task(1, (tenths(10),)), None),
+        (function(), make_task(1, (tenths(6), tenths(5))), "a call of train has 990,000,000"),
+        (function(), make_task(1, (tenths(11),), name="Job-7"), "a call of Job-7 has 990,000,000"),
+        (function(12), make_task(1, ()), "the function train has 1,080,000,000"),
+        (function(1, shared(13)), make_task(1, ()), "a shared object of train has 1,170,000,000"),
+        (
+            function(),
+            make_task(1, (), needs=(shared(11),)),
+            "a shared object of train has 990,000,000",
+        ),
     ],
 )
 def test_an_oversized_part_is_named_before_it_is_sent(
@@ -58,11 +63,11 @@ def test_an_oversized_part_is_named_before_it_is_sent(
 ) -> None:
     error = why_refused(function, task)
     assert (error and error.message.partition(" bytes")[0]) == words
-    assert may_refuse(function, [Task(0, ()), task]) or error is None
+    assert may_refuse(function, [make_task(0, ()), task]) or error is None
 
 
 def test_many_that_are_too_large_together_alone_are_looked_at_one_by_one() -> None:
-    tasks = [Task(number, (tenths(4),)) for number in range(3)]
+    tasks = [make_task(number, (tenths(4),)) for number in range(3)]
     assert may_refuse(function(), tasks)
     assert not may_refuse(function(), tasks[:2])
     assert not [task for task in tasks if why_refused(function(), task)]

@@ -169,7 +169,7 @@ def test_the_time_left_follows_from_the_durations_of_calls() -> None:
 def found(play: Play, word: str) -> list[tuple[int, int, str]]:
     state = play.core.state
     return [
-        (one.task.id, index, call_status(state, one, index, play.now).state)
+        (one.id, index, call_status(state, one, index, play.now).state)
         for one, index in find_calls(state, word)
     ]
 

@@ -11,7 +11,8 @@ import pytest
 
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
-from gridengine.requests import CallsFinished, Task, TaskBegan, TaskMessage
+from gridengine.requests import CallsFinished, TaskBegan, TaskMessage
+from tests.support.tasks import make_task
 
 
 class Listening:
@@ -31,7 +32,7 @@ class Listening:
 
 def test_unsettled_calls_fail_once() -> None:
     tasks, listener = UnsettledTasks(), Listening()
-    tasks.add([Task(1, [], 6), Task(2, [], 1)], listener)
+    tasks.add([make_task(1, [], 6), make_task(2, [], 1)], listener)
     tasks.settle(CallsFinished(1, 2, 3, []))
     tasks.settle(CallsFinished(1, 3, 5, []))
     tasks.settle(CallsFinished(2, 0, 1, [], last=True))
@@ -46,7 +47,7 @@ def test_unsettled_calls_fail_once() -> None:
 
 def test_calls_that_were_settled_in_any_order_are_not_failed_again() -> None:
     tasks, listener = UnsettledTasks(), Listening()
-    tasks.add([Task(1, [], 6)], listener)
+    tasks.add([make_task(1, [], 6)], listener)
     tasks.settle(CallsFinished(1, 4, 5, []))
     tasks.settle(CallsFinished(1, 1, 2, []))
     assert tasks.left(1) == [(0, 1), (2, 4), (5, 6)]
@@ -67,20 +68,20 @@ def test_only_tasks_that_are_not_daemon_are_waited_for_unless_all_is_cleared() -
         tasks.settle(CallsFinished(2, 0, 1, [], last=True))
         return False
 
-    tasks.add([Task(1, [], 1)], Listening())
+    tasks.add([make_task(1, [], 1)], Listening())
     tasks.wait_for_jobs(lambda: False)
-    tasks.add([Task(2, [], 1)], job)
+    tasks.add([make_task(2, [], 1)], job)
     tasks.wait_for_jobs(give_up)
     assert asked
-    tasks.add([Task(3, [], 1)], job)
+    tasks.add([make_task(3, [], 1)], job)
     tasks.clear()
     tasks.wait_for_jobs(lambda: False)
 
 
 def test_each_listener_is_told_once_that_the_dispatcher_is_a_new_process() -> None:
     tasks, listener, ended = UnsettledTasks(), Listening(), Listening()
-    tasks.add([Task(1, [], 1), Task(2, [], 1)], listener)
-    tasks.add([Task(3, [], 1)], ended)
+    tasks.add([make_task(1, [], 1), make_task(2, [], 1)], listener)
+    tasks.add([make_task(3, [], 1)], ended)
     tasks.settle(CallsFinished(3, 0, 1, [], last=True))
     tasks.restarted()
     assert (listener.restarts, ended.restarts) == (1, 0)
@@ -101,7 +102,7 @@ def test_tasks_may_be_added_while_all_listeners_are_told_of_a_new_process() -> N
 
     def add() -> None:
         for number in itertools.count(1):
-            tasks.add([Task(number, [], 1)], listener)
+            tasks.add([make_task(number, [], 1)], listener)
             tasks.settle(CallsFinished(number - 50, 0, 1, [], last=True))
             begun.set()
             if not adding:

@@ -19,7 +19,7 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.errors import WorkerLost
-from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
+from gridengine.requests import CallsFinished, Submitted, TasksCancelled
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
@@ -43,6 +43,7 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from tests.support.core_play import SQUARE, Play, attempts_to_come, calls
+from tests.support.tasks import make_task
 
 HELLO = Hello(VERSION, "1", "3.11", "run", "node-w", 7, 1, "/runs/x/1.log")
 OTHER = Hello(VERSION, "1", "3.11", "run", "node-v", 8, 1, "")
@@ -60,7 +61,7 @@ def restored(
 ) -> Play:
     """A core that goes on with one task, of which the worker `w` had these runs."""
     play = Play(epoch=EPOCH, **(policy or {}))
-    task = Task(1, (b"calls",), count, **options)
+    task = make_task(1, (b"calls",), count, **options)
     workers = [RestoredWorker(b"w", HELLO), RestoredWorker(b"v", OTHER)]
     play.play(
         Restored(

@@ -9,7 +9,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
 from gridengine.errors import ConfigurationError, TimeoutError
-from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
+from gridengine.requests import CallsFinished, Submitted, TasksCancelled
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Nodes, Ranks, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
@@ -26,6 +26,7 @@ from gridengine.wire.messages import (
     Stop,
 )
 from tests.support.core_play import CUBE, SQUARE, Play, calls
+from tests.support.tasks import make_task
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -401,15 +402,15 @@ def test_calls_behind_one_that_went_to_its_input_are_asked_for_anew() -> None:
     play.submit(1, demand=Demand(Memory(1)), retries=2)
     [blocking] = play.assigned(b"w")
     play.hello(b"v", pid=8)
-    made = Task(71, (b"calls",), kept=((0, 71),))
+    made = make_task(71, (b"calls",), kept=((0, 71),))
     play.play(Submitted(SQUARE, [made]))
     [making] = play.assigned(b"v")
     play.submit(1, demand=Demand(Memory(1)), retries=2)
     held = Result(making.run, 0, 1, VALUES, 1.0, 0, held=(71, 1 << 20))
     play.say(Results([held]), worker=b"v")
     assert len(play.assigned(b"v")) == 1
-    needing = Task(200, (b"calls",), after=(71,), retries=2)
-    play.play(Submitted(CUBE, [needing, Task(201, (b"calls",), retries=0)]))
+    needing = make_task(200, (b"calls",), after=(71,), retries=2)
+    play.play(Submitted(CUBE, [needing, make_task(201, (b"calls",), retries=0)]))
     play.done(blocking)
     assert play.assigned() == []
     play.hello(b"u", pid=9)

@@ -9,12 +9,13 @@ import pytest
 from gridengine.dispatcher.core import assigner, workers_and_queues
 from gridengine.dispatcher.core.events import Continue, Launch, Launched, Send
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.requests import Function, Submitted, Task, TasksCancelled
+from gridengine.requests import Function, Submitted, TasksCancelled
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import Assign, Define, Goodbye, Refuse, Stop, Welcome
 from tests.support.core_play import CUBE, GOOD, SQUARE, Play, calls
+from tests.support.tasks import make_task
 
 
 def test_a_worker_that_calls_home_is_welcomed_and_given_a_function_and_work() -> None:
@@ -142,7 +143,7 @@ def test_a_batch_holds_calls_of_one_function() -> None:
 def test_a_batch_is_bounded_in_bytes() -> None:
     play, payload = Play(), (bytes(workers_and_queues.MOST_BYTES // 2),)
     play.learn(seconds=1e-6)
-    play.play(Submitted(SQUARE, [Task(number, payload) for number in range(100, 120)]))
+    play.play(Submitted(SQUARE, [make_task(number, payload) for number in range(100, 120)]))
     assert len(play.sent(Assign)[0].assignments) == 3
 
 

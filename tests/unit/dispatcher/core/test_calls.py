@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.calls import (
     without,
 )
 from gridengine.dispatcher.core.workers_and_queues import NEXT_PHASES
-from gridengine.requests import Task
+from gridengine.requests import TaskOptions
 from gridengine.status.figures import FunctionCounts
 from gridengine.wire.messages import Returned
 from tests.support.core_play import SQUARE, Play
@@ -76,7 +76,7 @@ def test_durations_are_told_apart_by_four_steps_for_each_power_of_two(
 def open_task(number: int = 1) -> OpenTask:
     function, pace = RemoteObject(SQUARE, 1), Pace()
     submitter = CoreSubmitter(0, function, pace, CoreClient(0))
-    return OpenTask(function, submitter, pace, Task(number, (b"",), 9), 9)
+    return OpenTask(number, (b"",), 9, TaskOptions(), 0, function, submitter, pace, 9)
 
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 5 * FEW])
@@ -96,7 +96,7 @@ def test_few_or_many_stand_in_order_until_each_is_taken_out(count: int) -> None:
 def test_the_last_signal_of_several_cancellations_counts() -> None:
     one = open_task()
     assert one.cancelled_by(3) == 0
-    one.unwanted = Unwanted(0, 9, 15), Unwanted(2, 5, 9), Unwanted(0, 9, 0)
+    one.change(unwanted=(Unwanted(0, 9, 15), Unwanted(2, 5, 9), Unwanted(0, 9, 0)))
     assert [one.cancelled_by(index) for index in (1, 2, 4, 5)] == [15, 9, 9, 15]
 
 
@@ -127,9 +127,9 @@ def test_a_move_that_is_no_arrow_is_a_fault() -> None:
     [one] = play.core.state.open_tasks.values()
     story = play.core.state.story
     assert story is not None
-    story.move(Span(one, 0, 1, one.task.demand), "missing")
+    story.move(Span(one, 0, 1, one.options.demand), "missing")
     with pytest.raises(Broken, match="call 0 of task 1 is missing: not missing"):
-        story.move(Span(one, 0, 1, one.task.demand), "missing")
+        story.move(Span(one, 0, 1, one.options.demand), "missing")
 
 
 def test_the_last_lines_of_the_last_subjects_are_kept() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import DrainHosts, Launched, Restored, StateSaved
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.requests import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import (
@@ -24,6 +24,7 @@ from gridengine.wire.messages import (
     Stop,
 )
 from tests.support.core_play import SQUARE, Play, calls
+from tests.support.tasks import make_task
 
 
 def save(play: Play, one: Assignment, state: bytes = b"state", index: int | None = None) -> None:
@@ -227,7 +228,7 @@ def restored(saved: dict[int, dict[int, bytes]]) -> Play:
     """A core that goes on with a task of three calls, of which the first is settled."""
     play = Play(epoch=2)
     states = {task: {one: (state,) for one, state in its.items()} for task, its in saved.items()}
-    task = Task(1, (b"calls",), 3)
+    task = make_task(1, (b"calls",), 3)
     play.play(Restored([Submitted(SQUARE, [task])], {1: [(0, 1)]}, saved=states))
     return play
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Launch, Launched, Send
 from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled, Told
 from gridengine.resources import Cores, Memory
@@ -26,6 +28,7 @@ from gridengine.wire.messages import (
     Stop,
 )
 from tests.support.core_play import SQUARE, Play, assignment_of, function
+from tests.support.tasks import make_task
 
 WAYS = ["alike", "shared", "demands", "submitters", "submitters that share"]
 """Without demands, with workers that requests share, and with each client asking for another."""
@@ -53,8 +56,8 @@ class ClientPlay(Play):
 
     def running_clients(self) -> dict[int, int]:
         """Return how many runs of each client workers have."""
-        tasks = [run.span.open_task.task for run in self.core.state.runs.values()]
-        return dict(Counter(task.submitter >> self.bits for task in tasks))
+        tasks = [run.span.open_task for run in self.core.state.runs.values()]
+        return dict(Counter(task.options.submitter >> self.bits for task in tasks))
 
     def end_first(self, client: int | None = None, seconds: float = 1.0) -> None:
         """End the run that was handed out first, of this client."""
@@ -72,15 +75,13 @@ class ClientPlay(Play):
         return seen
 
     def client_of(self, one: Assignment) -> int:
-        return self.core.state.open_tasks[one.task].task.submitter >> self.bits
+        return self.core.state.open_tasks[one.task].options.submitter >> self.bits
 
-    def order(self, what: str) -> list[int]:
+    def order(self, what: Callable[[OpenTask], int]) -> list[int]:
         """Have all end, of which one runs at a time; return what their tasks have for this."""
         seen: list[int] = []
         while self.core.state.runs:
-            seen += [
-                getattr(run.span.open_task.task, what) for run in self.core.state.runs.values()
-            ]
+            seen += [what(run.span.open_task) for run in self.core.state.runs.values()]
             self.end_first()
         return seen
 
@@ -203,7 +204,7 @@ def test_calls_that_calls_make_are_of_their_client() -> None:
     play.joined(1, 2)
     play.hand_in(1, 1)
     [parent] = play.core.state.runs
-    tasks = [Task(1 << 50 | number, (b"calls",), submitter=1 << 50) for number in range(3)]
+    tasks = [make_task(1 << 50 | number, (b"calls",), submitter=1 << 50) for number in range(3)]
     play.play(Submitted(SQUARE, tasks, parent=parent))
     assert play.core.state.clients[1].unsettled == 4
 
@@ -228,7 +229,7 @@ def test_a_client_that_leaves_ends_its_calls() -> None:
 def test_a_client_that_comes_back_while_its_calls_end_may_have_another_weight() -> None:
     play = ClientPlay(slots=1)
     play.joined(1)
-    task = Task(7, (b"calls",), 2, submitter=1 << NUMBER_BITS)
+    task = make_task(7, (b"calls",), 2, submitter=1 << NUMBER_BITS)
     play.play(Submitted(SQUARE, [task]))
     play.play(ClientLeft(1))
     play.joined(1, weight=3.0)
@@ -272,7 +273,7 @@ def test_a_worker_of_one_demand_leaves_for_a_client_without_workers() -> None:
     play.later(0.25, beats=[b"1", b"2"])
     assert sum(one.draining for one in play.core.state.workers.values()) == 1
     [run] = leaves.runs.values()
-    task = run.span.open_task.task
+    task = run.span.open_task
     play.done(
         Assignment(run.number, task.id, b"", run.span.start, run.span.stop, 1, 0), worker=leaves.id
     )
@@ -288,7 +289,9 @@ def test_a_client_s_calls_of_a_higher_priority_come_first() -> None:
     play = ClientPlay(slots=1)
     for priority in (0, -5, 3, 7, 3):
         play.submit(1, priority=priority)
-    assert play.order("id") == [1, 4, 3, 5, 2], "the first had begun before the others came"
+    assert play.order(lambda one: one.id) == [1, 4, 3, 5, 2], (
+        "the first had begun before the others came"
+    )
 
 
 def test_submitters_of_one_priority_take_turns() -> None:
@@ -297,7 +300,7 @@ def test_submitters_of_one_priority_take_turns() -> None:
     for submitter in (1, 2):
         play.submit(10, submitter=submitter, priority=1)
     play.submit(10, submitter=3)
-    assert play.order("submitter") == [0, *[1, 2] * 10, *[3] * 10]
+    assert play.order(lambda one: one.options.submitter) == [0, *[1, 2] * 10, *[3] * 10]
 
 
 @pytest.mark.parametrize("clients", [0, 2])
@@ -307,7 +310,7 @@ def test_across_demands_a_higher_priority_comes_first(clients: int) -> None:
     for number in range(3):
         for priority, gigabytes in ((0, 1), (5, 2)):
             play.submit(1, priority=priority, demand=Demand(Memory(gigabytes)), first=number)
-    assert play.order("priority") == [0, 5, 5, 5, 0, 0]
+    assert play.order(lambda one: one.options.priority) == [0, 5, 5, 5, 0, 0]
 
 
 def test_cancelled_calls_are_found_among_many_priorities() -> None:

@@ -4,19 +4,21 @@ lines of its code that are run are counted.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Launched
 from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
-from gridengine.requests import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import NUMBER_BITS, Assign, Assignment
 from tests.support.core_play import Play, function
 from tests.support.lines_run import lines_run
+from tests.support.tasks import make_task
 
 FEW = {"workers": 50, "tasks": 1_000, "clients": 5}
 MANY = {"workers": 1_000, "tasks": 50_000, "clients": 50}
@@ -41,7 +43,7 @@ class Simulation(Play):
                 first, stop = client << NUMBER_BITS | start, min(share, start + 10_000)
                 demand = ANY if held is None else demands[client % 4]
                 made = [
-                    Task(first + place, (b"",), demand=demand, submitter=client << NUMBER_BITS)
+                    make_task(first + place, (b"",), demand=demand, submitter=client << NUMBER_BITS)
                     for place in range(stop - start)
                 ]
                 self.go_on(self.play(Submitted(function(client % 7), made)))
@@ -97,7 +99,8 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
             play.play(ClientJoined(client))
             who = client << NUMBER_BITS
             made = [
-                Task(who | n, (b"",), submitter=who) for n in range(5 if client == 1 else others)
+                make_task(who | n, (b"",), submitter=who)
+                for n in range(5 if client == 1 else others)
             ]
             play.play(Submitted(function(client), made))
         count = lines_run(lambda: play.play(ClientLeft(1)))
@@ -110,7 +113,7 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
 def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() -> None:
     def cost(tasks: int) -> int:
         play = Play(checked=False, max_workers=1, lease_seconds=1e6, beat_seconds=1e6)
-        play.play(Submitted(function(1), [Task(number, (b"",)) for number in range(tasks)]))
+        play.play(Submitted(function(1), [make_task(number, (b"",)) for number in range(tasks)]))
         play.play(Launched([Handle("7")]))
         play.hello()
         play.later(1.0)
@@ -118,3 +121,22 @@ def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() ->
         return lines_run(lambda: play.later(2 * LONG_WAIT_SECONDS))
 
     assert cost(20_000) <= MORE * cost(200)
+
+
+def test_a_call_that_waits_for_others_takes_little_memory() -> None:
+    play, count = Play(checked=False), 2_000
+    for start in range(0, count, 100):
+        after = [(max(n - 1, 0) + count, max(n - 7, 0) + count) for n in range(start, start + 100)]
+        made = [
+            make_task(n, (b"",), after=after[n - start], kept=((0, n + count + 1),))
+            for n in range(start, start + 100)
+        ]
+        if not start:  # what is there once is not counted
+            play.play(Submitted(function(0), made))
+            tracemalloc.start()
+            continue
+        play.play(Submitted(function(0), made))
+        del made
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / (count - 100) < 600

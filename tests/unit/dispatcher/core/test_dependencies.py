@@ -43,6 +43,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from tests.support.core_play import SQUARE, Play, function
+from tests.support.tasks import make_task
 
 R = 1000
 """Task `n` makes the result with the reference `R + n`."""
@@ -125,7 +126,9 @@ class Graph(Play):
 def task(number: int, *after: int, kept: bool = True, **options: Any) -> Task:
     """Return a task that needs the results of others; with `kept` others may need its own."""
     own = ((0, R + number),) if kept else ()
-    return Task(number, (b"calls",), after=tuple(R + one for one in after), kept=own, **options)
+    return make_task(
+        number, (b"calls",), after=tuple(R + one for one in after), kept=own, **options
+    )
 
 
 def outcome(event: CallsFinished) -> str:

@@ -22,7 +22,7 @@ def test_a_batch_is_of_one_submitter_and_one_priority(option: str) -> None:
         play.submit(*[1] * 3, **options)
     owners: dict[int, set[int]] = {}
     for run in play.core.state.runs.values():
-        owners.setdefault(id(run.batch), set()).add(getattr(run.span.open_task.task, option))
+        owners.setdefault(id(run.batch), set()).add(getattr(run.span.open_task.options, option))
     assert owners
     assert all(len(those) == 1 for those in owners.values())
 

@@ -30,7 +30,7 @@ def first(many: dict[object, object]) -> object:
 
 def put_twice(state: CoreState) -> None:
     [one] = state.open_tasks.values()
-    state.common_queue.put(Span(one, 0, 1, one.task.demand))
+    state.common_queue.put(Span(one, 0, 1, one.options.demand))
 
 
 FAULTS: dict[str, Callable[[CoreState], None]] = {

@@ -6,9 +6,11 @@ from gridengine.dispatcher.core import worker_lifecycle
 from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultStays
 from gridengine.requests import CallsFinished, NamesForgotten, Submitted, Task
 from gridengine.serialize.payload import PayloadAtWorker
+from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
     VALUES,
     Assignment,
+    Define,
     Fetch,
     Fetched,
     Forget,
@@ -20,6 +22,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from tests.support.core_play import CUBE, SQUARE, Play
+from tests.support.tasks import make_task
 
 FIRST, SECOND, THIRD = 71, 72, 73
 MB = 1 << 20
@@ -27,11 +30,11 @@ MB = 1 << 20
 
 def makes(number: int, *after: int, **options: object) -> Task:
     """Return the call that makes a result, of others."""
-    return Task(number, (b"calls",), after=after, kept=((0, number),), **options)  # type: ignore[arg-type]
+    return make_task(number, (b"calls",), after=after, kept=((0, number),), **options)  # type: ignore[arg-type]
 
 
 def needs(number: int, *after: int, **options: object) -> Task:
-    return Task(number, (b"calls",), after=after, **options)  # type: ignore[arg-type]
+    return make_task(number, (b"calls",), after=after, **options)  # type: ignore[arg-type]
 
 
 def keeps(play: Play, one: Assignment, worker: bytes = b"w", index: int = 0) -> None:
@@ -179,6 +182,19 @@ def test_a_worker_that_does_not_have_it_any_more_costs_making_it_again() -> None
     play.say(Fetched(input_name(FIRST), 0), worker=b"a")
     [one] = play.assigned(b"a")
     assert (one.task < 0, list(one.kept)) == (True, [(0, FIRST)])
+
+
+def test_a_call_that_makes_a_lost_result_again_has_the_shared_objects_of_the_first() -> None:
+    play = workers(b"a")
+    kept_at(play, b"a", makes(FIRST, needs=(SharedObject(b"A", [b"object"]),)))
+    play.play(NamesForgotten(shared=[b"A"]))
+    assert Forget([b"A"]) in play.sent(Forget, b"a")
+    play.play(ResultAsked(FIRST))
+    play.say(Fetched(input_name(FIRST), 0), worker=b"a")
+    [one] = play.assigned(b"a")
+    assert [define.function for define in play.sent(Define, b"a")] == [b"A"]
+    play.done(one, worker=b"a")
+    assert Forget([b"A"]) in play.sent(Forget, b"a")
 
 
 def busy_holder(size: int) -> Play:

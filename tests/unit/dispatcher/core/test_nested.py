@@ -26,6 +26,7 @@ from gridengine.wire.messages import (
     Waits,
 )
 from tests.support.core_play import SQUARE, Play, assignment_of
+from tests.support.tasks import make_task
 
 RUNNER = 3
 
@@ -48,7 +49,7 @@ def make(
 ) -> list[Task]:
     """Have a call make calls."""
     tasks = [
-        Task(
+        make_task(
             play.last_task + place,
             (b"calls",),
             demand=demand,
@@ -174,7 +175,8 @@ def test_children_end_with_the_run_that_made_them(how: str) -> None:
         assert running.id in ended
         return
     assert play.sent(Cancel) == [Cancel([running.id], signal.SIGTERM)]
-    [child] = [one for one in play.core.state.runs.values() if one.span.open_task.task == running]
+    runs = play.core.state.runs.values()
+    [child] = [one for one in runs if one.span.open_task.id == running.id]
     play.crash(assignment_of(child), 0, CANCELLED, -15)
     assert running.id not in play.core.state.open_tasks
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
 from gridengine.errors import WorkerLost
-from gridengine.requests import CallsFinished, Function, NamesForgotten, Submitted, Task
+from gridengine.requests import CallsFinished, Function, NamesForgotten, Submitted
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (
     RAISED,
@@ -28,6 +28,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from tests.support.core_play import CUBE, SQUARE, Play, function
+from tests.support.tasks import make_task
 from tests.unit.dispatcher.core.test_kept_results import (
     FIRST,
     SECOND,
@@ -55,7 +56,9 @@ def test_workers_are_told_once_and_before_the_calls_that_modules_have_changed() 
     play.done(play.assigned()[0])
     for generation, told in ((1, 1), (1, 0), (0, 0), (2, 1)):
         play.play(
-            Submitted(SQUARE, [Task(100 + play.core.state.last_run, (b"calls",), 1)], generation)
+            Submitted(
+                SQUARE, [make_task(100 + play.core.state.last_run, (b"calls",), 1)], generation
+            )
         )
         assert [type(one.message) for one in play.seen(Send)] == [Reload] * told + [Assign]
         play.done(play.assigned()[0])
@@ -63,7 +66,7 @@ def test_workers_are_told_once_and_before_the_calls_that_modules_have_changed() 
 
 def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None:
     play = Play()
-    play.play(Submitted(SQUARE, [Task(1, (b"calls",), 1)], 3))
+    play.play(Submitted(SQUARE, [make_task(1, (b"calls",), 1)], 3))
     play.hello()
     assert len(play.assigned()) == 1
     assert play.sent(Reload) == []
@@ -293,7 +296,7 @@ def test_losing_its_workers_again_and_again_is_an_error() -> None:
 
 def test_one_call_of_many_is_made_again() -> None:
     play = workers(b"a")
-    play.play(Submitted(SQUARE, [Task(300, (b"calls",), 5, kept=((3, FIRST),))]))
+    play.play(Submitted(SQUARE, [make_task(300, (b"calls",), 5, kept=((3, FIRST),))]))
     for index in range(5):
         [one] = play.assigned(b"a")
         assert (one.start, one.stop, list(one.kept)) == (

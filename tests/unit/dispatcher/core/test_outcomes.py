@@ -76,7 +76,7 @@ def test_calls_that_end_in_any_order_are_each_settled_once_and_known_as_settled(
     assert [(each.start, each.stop) for each in play.seen(CallsFinished)] == [(10, 12)]
     play.values(one, 0, 2)
     play.values(one, 2, 3)
-    assert open_task(play).settled == [(10, 12), (0, 3)]
+    assert open_task(play).details.settled == [(10, 12), (0, 3)]
     assert open_task(play).unsettled == 12 - 5
     play.values(one, 0, 3)  # once more
     assert play.seen(CallsFinished) == []

@@ -6,11 +6,12 @@ import signal
 
 from gridengine.dispatcher.core.events import Launched, LaunchFailed
 from gridengine.errors import ClusterError
-from gridengine.requests import CallsFinished, Submitted, Task, TasksCancelled
+from gridengine.requests import CallsFinished, Submitted, TasksCancelled
 from gridengine.resources import Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
 from tests.support.core_play import SQUARE, Play, two_demands
+from tests.support.tasks import make_task
 
 
 def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
@@ -33,7 +34,11 @@ def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
 
 def test_a_call_is_in_the_state_of_its_place() -> None:
     play = Play(max_workers=1)
-    play.play(Submitted(SQUARE, [Task(1, (b"",), 2, kept=((0, 7),)), Task(2, (b"",), after=(7,))]))
+    play.play(
+        Submitted(
+            SQUARE, [make_task(1, (b"",), 2, kept=((0, 7),)), make_task(2, (b"",), after=(7,))]
+        )
+    )
     play.play(Launched([Handle("41", "/runs/x/1.log")]))
     play.hello(log="/runs/x/1.log")
     state = play.core.state

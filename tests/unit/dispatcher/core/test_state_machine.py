@@ -18,12 +18,13 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.errors import Cancelled
-from gridengine.requests import CallsFinished, ResultData, Submitted, Supplied, Task
+from gridengine.requests import CallsFinished, ResultData, Submitted, Supplied
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import Stop, Waits
 from tests.support.core_play import SQUARE, Play
+from tests.support.tasks import make_task
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,10 @@ def test_demand_is_gathered_before_workers_are_asked_for() -> None:
 
 def test_a_task_submitted_twice_is_a_fault_and_changes_nothing() -> None:
     play = Play()
-    task = Task(1, (b"calls",))
+    task = make_task(1, (b"calls",))
     play.play(Submitted(SQUARE, [task]))
     with pytest.raises(ValueError, match="twice"):
-        play.play(Submitted(SQUARE, [Task(2, (b"calls",)), task]))
+        play.play(Submitted(SQUARE, [make_task(2, (b"calls",)), task]))
     assert play.core.state.calls_waiting == 1
 
 
@@ -129,7 +130,7 @@ def test_the_nested_calls_of_a_running_call_begin() -> None:
     play.submit(1)
     [parent] = play.assigned()
     play.play(Draining())
-    child = Task(play.last_task + 1, (b"calls",), submitter=100)
+    child = make_task(play.last_task + 1, (b"calls",), submitter=100)
     play.play(Submitted(SQUARE, [child], parent=parent.run))
     play.say(Waits(3, parent.run))
     assert [one.task for one in play.assigned()] == [child.id]
@@ -138,7 +139,7 @@ def test_the_nested_calls_of_a_running_call_begin() -> None:
 def nested(play: Play, parent: int, **options: Any) -> int:
     """Have a running call make a call; return its task's number."""
     play.last_task += 1
-    task = Task(play.last_task, (b"calls",), submitter=100, **options)
+    task = make_task(play.last_task, (b"calls",), submitter=100, **options)
     play.play(Submitted(SQUARE, [task], parent=parent))
     return task.id
 

@@ -13,7 +13,7 @@ from gridengine.dispatcher.core.calls import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.workers_and_queues import Batch, Run, SlotGroup, TaskQueue, Worker
-from gridengine.requests import Task
+from gridengine.requests import TaskOptions
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import Hello
 from tests.support.core_play import SQUARE
@@ -37,7 +37,7 @@ def queue_with(
 def span_of(count: int = 1, seconds: float | None = None) -> Span:
     function, pace = RemoteObject(SQUARE, 1), Pace(seconds)
     submitter = CoreSubmitter(0, function, pace, CoreClient(0))
-    one = OpenTask(function, submitter, pace, Task(1, (b"",), count), count)
+    one = OpenTask(1, (b"",), count, TaskOptions(), 0, function, submitter, pace, count)
     return Span(one, 0, count, ANY)
 
 

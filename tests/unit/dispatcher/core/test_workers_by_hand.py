@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Launch, Restored, RestoredWorker
-from gridengine.requests import CallsFinished, Submitted, Task
+from gridengine.requests import CallsFinished, Submitted
 from gridengine.resources import Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.wire.messages import MEMORY, VERSION, Goodbye, Hello, Refuse, Release
 from tests.support.core_play import SQUARE, Play
+from tests.support.tasks import make_task
 
 LARGE, LICENSED = Cores(1) & Memory(64), Cores(2) & Token("licence")
 
@@ -128,7 +129,7 @@ def test_a_worker_that_comes_back_holds_the_same_resources(pooled: bool) -> None
     policy = {"resources": None, "pooled": True} if pooled else {}
     one = play(epoch=2, max_workers=5 if pooled else 0, **policy)
     hello = Hello(VERSION, "1", "3.11", "run", "node", 7, 1, "", resources=parts(LARGE))
-    task = Task(1, (b"calls",), 1, demand=Demand(Memory(50)))
+    task = make_task(1, (b"calls",), 1, demand=Demand(Memory(50)))
     one.play(Restored([Submitted(SQUARE, [task])], {}, [], [RestoredWorker(b"w", hello)], []))
     state = one.core.state
     assert state.missing_worker(Demand(Memory(50))) is None

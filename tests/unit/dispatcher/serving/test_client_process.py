@@ -8,9 +8,10 @@ import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined
 from gridengine.dispatcher.serving.client_process import ClientsOutput
-from gridengine.requests import Submitted, Task
+from gridengine.requests import Submitted
 from gridengine.wire.messages import NUMBER_BITS, Message, Output, OutputTaken
 from tests.support.core_play import SQUARE, Play
+from tests.support.tasks import make_task
 
 CLIENT, WORKER = 500, b"w"
 
@@ -45,7 +46,7 @@ class Played:
 
     def begin_job(self, number: int) -> int:
         number |= CLIENT << NUMBER_BITS
-        task = Task(number, (b"calls",), watched=True, submitter=number)
+        task = make_task(number, (b"calls",), watched=True, submitter=number)
         self.play.play(Submitted(SQUARE, [task]))
         return self.play.assigned()[0].run
 

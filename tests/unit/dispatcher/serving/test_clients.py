@@ -27,7 +27,6 @@ from gridengine.requests import (
     ResultWanted,
     Submitted,
     Supplied,
-    Task,
     TaskBegan,
     TaskMessage,
     TasksCancelled,
@@ -64,6 +63,7 @@ from gridengine.wire.messages import (
     WantAnswer,
 )
 from tests.support.core_play import SQUARE, Play
+from tests.support.tasks import make_task
 
 RUNNER = 3
 FUNCTION = FunctionItem("f", [b"/code"], b"/home")
@@ -127,6 +127,16 @@ def test_dependents_of_a_refused_task_are_told_why() -> None:
     assert process.say(ClientForget(RUNNER, references=[77])) == [NamesForgotten(references=(77,))]
 
 
+def test_tasks_with_the_same_options_share_a_record_of_them(process: Process) -> None:
+    options = {"retries": 5, "demand": encode_demand(Demand(Cores(2)))}
+    found = [
+        process.submit(process.task(number, **options), function=FUNCTION)[0].tasks[0].options
+        for number in (1, 2)
+    ]
+    assert found[0].retries == 5
+    assert found[0] is found[1]
+
+
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_is_sent_once(
     process: Process,
 ) -> None:
@@ -140,7 +150,11 @@ def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_i
     assert event.parent == parent.run
     function, [task] = event.function, event.tasks
     assert (function.digest, function.name, list(function.payload)) == (b"digest", "f", [b"buffer"])
-    assert (task.id, task.retries, task.demand) == (process.first + 1, 5, Demand(Cores(2)))
+    assert (task.id, task.options.retries, task.options.demand) == (
+        process.first + 1,
+        5,
+        Demand(Cores(2)),
+    )
     assert play.play(event) != []
     [second] = process.submit(process.task(2))
     assert isinstance(second, Submitted)
@@ -166,7 +180,7 @@ def test_detached_calls_are_the_client_s_whose_call_makes_them(process: Process)
     play = process.play
     play.hello()
     play.play(ClientJoined(500, 1.0))
-    parent = Task(7, (b"calls",), 1, submitter=500 << NUMBER_BITS)
+    parent = make_task(7, (b"calls",), 1, submitter=500 << NUMBER_BITS)
     play.play(Submitted(SQUARE, [parent]))
     [run] = play.assigned()
     [event] = process.submit(process.task(1), run=run.run, function=FUNCTION, detached=True)
