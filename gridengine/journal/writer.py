@@ -225,7 +225,7 @@ class JournalWriter:
                 error,
                 RETRY_SECONDS,
             )
-        with self._changed:  # now: a process whose `finish` returns may end before it is told
+        with self._changed:  # not before: once `finish` has returned, the process may end
             self._failures += 1
             if closing:
                 self._waiting, self._committed = [], self._asked
