@@ -274,10 +274,13 @@ class ResultIterator(Generic[T]):
         """Take the next arguments; none when the iterable has ended or raised. Its exception is
         raised after all results.
         """
+        block: list[Any] = []
         try:
-            block = list(itertools.islice(self._calls, self._chunksize))
+            block.extend(itertools.islice(self._calls, self._chunksize))
         except Exception as error:
-            self._calls, self._fault, block = iter(()), error, []
+            self._fault = error
+        if len(block) < self._chunksize:
+            self._calls = iter(())  # who asks an iterator after its end may wait or lose elements
         if not block:
             self._submission.note_all_sent()
         return block

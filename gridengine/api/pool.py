@@ -217,6 +217,7 @@ class Pool:
         self._check_running()
         form, calls = zipped(func, [iterable])
         made: PoolIterator[T] = PoolIterator(
+            self,
             self._submitter.request(func, form, chunksize),
             calls,
             total=length_of([iterable]),
@@ -445,9 +446,12 @@ class MapSource(CallSource):
 
 
 class PoolIterator(ResultIterator[T]):
-    """The iterator that `imap` returns; may be used from several threads."""
+    """The iterator that `imap` returns; may be used from several threads. It keeps its pool, whose
+    processes end with it.
+    """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, pool: Pool, *arguments: Any, **options: Any) -> None:
+        self._pool = pool
         self._taking = threading.RLock()
         super().__init__(*arguments, **options)
 

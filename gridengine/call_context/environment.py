@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -200,9 +201,11 @@ class CallEnvironment:
 
 def set_variables(wanted: Mapping[bytes, bytes | None]) -> None:
     """Set these variables; None removes one. Numba's number of threads stays as it is once numba
-    is loaded: when its threads have begun, it compiles nothing under another number.
+    is loaded: when its threads have begun, it compiles nothing under another number. The C library
+    reads the time zone once, and has to be told of another.
     """
     present = own_variables()
+    zone = present.get(b"TZ")
     # A process may inherit a variable without a name, which nobody can set.
     fixed = (b"", b"NUMBA_NUM_THREADS") if "numba" in sys.modules else (b"",)
     for name, value in wanted.items():
@@ -212,6 +215,8 @@ def set_variables(wanted: Mapping[bytes, bytes | None]) -> None:
             os.environb.pop(name, None)
         elif present.get(name) != value:
             os.environb[name] = value
+    if present.get(b"TZ") != zone:
+        time.tzset()
 
 
 def changes_since(before: Variables) -> dict[bytes, bytes | None]:

@@ -65,11 +65,9 @@ def surroundings() -> Surroundings:
     """
     try:
         directory = os.getcwd()  # noqa: PTH109 - paid for each map
-        variables, generation = _environment(), own_modules().generation
-        state = present_state()
-        return _surroundings(
-            directory, tuple(sys.path), tuple(sys.argv), variables, state, generation
-        )
+        variables, own, state = _environment(), own_modules(), present_state()
+        modules = own.generation, own.folders
+        return _surroundings(directory, tuple(sys.path), tuple(sys.argv), variables, state, modules)
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
@@ -85,15 +83,19 @@ def _surroundings(
     argv: tuple[Any, ...],
     variables: bytes,
     state: bytes,
-    generation: int,
+    modules: tuple[int, tuple[str, ...]],
 ) -> Surroundings:
-    path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
+    generation, folders = modules
+    path = [os.fsencode(Path(directory, entry)) for entry in entries]
+    if not all(Path(entry).is_absolute() for entry in entries):
+        # Such an entry, as the "" of a prompt, meant another folder before a `chdir`.
+        path += [one for one in map(os.fsencode, folders) if one not in path]
     arguments = tuple(os.fsencode(str(one)) for one in argv)
     parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables, state]
     if not GVAR.in_runner:  # modules may have been edited since a process before this one
         parts += [_this_process(), b"%d" % generation]
     digest = blake2b(b"\0".join(parts), digest_size=16).digest()
-    return os.fsencode(directory), path, variables, arguments, state, digest
+    return os.fsencode(directory), tuple(path), variables, arguments, state, digest
 
 
 @functools.cache

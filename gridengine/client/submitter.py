@@ -267,7 +267,7 @@ class Submitter:
             run.add = functools.partial(submission.add_failed, failure)
         try:
             submission.warn_of_copies(f, total)
-            run.send(itertools.chain(head, calls))
+            run.send(itertools.chain(head, calls if head else ()))
         except BaseException:
             submission.cancel()
             raise

@@ -212,11 +212,7 @@ class JournalWriter:
         with self._changed:
             self.failure = error
             self._waiting = changes + self._waiting
-            self._failures += 1
             closing, left = self._closing, len(self._waiting)
-            if closing:
-                self._waiting, self._committed = [], self._asked
-            self._changed.notify_all()
         if closing:
             words = plural(left, "change")
             said = "%s: %s could not be written: %s; these are lost"
@@ -229,6 +225,11 @@ class JournalWriter:
                 error,
                 RETRY_SECONDS,
             )
+        with self._changed:  # not before: once `finish` has returned, the process may end
+            self._failures += 1
+            if closing:
+                self._waiting, self._committed = [], self._asked
+            self._changed.notify_all()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

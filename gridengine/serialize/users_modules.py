@@ -200,6 +200,8 @@ class OwnModules:
 
     def __init__(self) -> None:
         self.generation = 0
+        self.folders: tuple[str, ...] = ()
+        """The folders from which the user's own modules and packages were imported."""
         self._own: dict[str, _Own] = {}
         self._seen: set[str] = set()
         self._lazy: dict[str, tuple[str, Stamp]] = {}
@@ -285,6 +287,9 @@ class OwnModules:
                 stamp = _stamp(path)
                 self._own[name] = _Own(module, parts.get("__spec__"), path, stamp)
                 self.newest = max(self.newest, stamp[0] if stamp else 0)
+                if "." not in name:
+                    folder = path.rsplit(os.sep, 2 if "__path__" in parts else 1)[0]
+                    self.folders = tuple(dict.fromkeys((*self.folders, folder)))
                 return
         self._own.pop(name, None)
 

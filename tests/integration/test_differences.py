@@ -315,6 +315,25 @@ with Executor(max_workers=1) as one, Executor(max_workers=1) as other:
 """) == {"theirs": [["a"], ["b"]], "shared": [["a"], ["a", "b"]], "own": [["a"], ["b"]]}
 
 
+@pytest.mark.promise
+def test_an_object_of_a_function_stays_as_earlier_calls_of_its_process_left_it(
+    compare: Compare,
+) -> None:
+    assert compare("""
+class Total:
+    value = 0
+    def add(self, x):
+        self.value += x
+        return self.value
+total = Total()
+with ProcessPoolExecutor(1) as theirs, Executor(1) as ours:
+    tell(theirs=list(theirs.map(total.add, [1, 1, 1])), ours=list(ours.map(total.add, [1, 1, 1])))
+    later = ours.submit(total.add, 1).result()
+    total.value = 10
+    tell(later=later, changed=ours.submit(total.add, 1).result())
+""") == {"theirs": [1, 1, 1], "ours": [1, 2, 3], "later": 4, "changed": 11}
+
+
 @pytest.mark.linux
 @pytest.mark.promise
 def test_there_are_as_many_processes_as_cpus_that_the_script_may_use(compare: Compare) -> None:

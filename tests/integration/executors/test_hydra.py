@@ -52,6 +52,12 @@ class Multirun:
 @pytest.fixture
 def multirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Multirun:
     pytest.importorskip("hydra", reason="one of the optional libraries of setup.cfg")
+    from hydra._internal.utils import get_args_parser
+
+    try:
+        get_args_parser()
+    except ValueError as error:
+        pytest.skip(f"this Hydra does not start on this Python: {error}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return Multirun(tmp_path)
 

@@ -29,6 +29,7 @@ AT_EACH_IMPORT = """
     os.register_at_fork(before=stop.forking.set, after_in_parent=stop.forking.clear)
     sys.meta_path.insert(0, stop)
     left = {"gridengine.dispatcher.watch_server", "psutil", "psutil._psutil_linux"}
+    left.difference_update(sys.modules)  # a busy machine may have got that far meanwhile
     while left:
         name = stop.imports.get(timeout=60)
         left.discard(name)

@@ -92,6 +92,12 @@ def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
     assert list(executor.map(give)) == []
 
 
+def test_map_asks_an_empty_iterable_once(executor: gridengine.Executor) -> None:
+    longer = iter(range(3))
+    assert list(executor.map(pow, longer, [])) == []
+    assert next(longer) == 1  # `zip` itself has taken 0
+
+
 def test_map_submits_before_anybody_takes_results(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:

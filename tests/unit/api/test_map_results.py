@@ -115,13 +115,23 @@ def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
         assert list(results) == []
 
 
-def test_an_error_of_the_iterable_comes_after_the_chunks_before_it(
+def test_an_error_of_the_iterable_comes_after_the_results_of_an_unfinished_chunk(
     scheduler: FakeScheduler,
 ) -> None:
     results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
-    assert [next(results) for _ in range(6)] == [x * x for x in range(6)]
+    assert [next(results) for _ in range(7)] == [x * x for x in range(7)]
     with pytest.raises(LookupError, match="no more arguments"):
         next(results)
+
+
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_an_iterable_that_has_ended_is_not_asked_again(
+    scheduler: FakeScheduler, chunksize: int
+) -> None:
+    longer = iter(range(10))
+    pairs = zip(longer, range(3), strict=False)
+    assert list(gridengine.imap(len, pairs, scheduler=scheduler, chunksize=chunksize)) == [2] * 3
+    assert next(longer) == 4  # `zip` itself has taken 3
 
 
 @pytest.mark.parametrize("reraise", [True, False])

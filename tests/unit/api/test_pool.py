@@ -157,6 +157,18 @@ def test_a_call_that_waits_is_withdrawn_with_the_task_that_awaits_its_result(
     pool.terminate()
 
 
+def test_an_iterator_keeps_its_pool_until_it_is_dropped(dispatcher: HeldDispatcher) -> None:
+    pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))
+    results = pool.imap(square, range(3))
+    kept = weakref.ref(pool)
+    del pool
+    gc.collect()
+    assert kept() is not None
+    del results
+    gc.collect()
+    assert kept() is None
+
+
 def test_a_pool_calls_its_number_by_its_own_name() -> None:
     with pytest.raises(TypeError, match="processes is a number; for 'slurm' say scheduler="):
         gridengine.Pool("slurm")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from types import MappingProxyType
 
@@ -207,3 +208,10 @@ def test_numbas_number_of_threads_stays_once_numba_is_loaded(
     monkeypatch.undo()
     set_variables({b"NUMBA_NUM_THREADS": None})
     assert "NUMBA_NUM_THREADS" not in os.environ
+
+
+def test_the_local_time_is_that_of_the_variable_of_the_time_zone() -> None:
+    set_variables({b"TZ": b"UTC-9"})
+    assert time.localtime(0).tm_hour == 9
+    set_variables({b"TZ": b"UTC"})
+    assert time.localtime(0).tm_hour == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import math
 import os
 import pickle
@@ -27,6 +28,7 @@ from gridengine.requests import Function
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import LARGE, StoredPayload
+from gridengine.serialize.users_modules import own_modules
 from tests.support.fake_dispatcher import FakeScheduler
 
 
@@ -381,3 +383,19 @@ def test_a_function_has_the_umask_with_which_it_was_pickled() -> None:
         os.umask(before)
     assert tuple(one.caller and one.caller.umask for one in made) == masks
     assert made[0].digest != made[1].digest
+
+
+def test_calls_find_modules_that_a_prompt_imported_before_a_chdir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_early").mkdir()
+    (tmp_path / "imported_early" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    importlib.import_module("imported_early")
+    own_modules().check()
+    del sys.modules["imported_early"]
+    monkeypatch.chdir("/")
+    for path, found in (["", "/usr"], True), (["/usr"], False):
+        monkeypatch.setattr(sys, "path", path)
+        assert (os.fsencode(tmp_path) in functions.surroundings()[1]) is found

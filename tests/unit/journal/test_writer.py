@@ -125,6 +125,25 @@ def test_closing_tells_changes_that_could_not_be_written(
     assert told in caplog.text
 
 
+def test_lost_changes_are_told_before_the_writer_gives_them_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given_up: list[bool] = []
+
+    def look(record: logging.LogRecord) -> bool:
+        given_up.append(made.flush(0.0))
+        return True
+
+    def refuse() -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database is locked")
+
+    made = JournalWriter(refuse, "the file", delay_seconds=3600)
+    insert(made, 1)
+    with caplog.filtering(look):
+        made.close()
+    assert given_up == [False]
+
+
 def test_an_impossible_change_is_left_out_alone(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
