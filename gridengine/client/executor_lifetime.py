@@ -33,6 +33,7 @@ from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
+from gridengine.threads import in_pieces
 
 log = logging.getLogger("gridengine")
 
@@ -123,7 +124,9 @@ class Lifetime(ABC):
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
         with self._all_ended:
             self._awaited = True
-            return self._all_ended.wait_for(lambda: not self._open, timeout)
+            return in_pieces(
+                lambda piece: self._all_ended.wait_for(lambda: not self._open, piece), timeout
+            )
 
     def _finish_soon(self) -> None:
         """Have the helper thread finish once all calls have ended. The thread exists already: from
@@ -225,10 +228,14 @@ class WithBlock(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
-        """Shut down, and wait for the calls; after a Ctrl-C, end them instead."""
+        """Shut down, and wait for the calls; after a Ctrl-C, here too, end them instead."""
         if isinstance(error, KeyboardInterrupt):
             self._lifetime.kill_all()
-        self.shutdown(wait=True)
+        try:
+            self.shutdown(wait=True)
+        except KeyboardInterrupt:
+            self._lifetime.kill_all()
+            raise
 
     async def __aenter__(self) -> Self:
         return self

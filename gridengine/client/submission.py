@@ -28,6 +28,7 @@ from gridengine.serialize.payload import STAR
 from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
+from gridengine.threads import in_pieces
 
 if TYPE_CHECKING:
     from gridengine.client.initializer import Initializer
@@ -334,26 +335,31 @@ class Submission(HandedTasks[MapTask]):
         the first. If the iteration is left during the outcomes of one event, these are yielded
         again.
         """
+        while (unread := self._unread or self._next_event(timeout)) is not None:
+            if isinstance(unread, Outcome):
+                event: Outcome | CallsFinished = unread
+                yield unread
+            else:
+                first, event = unread
+                yield from outcomes_of(event, self.name, first=first)
+            self._unread_calls -= event.stop - event.start
+            self._unread, timeout = None, 0
+
+    def _next_event(self, timeout: float | None) -> tuple[int, CallsFinished] | Outcome | None:
+        """Return the next event, after up to `timeout` seconds; None if there is none."""
+        if timeout == 0 or not self._events.empty():
+            self._read_event(0)
+        else:
+            with WithoutSlot(self.dispatcher.call_slot) as wait:
+                wait.expired = not in_pieces(self._read_event, timeout)
+        return self._unread
+
+    def _read_event(self, seconds: float) -> bool:
         try:
-            while True:
-                if self._unread is None:
-                    slot = self.dispatcher.call_slot
-                    if slot is None or timeout == 0 or not self._events.empty():
-                        self._unread = self._events.get(timeout=timeout)
-                    else:
-                        with WithoutSlot(slot):
-                            self._unread = self._events.get(timeout=timeout)
-                unread = self._unread
-                if isinstance(unread, Outcome):
-                    event: Outcome | CallsFinished = unread
-                    yield unread
-                else:
-                    first, event = unread
-                    yield from outcomes_of(event, self.name, first=first)
-                self._unread_calls -= event.stop - event.start
-                self._unread, timeout = None, 0
+            self._unread = self._events.get(timeout=seconds)
         except queue.Empty:
-            return
+            return False
+        return True
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have arrived, or for `timeout`

@@ -47,6 +47,7 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
+from gridengine.threads import result_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import check_threads, keep_interrupt
 
@@ -344,7 +345,7 @@ class DispatcherThread:
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
             self._queue.ask(answer)
-        return coming.result()
+        return result_of(coming)
 
     def _post(self, event: Event) -> None:
         if os.getpid() == self._owner and not self._closed:

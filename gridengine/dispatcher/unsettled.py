@@ -7,6 +7,7 @@ core is broken.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from gridengine.errors import GridEngineError
 from gridengine.requests import CallsFinished, ResultWanted, Task, TaskBegan, TaskMessage
+from gridengine.threads import in_pieces
 
 Wanted: TypeAlias = tuple[ResultWanted, Callable[[], object]]
 """A question whether the dispatcher will keep a result, and the function to call if it will not."""
@@ -160,8 +162,11 @@ class UnsettledTasks:
         if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
             return
         with self._settled:
-            self._settled.wait_for(
-                lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))
+            in_pieces(
+                functools.partial(
+                    self._settled.wait_for,
+                    lambda: abandoned() or all(one.daemon for one in list(self._tasks.values())),
+                )
             )
 
     def clear(self) -> None:
