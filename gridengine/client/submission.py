@@ -28,7 +28,7 @@ from gridengine.serialize.payload import STAR
 from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
-from gridengine.threads import in_pieces
+from gridengine.threads import PIECE_SECONDS, in_pieces
 
 if TYPE_CHECKING:
     from gridengine.client.initializer import Initializer
@@ -335,23 +335,37 @@ class Submission(HandedTasks[MapTask]):
         the first. If the iteration is left during the outcomes of one event, these are yielded
         again.
         """
-        while (unread := self._unread or self._next_event(timeout)) is not None:
-            if isinstance(unread, Outcome):
-                event: Outcome | CallsFinished = unread
-                yield unread
-            else:
-                first, event = unread
-                yield from outcomes_of(event, self.name, first=first)
-            self._unread_calls -= event.stop - event.start
-            self._unread, timeout = None, 0
+        try:
+            while True:
+                if self._unread is None:
+                    at_once = timeout == 0 or not self._events.empty()
+                    quick = timeout is not None and timeout <= PIECE_SECONDS
+                    if at_once or (quick and self.dispatcher.call_slot is None):
+                        self._unread = self._events.get(timeout=timeout)
+                    else:
+                        self._unread = self._await_event(timeout)
+                unread = self._unread
+                if isinstance(unread, Outcome):
+                    event: Outcome | CallsFinished = unread
+                    yield unread
+                else:
+                    first, event = unread
+                    yield from outcomes_of(event, self.name, first=first)
+                self._unread_calls -= event.stop - event.start
+                self._unread, timeout = None, 0
+        except queue.Empty:
+            return
 
-    def _next_event(self, timeout: float | None) -> tuple[int, CallsFinished] | Outcome | None:
-        """Return the next event, after up to `timeout` seconds; None if there is none."""
-        if timeout == 0 or not self._events.empty():
-            self._read_event(0)
-        else:
-            with WithoutSlot(self.dispatcher.call_slot) as wait:
-                wait.expired = not in_pieces(self._read_event, timeout)
+    def _await_event(self, timeout: float | None) -> tuple[int, CallsFinished] | Outcome:
+        """Read and return the next event; wait for it without the call's slot.
+
+        Raises:
+            queue.Empty: none has come within `timeout` seconds.
+        """
+        with WithoutSlot(self.dispatcher.call_slot) as wait:
+            wait.expired = not in_pieces(self._read_event, timeout)
+        if self._unread is None:
+            raise queue.Empty
         return self._unread
 
     def _read_event(self, seconds: float) -> bool:
