@@ -42,6 +42,22 @@ def in_pieces(wait: Callable[[float], object], seconds: float | None = None) -> 
             return False
 
 
+def wait_for(
+    condition: threading.Condition, predicate: Callable[[], object], seconds: float | None = None
+) -> bool:
+    """Take a condition's lock and wait as by its `wait_for`. A Ctrl-C ends the wait, and leaves the
+    lock free.
+    """
+    try:
+        # Not the condition's own `with`: a Ctrl-C in its Python code would leave the lock taken.
+        with condition._lock:  # type: ignore[attr-defined]
+            return in_pieces(functools.partial(condition.wait_for, predicate), seconds)
+    except RuntimeError as error:  # "release unlocked lock": it came as the condition let it go
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
+
+
 def result_of(future: Future[T], seconds: float | None = None) -> T:
     """Return the result of a future of the standard library, or raise its exception.
 

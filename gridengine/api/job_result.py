@@ -25,7 +25,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
-from gridengine.threads import in_pieces
+from gridengine.threads import wait_for
 from gridengine.wire.messages import Attempt
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
@@ -97,11 +97,10 @@ class JobHandle(OutcomeListener):
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
-        with WithoutSlot(slot) as wait, self._changed:
-            come = in_pieces(
-                lambda piece: self._changed.wait_for(
-                    lambda: self.end is not None or len(self._messages) > messages, piece
-                ),
+        with WithoutSlot(slot) as wait:
+            come = wait_for(
+                self._changed,
+                lambda: self.end is not None or len(self._messages) > messages,
                 timeout,
             )
             wait.expired = not come

@@ -33,7 +33,7 @@ from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
-from gridengine.threads import in_pieces
+from gridengine.threads import wait_for
 
 log = logging.getLogger("gridengine")
 
@@ -122,11 +122,12 @@ class Lifetime(ABC):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
-        with self._all_ended:
-            self._awaited = True
-            return in_pieces(
-                lambda piece: self._all_ended.wait_for(lambda: not self._open, piece), timeout
-            )
+        self._awaited = True
+        return wait_for(self._all_ended, self._is_over, timeout)
+
+    def _is_over(self) -> bool:
+        """Return, under the lock, whether all calls have ended."""
+        return not self._open
 
     def _finish_soon(self) -> None:
         """Have the helper thread finish once all calls have ended. The thread exists already: from

@@ -7,7 +7,6 @@ core is broken.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from gridengine.errors import GridEngineError
 from gridengine.requests import CallsFinished, ResultWanted, Task, TaskBegan, TaskMessage
-from gridengine.threads import in_pieces
+from gridengine.threads import wait_for
 
 Wanted: TypeAlias = tuple[ResultWanted, Callable[[], object]]
 """A question whether the dispatcher will keep a result, and the function to call if it will not."""
@@ -161,13 +160,10 @@ class UnsettledTasks:
         # exception does, and calls must go on.
         if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
             return
-        with self._settled:
-            in_pieces(
-                functools.partial(
-                    self._settled.wait_for,
-                    lambda: abandoned() or all(one.daemon for one in list(self._tasks.values())),
-                )
-            )
+        wait_for(
+            self._settled,
+            lambda: abandoned() or all(one.daemon for one in list(self._tasks.values())),
+        )
 
     def clear(self) -> None:
         """Forget all tasks: nobody waits for them any more."""
