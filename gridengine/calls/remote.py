@@ -141,6 +141,7 @@ class RemoteDispatcher(RequestingDispatcher):
         while it can be written. Watchers of the dispatcher are told of it.
         """
         self._told_fault = "", ""
+        keep_interrupt()
         check_unpatched()
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
@@ -255,7 +256,6 @@ class RemoteDispatcher(RequestingDispatcher):
             self._streams.close()
         except KeyboardInterrupt:
             self._streams.drop("interrupted")
-        keep_interrupt()
 
     def _submitter(self, number: int, run: int) -> int:
         """Return the number of a submitter at the dispatcher. All jobs share one."""

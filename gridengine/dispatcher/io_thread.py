@@ -100,6 +100,7 @@ class DispatcherThread:
         journal: DispatcherFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        keep_interrupt()
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
@@ -384,7 +385,6 @@ class DispatcherThread:
             # this one is gone.
             self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
-        keep_interrupt()
 
     def _wait_for_jobs(self) -> None:
         """Wait for jobs that are not daemons, until a Ctrl-C."""
