@@ -12,7 +12,6 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 from gridengine.settings.values import settings
-from gridengine.threads import raise_dropped_interrupts
 
 
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
@@ -23,7 +22,6 @@ def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
 
 def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
     """Make the dispatcher for a kind of scheduler."""
-    raise_dropped_interrupts()
     # Imported here: a scheduler may begin to start its workers before these imports, which take
     # time.
     if isinstance(scheduler, InlineScheduler):
