@@ -252,6 +252,16 @@ def test_a_ctrl_c_between_the_queue_and_the_dispatcher_ends_the_calls_that_were_
     assert batcher._window.load == load
 
 
+def test_a_ctrl_c_while_the_end_of_a_with_waits_ends_the_calls(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting._submitter.batcher, "join", interrupt)
+    with pytest.raises(KeyboardInterrupt), waiting:
+        future = waiting.submit(square, 1)
+    dispatcher.run_what_is_there()
+    assert isinstance(future.exception(SECONDS), gridengine.Cancelled)
+
+
 def test_after_a_kill_nobody_waits_for_a_call_that_a_ctrl_c_left_counted_alone(
     waiting: gridengine.Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
