@@ -127,11 +127,13 @@ UNSHARED = (
 
 
 def safe_repr(value: object, *, most: float = math.inf) -> str:
-    """Return the `repr` of an object that may be of a user's own class; never raises. A text of
-    over `most` characters is cut to half of that.
+    """Return the `repr` of an object that may be of a user's own class; only Ctrl-C is raised. A
+    text of over `most` characters is cut to half of that.
     """
     try:
         text = repr(value)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
         if isinstance(value, int):  # Python refuses to write numbers of thousands of digits
             return f"a number of {value.bit_length()} bits"
@@ -153,9 +155,11 @@ _SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
 
 
 def short_repr(value: object) -> str:
-    """Return the `repr` of any object, in one short line; never raises."""
+    """Return the `repr` of any object, in one short line; only Ctrl-C is raised."""
     try:
         text = _SHORT.repr(value)
+    except KeyboardInterrupt:
+        raise
     except BaseException:
         text = safe_repr(value, most=120)
     text = " ".join(text.split())

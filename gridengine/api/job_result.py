@@ -25,6 +25,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.threads import wait_for
 from gridengine.wire.messages import Attempt
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
@@ -96,9 +97,11 @@ class JobHandle(OutcomeListener):
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
-        with WithoutSlot(slot) as wait, self._changed:
-            come = self._changed.wait_for(
-                lambda: self.end is not None or len(self._messages) > messages, timeout
+        with WithoutSlot(slot) as wait:
+            come = wait_for(
+                self._changed,
+                lambda: self.end is not None or len(self._messages) > messages,
+                timeout,
             )
             wait.expired = not come
         if self.end is not None and timeout != 0:

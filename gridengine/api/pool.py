@@ -31,7 +31,7 @@ from gridengine.requests import ResultData
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 from gridengine.serialize.references import Reference, ResultHolder
-from gridengine.threads import LiveObjects
+from gridengine.threads import LiveObjects, in_pieces
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
@@ -309,7 +309,7 @@ class AsyncResult(Generic[T], ResultHolder):
         return (
             self._returned is None
             or self._batcher.is_callback_thread()
-            or self._returned.wait(timeout)
+            or in_pieces(self._returned.wait, timeout)
         )
 
     def _outcome(self) -> tuple[Any, BaseException | None]:

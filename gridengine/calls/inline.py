@@ -62,6 +62,7 @@ from gridengine.serialize.namespaces import SHARED, Namespaces, Table
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.settings.values import settings
+from gridengine.threads import in_pieces
 from gridengine.wire.messages import (
     CANCELLED,
     NO_INPUT,
@@ -438,7 +439,12 @@ class InlineDispatcher(Dispatcher):
             self._check_circle(inputs)
             self._awaited[threading.get_ident()] = inputs
             try:
-                self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+                in_pieces(
+                    partial(
+                        self._arrived.wait_for,
+                        lambda: self._closed or self.results.keys() >= inputs,
+                    )
+                )
             finally:
                 del self._awaited[threading.get_ident()]
         if self._closed:

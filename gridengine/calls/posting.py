@@ -16,6 +16,7 @@ from gridengine.requests import Function, Submitted, Task
 from gridengine.resources.demand import ANY
 from gridengine.serialize.shared_objects import all_needed
 from gridengine.serialize.users_modules import own_modules
+from gridengine.threads import in_pieces
 
 MOST_TASKS = 1000
 """One event submits at most this many tasks, because no message is handled meanwhile."""
@@ -61,7 +62,7 @@ class PostingDispatcher(DispatcherThread, Dispatcher):
             if self._closed:
                 return
             done = self._queue.barrier()
-        done.wait()
+        in_pieces(done.wait)
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         if not self._closed:  # otherwise nobody would drop `missing`

@@ -46,6 +46,7 @@ from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.status.rows import Status
 from gridengine.system.machine import started, this_machine
+from gridengine.threads import in_pieces
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
@@ -140,6 +141,7 @@ class RemoteDispatcher(RequestingDispatcher):
         while it can be written. Watchers of the dispatcher are told of it.
         """
         self._told_fault = "", ""
+        keep_interrupt()
         check_unpatched()
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
@@ -254,7 +256,6 @@ class RemoteDispatcher(RequestingDispatcher):
             self._streams.close()
         except KeyboardInterrupt:
             self._streams.drop("interrupted")
-        keep_interrupt()
 
     def _submitter(self, number: int, run: int) -> int:
         """Return the number of a submitter at the dispatcher. All jobs share one."""
@@ -412,7 +413,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._queue.post(done)
         if self._lost:  # `_work` may have set its events before this one was queued
             return False
-        return done.wait(timeout) and not self._lost
+        return in_pieces(done.wait, timeout) and not self._lost
 
     def is_durable(self, task: int) -> bool:
         """Return whether a submitted task is durable in the dispatcher's journal."""

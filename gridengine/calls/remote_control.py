@@ -14,6 +14,7 @@ from gridengine.calls.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, safe_repr
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
+from gridengine.threads import result_of
 from gridengine.wire.connection_file import ClientConnection
 from gridengine.wire.messages import Control, Controlled, Message
 
@@ -70,7 +71,7 @@ class DispatcherControl:
             raise lost
         self._send(message)
         try:
-            answer: Controlled = question.result(seconds)
+            answer: Controlled = result_of(question, seconds)
         except TimeoutError:
             raise TimeoutError(f"no answer within {seconds:g} s") from None
         finally:  # after a timeout the answer would find nobody waiting

@@ -41,6 +41,7 @@ from gridengine.requests import (
 from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
+from gridengine.threads import result_of
 from gridengine.wire.channel import Received
 from gridengine.wire.messages import (
     CheckDemand,
@@ -124,7 +125,7 @@ class RequestingDispatcher(Dispatcher, ABC):
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._request(hello)
         self._thread.start()
-        welcome.result()
+        result_of(welcome)
 
     @abstractmethod
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
@@ -300,7 +301,7 @@ class RequestingDispatcher(Dispatcher, ABC):
         if self._lost:  # `_fail` may have answered all questions before this one was added
             raise self._lost
         self._request(message)
-        command: str | None = question.result()
+        command: str | None = result_of(question)
         return command
 
     # ---------------------------------------------------------------- the thread that reads

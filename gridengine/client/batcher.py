@@ -98,6 +98,8 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = False
         self._handing_over = threading.RLock()
+        self._taken: tuple[list[CallFuture], int] = [], 0
+        """The calls that are being handed over, and the load of each in the window."""
         if named_run is not None:
             self.record_in(named_run, named_run)
         if isinstance(scheduler, RemoteScheduler):
@@ -240,6 +242,12 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
                 self.kill(future)
         self.dispatcher.cancel([task for task, _, _ in self._all_handed()], signal.SIGKILL)
 
+    def _is_over(self) -> bool:
+        # A Ctrl-C in `submit` may leave a call counted that is nowhere.
+        return super()._is_over() or (
+            self._killed and not any(one.handed() for one in (self, *self._sources))
+        )
+
     # ---------------------------------------------------------------- handing over
 
     def hand_over(self) -> None:
@@ -252,14 +260,28 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
             try:
                 while (self._prioritised or self._waiting) and (batch := self._next_batch()):
                     self._send(batch)
+            except BaseException as error:
+                self._end_taken(error)
+                raise
             finally:
                 self._handing_over.release()
 
     def hand_over_all(self) -> None:
         """Hand over all waiting calls, whatever the window says."""
         with self._handing_over:
-            while batch := self._next_batch(everything=True):
-                self._send(batch)
+            try:
+                while batch := self._next_batch(everything=True):
+                    self._send(batch)
+            except BaseException as error:
+                self._end_taken(error)
+                raise
+
+    def _end_taken(self, error: BaseException) -> None:
+        """End calls that were taken from the queue and have not reached the dispatcher: a Ctrl-C
+        came in between, and is their outcome.
+        """
+        taken, load = self._taken
+        self.settle(taken, Failed(error), load)
 
     def _hand_over_gathered(self) -> None:
         self._asked = False
@@ -292,6 +314,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
                     return None
             futures = self._take_waiting(waiting, min(room, MOST_CALLS))
             window.enter(len(futures), load)
+            self._taken = futures, load
             if not (waiting or overtakes):
                 window.empty()
         return TaskOfCalls(len(futures), len(futures), template, futures, load)
@@ -301,7 +324,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         that waits for the results of others comes alone.
         """
         taken: list[CallFuture] = []
-        size = 0
+        self._taken, size = (taken, 0), 0
         template = waiting[0].template
         while waiting and len(taken) < most and size < MOST_BYTES:
             future = waiting[0]
@@ -312,8 +335,8 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
                     if taken and future.call.references:
                         break
                     size += future.call.size
-                future.outcome = RUNNING
                 taken.append(future)
+                future.outcome = RUNNING
             waiting.popleft()
         return taken
 
@@ -341,6 +364,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
             if self._run is not None:
                 self._run.expect_batch(task, batch.futures)
             self._submit(template.function, [task], self)
+            self._taken = [], 0
         except BaseException as error:
             why = ended_by_close(error, self.dispatcher)
             self.settle(batch.futures, Failed(why), batch.load)

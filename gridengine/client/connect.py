@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
@@ -84,13 +84,35 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
         return named_scheduler(place), False
     if isinstance(place, Scheduler):
         return place, False
-    made = place() if callable(place) else place
+    try:
+        made = place() if callable(place) else place
+    except TypeError:
+        why = why_not_callable(place)
+        if why is None:
+            raise  # by its own code
+        raise TypeError(
+            f"scheduler={short_repr(place)} is called without arguments ({why}): give a scheduler "
+            "that it has made, or a lambda that returns one"
+        ) from None
     if not isinstance(made, Scheduler):
         raise TypeError(
             "scheduler must be a scheduler, its name, or a class or callable that gives one, not "
             f"{place!r}"
         )
     return made, True
+
+
+def why_not_callable(place: Any, **arguments: object) -> str | None:
+    """Return why an object cannot be called with these arguments; None if it can."""
+    from inspect import signature  # only for an error
+
+    try:
+        signature(place).bind(**arguments)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # a builtin, which tells nothing
+        return None
+    return None
 
 
 def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher, Scheduler, bool]:

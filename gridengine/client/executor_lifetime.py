@@ -33,6 +33,7 @@ from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
+from gridengine.threads import wait_for
 
 log = logging.getLogger("gridengine")
 
@@ -121,9 +122,12 @@ class Lifetime(ABC):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
-        with self._all_ended:
-            self._awaited = True
-            return self._all_ended.wait_for(lambda: not self._open, timeout)
+        self._awaited = True
+        return wait_for(self._all_ended, self._is_over, timeout)
+
+    def _is_over(self) -> bool:
+        """Return, under the lock, whether all calls have ended."""
+        return not self._open
 
     def _finish_soon(self) -> None:
         """Have the helper thread finish once all calls have ended. The thread exists already: from
@@ -225,10 +229,14 @@ class WithBlock(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
-        """Shut down, and wait for the calls; after a Ctrl-C, end them instead."""
+        """Shut down, and wait for the calls; after a Ctrl-C, here too, end them instead."""
         if isinstance(error, KeyboardInterrupt):
             self._lifetime.kill_all()
-        self.shutdown(wait=True)
+        try:
+            self.shutdown(wait=True)
+        except KeyboardInterrupt:
+            self._lifetime.kill_all()
+            raise
 
     async def __aenter__(self) -> Self:
         return self

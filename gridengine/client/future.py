@@ -9,6 +9,7 @@ it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.w
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -44,6 +45,7 @@ from gridengine.serialize.encoding import with_needs
 from gridengine.serialize.payload import FULL, Payload, PayloadAtWorker
 from gridengine.serialize.references import Reference, ResultHolder
 from gridengine.serialize.shared_objects import needs_of
+from gridengine.threads import in_pieces
 
 MOST_CALLS: Final = 1024
 """At most this many calls travel as one task."""
@@ -327,7 +329,7 @@ class CallFuture(Future[Any], ResultHolder):
             raise cancelled_error(self.call, self.template.function.name)
         if deadline is not None:  # a result that stayed at its worker must be fetched in time
             here = threading.Event()
-            if self._comes(here.set) and not here.wait(max(0.0, deadline - monotonic())):
+            if self._comes(here.set) and not in_pieces(here.wait, deadline - monotonic()):
                 raise FutureTimeoutError
 
     def _comes(self, act: Callable[[], object]) -> bool:
@@ -349,13 +351,12 @@ class CallFuture(Future[Any], ResultHolder):
         lock.acquire()
         if not self._release_at_end(lock):
             return True
-        seconds = -1 if timeout is None else max(0.0, timeout)
         slot = self.template.batcher.dispatcher.call_slot
         try:
-            if slot is None or not seconds:
-                return lock.acquire(timeout=seconds)
+            if slot is None or (timeout is not None and timeout <= 0):
+                return in_pieces(functools.partial(lock.acquire, True), timeout)
             with WithoutSlot(slot) as wait:
-                wait.expired = not lock.acquire(timeout=seconds)
+                wait.expired = not in_pieces(functools.partial(lock.acquire, True), timeout)
             return not wait.expired
         finally:
             self._forget_waiter(lock)

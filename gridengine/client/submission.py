@@ -28,6 +28,7 @@ from gridengine.serialize.payload import STAR
 from gridengine.serialize.references import Reference, awaited_in
 from gridengine.serialize.shared_objects import RepeatedArrays
 from gridengine.status.snapshot import Snapshot
+from gridengine.threads import PIECE_SECONDS, in_pieces
 
 if TYPE_CHECKING:
     from gridengine.client.initializer import Initializer
@@ -337,12 +338,12 @@ class Submission(HandedTasks[MapTask]):
         try:
             while True:
                 if self._unread is None:
-                    slot = self.dispatcher.call_slot
-                    if slot is None or timeout == 0 or not self._events.empty():
+                    at_once = timeout == 0 or not self._events.empty()
+                    quick = timeout is not None and timeout <= PIECE_SECONDS
+                    if at_once or (quick and self.dispatcher.call_slot is None):
                         self._unread = self._events.get(timeout=timeout)
                     else:
-                        with WithoutSlot(slot):
-                            self._unread = self._events.get(timeout=timeout)
+                        self._unread = self._await_event(timeout)
                 unread = self._unread
                 if isinstance(unread, Outcome):
                     event: Outcome | CallsFinished = unread
@@ -354,6 +355,25 @@ class Submission(HandedTasks[MapTask]):
                 self._unread, timeout = None, 0
         except queue.Empty:
             return
+
+    def _await_event(self, timeout: float | None) -> tuple[int, CallsFinished] | Outcome:
+        """Read and return the next event; wait for it without the call's slot.
+
+        Raises:
+            queue.Empty: none has come within `timeout` seconds.
+        """
+        with WithoutSlot(self.dispatcher.call_slot) as wait:
+            wait.expired = not in_pieces(self._read_event, timeout)
+        if self._unread is None:
+            raise queue.Empty
+        return self._unread
+
+    def _read_event(self, seconds: float) -> bool:
+        try:
+            self._unread = self._events.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have arrived, or for `timeout`

@@ -16,7 +16,7 @@ from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.environment import Variables, own_variables, present_carried
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
-from gridengine.client.connect import connect, resolve
+from gridengine.client.connect import connect, resolve, why_not_callable
 from gridengine.client.executor_submissions import (
     FunctionTemplates,
     GraphSubmission,
@@ -37,6 +37,7 @@ from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import make_scheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
@@ -399,13 +400,19 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
     makes a scheduler for them alone. `word` is the user's name for that number.
 
     Raises:
-        ConfigurationError: `place` is a scheduler instance, which has its own number.
+        ConfigurationError: `place` is a scheduler instance, or leads to a dispatcher, which has its
+            own number.
     """
     if max_workers is None:
         return place
     if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
         raise TypeError(f"{word} is a number; for {max_workers!r} say scheduler=")
     whole(word, max_workers, hint="leave it out for as many as there are cores")
+    if issubclass(place if isinstance(place, type) else type(place), RemoteScheduler):
+        raise ConfigurationError(
+            f"{word} is given beside a dispatcher, which has workers of its own",
+            hint=f"leave {word} out; `gridengine scale NAME {max_workers}` changes their number",
+        )
     if isinstance(place, Scheduler):
         raise ConfigurationError(
             f"{word} is given beside a scheduler instance, which has its own max_workers",
@@ -429,10 +436,12 @@ def _made_with(place: Any, max_workers: int, word: str) -> Scheduler:
     Raises:
         TypeError: it takes no such number; or see `connect.resolve`.
     """
+    if not callable(place):
+        return resolve(place)[0]
     try:
-        made: Scheduler = place(max_workers=max_workers) if callable(place) else resolve(place)[0]
-    except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        made: Scheduler = place(max_workers=max_workers)
+    except TypeError:
+        if why_not_callable(place, max_workers=max_workers) is None:
             raise  # by its own code
         raise TypeError(
             f"{word}={max_workers} is given, and scheduler={short_repr(place)} takes no "

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gridengine.calls.interface import CallSlot, Releasable, WithoutSlot
 from gridengine.serialize.references import Reference
+from gridengine.threads import in_pieces
 
 
 class Waiters(Struct, eq=False):
@@ -73,7 +74,7 @@ class EventWithoutSlot(threading.Event):
         if self.is_set() or (timeout is not None and timeout <= 0):
             return self.is_set()
         with WithoutSlot(self._slot) as wait:
-            wait.expired = not super().wait(timeout)
+            wait.expired = not in_pieces(super().wait, timeout)
         return not wait.expired
 
 

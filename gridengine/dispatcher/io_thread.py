@@ -47,6 +47,7 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
+from gridengine.threads import result_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import check_threads, keep_interrupt
 
@@ -99,6 +100,7 @@ class DispatcherThread:
         journal: DispatcherFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        keep_interrupt()
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
@@ -344,7 +346,7 @@ class DispatcherThread:
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
             self._queue.ask(answer)
-        return coming.result()
+        return result_of(coming)
 
     def _post(self, event: Event) -> None:
         if os.getpid() == self._owner and not self._closed:
@@ -383,7 +385,6 @@ class DispatcherThread:
             # this one is gone.
             self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
-        keep_interrupt()
 
     def _wait_for_jobs(self) -> None:
         """Wait for jobs that are not daemons, until a Ctrl-C."""

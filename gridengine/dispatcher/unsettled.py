@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gridengine.errors import GridEngineError
 from gridengine.requests import CallsFinished, ResultWanted, Task, TaskBegan, TaskMessage
+from gridengine.threads import wait_for
 
 Wanted: TypeAlias = tuple[ResultWanted, Callable[[], object]]
 """A question whether the dispatcher will keep a result, and the function to call if it will not."""
@@ -159,10 +160,10 @@ class UnsettledTasks:
         # exception does, and calls must go on.
         if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
             return
-        with self._settled:
-            self._settled.wait_for(
-                lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))
-            )
+        wait_for(
+            self._settled,
+            lambda: abandoned() or all(one.daemon for one in list(self._tasks.values())),
+        )
 
     def clear(self) -> None:
         """Forget all tasks: nobody waits for them any more."""

@@ -20,7 +20,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-from gridengine.threads import LiveObjects
+from gridengine.threads import LiveObjects, raise_dropped_interrupts
 
 Transport: TypeAlias = Literal["tcp", "files"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
@@ -82,6 +82,7 @@ class Scheduler:
     def __init__(
         self, *, max_workers: int, min_workers: int = 0, start_timeout: Seconds | None = None
     ) -> None:
+        raise_dropped_interrupts()  # early: each import may drop one
         self.max_workers = whole("max_workers", max_workers)
         self.min_workers = whole(
             "min_workers",

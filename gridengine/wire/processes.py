@@ -5,6 +5,7 @@ how it introduces itself as a worker.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import resource
@@ -42,12 +43,18 @@ def has_ended(machine: str, pid: int, since: int) -> bool:
     return machine == this_machine() != "" and started(pid) != since
 
 
+@once
 def keep_interrupt() -> None:
-    """Have a script that an unhandled Ctrl-C has ended die of SIGINT, as its shell expects. This is
-    the last act of an exit handler: CPython forgets the Ctrl-C when a text is compiled meanwhile,
-    as by the import of a module with a named tuple (`findings/ctrl-c-status-after-atexit.sh`). A
-    text that raises the exception reminds it.
+    """Have a script that an unhandled Ctrl-C will end die of SIGINT, as its shell expects. CPython
+    forgets the Ctrl-C when an exit handler compiles a text, as by the import of a module with a
+    named tuple (`findings/ctrl-c-status-after-atexit.sh`). Exit handlers that are registered from
+    now on run before this one.
     """
+    atexit.register(_remind_of_interrupt)
+
+
+def _remind_of_interrupt() -> None:
+    """Compile a text that raises the exception: it reminds CPython."""
     # A prompt keeps `last_type` of an earlier line.
     if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_interactive():
         with contextlib.suppress(KeyboardInterrupt):

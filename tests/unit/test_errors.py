@@ -10,6 +10,7 @@ import pickle
 import sqlite3
 import traceback
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,16 @@ def test_a_short_repr_is_one_short_line(value: object) -> None:
     text = errors.short_repr([value] * 9)
     assert len(text) <= 120
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("shown", [errors.short_repr, errors.safe_repr])
+def test_a_ctrl_c_in_the_repr_of_a_value_is_raised(shown: Callable[[object], str]) -> None:
+    class Slow:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shown(Slow())
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])

@@ -222,13 +222,17 @@ def test_after_any_end_of_the_script_no_process_and_no_file_is_left(
 
 
 @pytest.mark.promise
+@pytest.mark.parametrize("end", ["", "scheduler.close()"])
 def test_a_script_that_ctrl_c_has_ended_dies_of_it_whatever_is_imported_at_its_exit(
-    script: MakeScript,
+    script: MakeScript, end: str
 ) -> None:
     one = script(
-        """
+        f"""
         import atexit, collections, os, signal
-        gridengine.map(abs, range(10), scheduler=gridengine.ProcessScheduler(2))
+        scheduler = gridengine.ProcessScheduler(2)
+        executor = gridengine.Executor(scheduler=scheduler)
+        executor.submit(abs, 1).result()
+        {end}
         atexit.register(collections.namedtuple, "Pair", "left right")  # compiles a text
         os.kill(os.getpid(), signal.SIGINT)
         """

@@ -461,6 +461,26 @@ def test_a_senseless_number_of_workers_is_refused(
     assert scheduler.dispatcher.entries == []
 
 
+@pytest.mark.parametrize(
+    ("place", "sizes", "words"),
+    [
+        (
+            gridengine.Client,
+            {"max_workers": 2},
+            "beside a dispatcher, which has workers of its own",
+        ),
+        (gridengine.Client, {}, "is called without arguments .missing a required argument"),
+        (lambda: FakeScheduler(), {"max_workers": 2}, "takes no max_workers"),
+        (4, {"max_workers": 2}, "scheduler must be a scheduler, its name, or a class"),
+    ],
+)
+def test_a_class_or_callable_that_cannot_be_called_so_is_refused(
+    place: Any, sizes: Any, words: str
+) -> None:
+    with pytest.raises((TypeError, gridengine.ConfigurationError), match=words):
+        gridengine.map(square, [1], scheduler=place, **sizes)
+
+
 @pytest.mark.parametrize("act", [gridengine.map, gridengine.imap], ids=lambda act: act.__name__)
 def test_strict_refuses_iterables_of_different_lengths(
     scheduler: FakeScheduler, act: Callable[..., Any]

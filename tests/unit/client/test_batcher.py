@@ -235,6 +235,48 @@ def test_a_ctrl_c_as_a_call_is_taken_in_counts_it_once(
     assert batcher.join(0)
 
 
+def interrupt(*args: object, **kwargs: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_ctrl_c_between_the_queue_and_the_dispatcher_ends_the_calls_that_were_taken(
+    waiting: gridengine.Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher = waiting._submitter.batcher
+    load = batcher._window.load
+    with monkeypatch.context() as patch:
+        patch.setattr(batcher, "_send", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            waiting.submit(square, 1)
+    assert batcher.join(0)
+    assert batcher._window.load == load
+
+
+def test_a_ctrl_c_while_the_end_of_a_with_waits_ends_the_calls(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting._submitter.batcher, "join", interrupt)
+    with pytest.raises(KeyboardInterrupt), waiting:
+        future = waiting.submit(square, 1)
+    dispatcher.run_what_is_there()
+    assert isinstance(future.exception(SECONDS), gridengine.Cancelled)
+
+
+def test_after_a_kill_nobody_waits_for_a_call_that_a_ctrl_c_left_counted_alone(
+    waiting: gridengine.Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(deque[Any]):
+        append = interrupt
+
+    batcher = waiting._submitter.batcher
+    batcher._waiting = Full()
+    with pytest.raises(KeyboardInterrupt):
+        waiting.submit(square, 1)
+    assert not batcher.join(0)
+    batcher.kill_all()
+    assert batcher.join(0)
+
+
 SUBMIT_SECONDS, TASK_SECONDS, ANSWER_SECONDS, CALL_SECONDS = 3e-6, 50e-6, 30e-6, 1e-6
 """What it takes to submit a call, to hand a task over, to take an answer in, and each call of
 these: about as measured.
