@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
@@ -28,7 +27,7 @@ from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
-from gridengine.wire.sockets import PeersKeys, PolledSocket, buffers_of, new_keys
+from gridengine.wire.sockets import KeyCheck, PolledSocket, buffers_of, new_keys
 
 log = logging.getLogger("gridengine")
 
@@ -77,7 +76,6 @@ class Server(SessionServer):
         self._socket = self._polled.socket
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
-        self._authenticator: ThreadAuthenticator | None = None
         self._ports = ports
         try:
             # Who connects again takes the place of the old connection, which may seem alive.
@@ -94,13 +92,7 @@ class Server(SessionServer):
         names = [host] if host else own_addresses()
         if host:
             resolve(host)
-        # The authenticator logs each connection with its key. A logger of its own hides these lines
-        # from users who only set the level of "gridengine".
-        quiet = log.getChild("authentication")
-        quiet.setLevel(quiet.level or logging.WARNING)
-        self._authenticator = ThreadAuthenticator(self._context, log=quiet)
-        self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", PeersKeys(self.keys))
+        KeyCheck(self._context, self.keys)
         self._socket.curve_server = True
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
         self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
@@ -180,8 +172,6 @@ class Server(SessionServer):
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, and give messages that are under way a moment. May be called twice."""
-        if self._authenticator is not None and self._authenticator.is_alive():
-            self._authenticator.stop()
         if self._local is not None:
             self._local.close()
         self._socket.close(linger=int(linger_seconds * 1000))
