@@ -20,6 +20,7 @@ from gridengine.client.keywords_and_arguments import (
     unexpected_keyword,
     zipped,
 )
+from gridengine.display import function_name
 from gridengine.errors import ConfigurationError, trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
@@ -330,14 +331,18 @@ def _request(
         place = default_scheduler(total)
     elif isinstance(place, str):
         place = named_scheduler(place)
+    is_plain = not keywords and GVAR.stream is None
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
+        if place._starts_ahead and is_plain and total != 0 and called in ("map", "starmap"):
+            from gridengine.client.connect import dispatcher_of
+
+            dispatcher_of(place, function_name(f))
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
     if isinstance(asked := keywords.get("resources"), str):
         keywords["resources"] = _measured(asked, f)
-    is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
     return MapRequest(
         f=f,
@@ -358,7 +363,6 @@ def _measured(asked: str, f: Callable[..., Any]) -> Resource:
     Raises:
         ConfigurationError: the user asks for something else.
     """
-    from gridengine.client.functions import function_name
     from gridengine.watching.measured import AS_MEASURED, measured
 
     if asked != AS_MEASURED:

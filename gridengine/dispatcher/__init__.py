@@ -53,5 +53,5 @@ Rejected:
 - Fetching every result. Large results stay at their workers until the caller asks
   (`io_loop.PayloadsAtWorkers`).
 - Workers on a stand-alone dispatcher's own machine that connect over TCP as others do. Calls on
-  this machine keep their speed; `remote_workers.MixedWorkers` has both kinds.
+  this machine keep their speed; `mixed_workers` has both kinds.
 """
