@@ -334,7 +334,7 @@ def _request(
     is_plain = not keywords and GVAR.stream is None
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
-        if place._starts_ahead and is_plain and total != 0 and called in ("map", "starmap"):
+        if place._starts_ahead and is_plain and total and called in ("map", "starmap"):
             from gridengine.client.connect import dispatcher_of
 
             dispatcher_of(place, function_name(f))

@@ -8,7 +8,6 @@ import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
@@ -16,6 +15,7 @@ from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, R
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
+    from gridengine.calls.interface import Dispatcher
     from gridengine.dispatcher.started_ahead import StartedAhead
 
 

@@ -174,9 +174,7 @@ class DispatcherThread:
             from gridengine.dispatcher.serving.journaled_workers import RecordedLink  # few have one
 
             assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
-            self._link = RecordedLink(
-                link, self._journal, self._core.state.runs, self._queue.wake
-            )
+            self._link = RecordedLink(link, self._journal, self._core.state.runs, self._queue.wake)
 
     def _make_clients(self) -> Clients:
         clients = Clients(

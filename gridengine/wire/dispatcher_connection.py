@@ -8,7 +8,7 @@ ZeroMQ reconnects by itself but loses the messages that were under way when a co
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class DispatcherConnection(SessionClient):
         self._polled = self._dealer(connection)
         self.fd = self._polled.fd
         self._server_key = connection.server_key
-        self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
+        self._identity = worker_id or os.urandom(IDENTITY_BYTES)
         self._watched: Polling | None = None
         """Polls for the sockets of a client; None for a worker."""
         self._came: deque[Frames] = deque()

@@ -8,10 +8,11 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
@@ -113,6 +114,8 @@ class SlurmLauncher(CommandLauncher):
 
     def _launched_immediately(self, begun: Sequence[Srun], demand: Demand) -> list[Handle]:
         """Return the handles of the workers that these processes start."""
+        if not begun:
+            return []
         got = self._with_jobs(begun)
         # Not before srun, which would wait for a processor. If this process is killed before this
         # line, workers leave when their lease runs out, and end their jobs.
