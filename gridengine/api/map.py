@@ -20,7 +20,6 @@ from gridengine.client.keywords_and_arguments import (
     unexpected_keyword,
     zipped,
 )
-from gridengine.display import function_name
 from gridengine.errors import ConfigurationError, trim, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
@@ -336,6 +335,7 @@ def _request(
         place._prepare()
         if place._starts_ahead and is_plain and total and called in ("map", "starmap"):
             from gridengine.client.connect import dispatcher_of
+            from gridengine.display import function_name
 
             dispatcher_of(place, function_name(f))
     from gridengine.client.options import CallOptions, options_of
@@ -363,6 +363,7 @@ def _measured(asked: str, f: Callable[..., Any]) -> Resource:
     Raises:
         ConfigurationError: the user asks for something else.
     """
+    from gridengine.display import function_name
     from gridengine.watching.measured import AS_MEASURED, measured
 
     if asked != AS_MEASURED:
