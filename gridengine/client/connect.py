@@ -76,7 +76,7 @@ def _own_dispatcher(scheduler: Scheduler, calls: str) -> Dispatcher:
     ahead: StartedAhead | None = None
     try:
         with _without_collector():
-            if calls and scheduler._starts_ahead:
+            if calls and scheduler._starts_ahead and not settings().jobs_per_minute:
                 from gridengine.dispatcher.started_ahead import StartedAhead  # imports ZeroMQ
 
                 ahead = StartedAhead.begin(scheduler, settings(), calls)

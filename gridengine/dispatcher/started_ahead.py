@@ -11,8 +11,9 @@ from gridengine.dispatcher.remote_workers import RemoteWorkers
 from gridengine.dispatcher.run_directory import new_run_id
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, LaunchesAhead
+from gridengine.schedulers.launcher import Handle, Launcher, LaunchesAhead, TryAgain
 from gridengine.settings.values import Settings
 
 
@@ -34,13 +35,17 @@ class StartedAhead(NamedTuple):
         Raises:
             ConfigurationError: no socket, or no run directory, can be made.
         """
-        queue = EventQueue[Any]()
+        queue, held = EventQueue[Any](), scheduler.worker_resources
         link = RemoteWorkers(scheduler, run_id=new_run_id(), settings=settings, wake=queue.wake)
-        launcher = scheduler.launcher(link.context)
+        try:
+            launcher = scheduler.launcher(link.context)
+        except BaseException:
+            link.close()
+            raise
         launcher.label = calls
         begun: LaunchesAhead = list
-        with contextlib.suppress(GridEngineError):
-            begun = launcher.launch_ahead()
+        with contextlib.suppress(GridEngineError, TryAgain):
+            begun = launcher.launch_ahead(ANY if held is None else Demand(held))
         return cls(queue, link, launcher, begun)
 
     def handles(self) -> list[Handle]:
@@ -49,5 +54,6 @@ class StartedAhead(NamedTuple):
 
     def close(self) -> None:
         """End the worker, and the link: no dispatcher has taken them over."""
+        self.begun()  # an srun that is killed before its answer leaves a node unusable for seconds
         self.launcher.close()
         self.link.close()

@@ -189,8 +189,8 @@ class Launcher(ABC):
             GridEngineError: the request is refused for ever; with the batch system's own words.
         """
 
-    def launch_ahead(self) -> LaunchesAhead:
-        """Begin to start one worker for calls that request nothing, before anybody knows of calls.
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
+        """Begin to start one worker for calls of this demand, which are about to be submitted.
         Return the function that waits until the batch system has answered.
 
         Raises:

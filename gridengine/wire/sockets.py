@@ -44,7 +44,12 @@ class KeyCheck:
         self._users = {z85.decode(text): text for text in texts}
         self._asked = context.socket(zmq.REP)
         self._asked.bind("inproc://zeromq.zap.01")
-        threading.Thread(target=self._serve, name="gridengine-keys", daemon=True).start()
+        thread = threading.Thread(target=self._serve, name="gridengine-keys", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # too many threads; the end of the context waits for its sockets
+            self._asked.close()
+            raise
 
     def _serve(self) -> None:
         with self._asked, contextlib.suppress(zmq.ContextTerminated):

@@ -84,9 +84,9 @@ class SlurmLauncher(CommandLauncher):
         shell = self.text.partition("\n")[0].removeprefix("#!").split()
         return srun_command(own, name=self.name, log=log, script=self.script, shell=shell)
 
-    def launch_ahead(self) -> LaunchesAhead:
-        self.begin(ANY)
-        return partial(self._launched_immediately, self._begin_immediately(1, ANY), ANY)
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
+        self.begin(demand)
+        return partial(self._launched_immediately, self._begin_immediately(1, demand), demand)
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
         """Start workers by srun, as many as there is room for; return their handles."""

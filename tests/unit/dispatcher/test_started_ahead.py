@@ -10,6 +10,8 @@ import pytest
 from gridengine.dispatcher import started_ahead
 from gridengine.dispatcher.started_ahead import StartedAhead
 from gridengine.errors import SchedulerUnavailable
+from gridengine.resources import Cores
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, LaunchesAhead
 from gridengine.settings.schema import Settings
@@ -35,9 +37,10 @@ class Launcher:
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    def launch_ahead(self) -> LaunchesAhead:
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
         if self._error is not None:
             raise self._error
+        self.demand = demand
         return lambda: [HANDLE]
 
     def close(self) -> None:
@@ -63,6 +66,13 @@ def links(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_begins_to_start_for_calls_of_this_name() -> None:
     ahead = StartedAhead.begin(Elsewhere(), Settings(), "simulate")
     assert (ahead.launcher.label, ahead.handles()) == ("simulate", [HANDLE])
+
+
+def test_a_worker_that_calls_share_is_requested_with_all_that_it_holds() -> None:
+    scheduler = Elsewhere()
+    scheduler._hold(Cores(4))
+    ahead: Any = StartedAhead.begin(scheduler, Settings(), "simulate")
+    assert ahead.launcher.demand == Demand(Cores(4))
 
 
 def test_a_start_that_fails_is_left_to_the_first_launch() -> None:

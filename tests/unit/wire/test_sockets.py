@@ -38,17 +38,19 @@ def test_who_shows_no_key_may_not_connect(context: zmq.Context[zmq.Socket[bytes]
 
 def test_the_thread_that_checks_keys_ends_with_its_context() -> None:
     before = set(threading.enumerate())
-    with zmq.Context() as context:
-        KeyCheck(context, new_keys())
-        [thread] = set(threading.enumerate()) - before
+    context = zmq.Context()
+    KeyCheck(context, new_keys())
+    [thread] = set(threading.enumerate()) - before
+    context.term()
     thread.join(30.0)
     assert not thread.is_alive()
 
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    with zmq.Context() as made:
-        yield made
+    made = zmq.Context()
+    yield made
+    made.term()
 
 
 def _answer(check: KeyCheck, *credentials: bytes, mechanism: bytes = b"CURVE") -> list[bytes]:
