@@ -35,7 +35,7 @@ import contextlib
 import logging
 import os
 import socket
-from _blake2 import blake2b
+from _blake2 import blake2b  # not `hashlib` nor `secrets`, which load OpenSSL
 from _operator import _compare_digest
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator

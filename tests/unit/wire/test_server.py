@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 
 from gridengine.errors import ConfigurationError
+from gridengine.system.machine import addresses
 from gridengine.wire.server import Server, lasting_ports, own_addresses, resolve
 
 
@@ -60,3 +63,10 @@ def test_a_port_that_cannot_be_had_is_passed_over_for_the_next(number: int) -> N
     server._socket = Binding(1024, errno.ENODEV)
     with pytest.raises(zmq.ZMQError, match="No such device"):
         Server._bind_to_new_port(server)
+
+
+def test_the_addresses_are_those_that_psutil_finds() -> None:
+    families = socket.AF_INET, socket.AF_INET6
+    entries = [one for its in psutil.net_if_addrs().values() for one in its]
+    found = {one.address.partition("%")[0] for one in entries if one.family in families}
+    assert set(addresses()) == found
