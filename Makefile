@@ -210,9 +210,8 @@ format: $(VENV)/ready-dev
 
 onefile: $(ONEFILE)
 
-# In an environment of its own: the tests' brings eight times as much.
-$(ONEFILE): .venv-onefile/ready tools/onefile $(METADATA) $(SOURCES)
-	tools/onefile .venv-onefile/bin/python $@
+$(ONEFILE): tools/onefile tools/make-venv tools/install $(METADATA) $(SOURCES)
+	tools/onefile '$(PYTHON)' $@
 
 dist: .venv-dist/ready
 	.venv-dist/bin/python tools/dist dist
@@ -220,11 +219,6 @@ dist: .venv-dist/ready
 .venv-dist/ready: tools/make-venv tools/install
 	tools/make-venv '$(PYTHON)' .venv-dist
 	tools/install .venv-dist 'setuptools==80.9.0'
-	@touch $@
-
-.venv-onefile/ready: tools/make-venv setup.cfg
-	tools/make-venv '$(PYTHON)' .venv-onefile
-	tools/install .venv-onefile '.[onefile]'
 	@touch $@
 
 $(VENV)/pyvenv.cfg: tools/make-venv

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 STYLE = "padding: 0 1em 0 0; text-align: left"
 
@@ -10,6 +11,12 @@ STYLE = "padding: 0 1em 0 0; text-align: left"
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 call`, `1,200 calls`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def function_name(f: Callable[..., Any]) -> str:
+    """Return the name by which people know the calls of a function."""
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    return str(name).encode(errors="backslashreplace").decode()  # one that can travel
 
 
 def printable(words: str) -> str:

@@ -330,14 +330,19 @@ def _request(
         place = default_scheduler(total)
     elif isinstance(place, str):
         place = named_scheduler(place)
+    is_plain = not keywords and GVAR.stream is None
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
+        if place._starts_ahead and is_plain and total and called in ("map", "starmap"):
+            from gridengine.client.connect import dispatcher_of
+            from gridengine.display import function_name
+
+            dispatcher_of(place, function_name(f))
     from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
     if isinstance(asked := keywords.get("resources"), str):
         keywords["resources"] = _measured(asked, f)
-    is_plain = not keywords and GVAR.stream is None
     options, run = (CallOptions(), None) if is_plain else options_of(map, keywords)
     return MapRequest(
         f=f,
@@ -358,7 +363,7 @@ def _measured(asked: str, f: Callable[..., Any]) -> Resource:
     Raises:
         ConfigurationError: the user asks for something else.
     """
-    from gridengine.client.functions import function_name
+    from gridengine.display import function_name
     from gridengine.watching.measured import AS_MEASURED, measured
 
     if asked != AS_MEASURED:

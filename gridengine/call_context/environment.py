@@ -21,7 +21,6 @@ from msgspec import Struct
 from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.process_resources import default_threads
 from gridengine.errors import PicklingError
-from gridengine.serialize import pickling
 from gridengine.wire.messages import CallerState
 
 Variables: TypeAlias = Mapping[bytes, bytes]
@@ -287,6 +286,8 @@ def _pickled_filter(one: Any) -> bytes | None:
     """Return a pickled warning filter. Each is pickled by itself: if a category cannot be imported,
     the other filters still hold.
     """
+    from gridengine.serialize import pickling  # not for a worker's launch: 5 ms
+
     try:
         return bytes(pickling.dump(one)[0])
     except PicklingError:

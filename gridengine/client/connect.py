@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 from gridengine.settings.values import settings
 
+if TYPE_CHECKING:
+    from gridengine.calls.interface import Dispatcher
+    from gridengine.dispatcher.started_ahead import StartedAhead
 
-def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
-    """Return the one dispatcher that all users of this scheduler instance share."""
-    dispatcher: Any = scheduler._share(functools.partial(_make_dispatcher, scheduler))
+
+def dispatcher_of(scheduler: Scheduler, calls: str = "") -> Dispatcher:
+    """Return the one dispatcher that all users of this scheduler instance share. `calls`: the name
+    of the calls that are about to be submitted and request no resources, for which a worker may
+    begin to start at once.
+    """
+    dispatcher: Any = scheduler._share(functools.partial(_make_dispatcher, scheduler, calls))
     return dispatcher  # type: ignore[no-any-return]
 
 
-def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
+def _make_dispatcher(scheduler: Scheduler, calls: str) -> Dispatcher:
     """Make the dispatcher for a kind of scheduler."""
     # Imported here: a scheduler may begin to start its workers before these imports, which take
     # time.
@@ -60,14 +68,36 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
             )
         scheduler.max_workers = remote.slots
         return remote
-    collects = gc.isenabled()
-    gc.disable()  # importing makes no garbage, and looking for it takes a tenth of the time
+    return _own_dispatcher(scheduler, calls)
+
+
+def _own_dispatcher(scheduler: Scheduler, calls: str) -> Dispatcher:
+    """Make a dispatcher whose I/O thread is this process's."""
+    ahead: StartedAhead | None = None
     try:
-        from gridengine.calls.posting import PostingDispatcher
+        with _without_collector():
+            if calls and scheduler._starts_ahead and not settings().jobs_per_minute:
+                from gridengine.dispatcher.started_ahead import StartedAhead  # imports ZeroMQ
+
+                ahead = StartedAhead.begin(scheduler, settings(), calls)
+            from gridengine.calls.posting import PostingDispatcher
+        return PostingDispatcher(scheduler, settings(), ahead=ahead)
+    except BaseException:
+        if ahead is not None:
+            ahead.close()
+        raise
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Collect no garbage: importing makes none, and looking for it takes a tenth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()
-    return PostingDispatcher(scheduler, settings())
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:

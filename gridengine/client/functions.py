@@ -31,6 +31,7 @@ from gridengine.call_context.current_call import GVAR
 from gridengine.call_context.environment import Variables, own_variables, present_state
 from gridengine.client.log_relay import log_levels
 from gridengine.client.options import CallOptions
+from gridengine.display import function_name
 from gridengine.errors import ConfigurationError
 from gridengine.requests import Function
 from gridengine.serialize import pickling, shared_memory
@@ -365,12 +366,6 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
         return function, size if is_cached else math.inf
 
     return FunctionCache(make)
-
-
-def function_name(f: Callable[..., Any]) -> str:
-    """Return the name by which people know the calls of a function."""
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
-    return str(name).encode(errors="backslashreplace").decode()  # one that can travel
 
 
 def make_function(

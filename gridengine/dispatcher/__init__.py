@@ -13,7 +13,8 @@ Read `io_loop` first, then `unsettled` (the tasks without outcomes, and who is t
 `io_thread` puts the parts together. Callers' ends are in the room `calls`.
 
 - `worker_links` has the interface of links to workers, and the link to agents in this thread;
-  `remote_workers` has a server's socket, and both kinds side by side.
+  `remote_workers` has a server's socket, `mixed_workers` both kinds side by side; `started_ahead`
+  starts a worker elsewhere before this room is imported.
 - `serving` is the end of clients in other processes, `standalone` the process of a dispatcher that
   stands alone, `run_directory` the folders.
 - Watching: `watch_server` (a Unix socket, and streams for followers), `watch_messages` and
@@ -53,5 +54,5 @@ Rejected:
 - Fetching every result. Large results stay at their workers until the caller asks
   (`io_loop.PayloadsAtWorkers`).
 - Workers on a stand-alone dispatcher's own machine that connect over TCP as others do. Calls on
-  this machine keep their speed; `remote_workers.MixedWorkers` has both kinds.
+  this machine keep their speed; `mixed_workers` has both kinds.
 """

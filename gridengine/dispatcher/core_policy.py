@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gridengine._version import __version__
-from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.settings.values import Settings
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.core.policy import Policy
 
 GATHER_SECONDS = 0.05
 MOST_BEATS_PER_SECOND = 500
@@ -22,6 +26,8 @@ FILE_SECONDS = 0.1
 
 def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> Policy:
     """Return the policy for the core of a scheduler's dispatcher."""
+    from gridengine.dispatcher.core.policy import Policy  # `started_ahead` does without
+
     return Policy(
         max_workers=scheduler.max_workers if scheduler.starts_workers else 0,
         min_workers=scheduler.min_workers,

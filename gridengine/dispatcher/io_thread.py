@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import Closing, Draining, Event, ResultAsked, Scaled
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Draining,
+    Event,
+    Launched,
+    ResultAsked,
+    Scaled,
+)
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core_policy import policy_of
@@ -53,9 +60,11 @@ from gridengine.wire.processes import check_threads, keep_interrupt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.metrics_file import MetricsFile
-    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
+    from gridengine.dispatcher.mixed_workers import MixedWorkers
+    from gridengine.dispatcher.remote_workers import RemoteWorkers
     from gridengine.dispatcher.run_directory import Home
     from gridengine.dispatcher.serving.client_listener import Action, ClientListener
+    from gridengine.dispatcher.started_ahead import StartedAhead
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
@@ -79,6 +88,7 @@ class DispatcherThread:
         server: the socket for clients in other processes; None if no other process can connect.
         home: the folder of a stand-alone dispatcher.
         journal: the journal of a stand-alone dispatcher; it is closed together with the thread.
+        ahead: the link and the launcher to use, if they were made already.
         clock: the clock of the I/O thread, of its local workers and of its sockets.
 
     Raises:
@@ -98,6 +108,7 @@ class DispatcherThread:
         server: Server | None = None,
         home: Home | None = None,
         journal: DispatcherFile | None = None,
+        ahead: StartedAhead | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         keep_interrupt()
@@ -106,7 +117,7 @@ class DispatcherThread:
         self._owner = os.getpid()
         self.new_id = itertools.count(1).__next__
         """Returns an id for a task, unique for this dispatcher."""
-        self._queue = EventQueue[Event]()
+        self._queue = EventQueue[Event]() if ahead is None else ahead.queue
         self._unsettled = UnsettledTasks()
         self._possible = RememberedDemands()
         self._wanted: dict[int, Wanted] = {}
@@ -123,25 +134,37 @@ class DispatcherThread:
         self._when_ended: Callable[[], object] = lambda: None
         self.actions: dict[str, Action] = {}
         """The actions that clients in other processes may ask for, by name."""
-        self._open(scheduler, home, new_run_id() if home is None else home.stored.run_id)
+        run_id = new_run_id() if home is None else home.stored.run_id
+        self._open(
+            scheduler,
+            home,
+            _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
+            if ahead is None
+            else ahead.link,
+        )
         record = None
         if home is not None and home.epoch and not scheduler.local:
             record = LaunchRecord(home.folder / LAUNCHES)
         # A copy: a reference to the user's own scheduler would keep it from being garbage-
         # collected, and then its workers would never end.
-        self._launcher = LauncherThread(
-            copy.copy(scheduler).launcher, self._link.context, self._queue.post, record
-        )
+        make = copy.copy(scheduler).launcher if ahead is None else lambda run: ahead.launcher
+        self._launcher = LauncherThread(make, self._link.context, self._queue.post, record)
+        if ahead is not None and (handles := ahead.handles()):
+            self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
         clients = self._make_clients()
         self.listener = None if server is None else self._listen(server, clients, record)
         """The end of clients in other processes, if any may connect."""
         self._run(scheduler, clients)
 
-    def _open(self, scheduler: Scheduler, home: Home | None, run_id: str) -> None:
-        """Open the link to the workers, and make the core."""
+    def _open(
+        self,
+        scheduler: Scheduler,
+        home: Home | None,
+        link: LocalWorkers | RemoteWorkers | MixedWorkers,
+    ) -> None:
+        """Take the link to the workers, and make the core."""
         self._link: WorkersLink
-        wake = self._queue.wake
-        self._link = link = _open_link(scheduler, self.settings, run_id, wake, home, self._clock)
+        self._link = link
         self.worker_keys = link.keys
         """The keys and the port by which workers connect; None if they need none."""
         policy = policy_of(scheduler, self.settings, link.context)
@@ -153,7 +176,7 @@ class DispatcherThread:
             from gridengine.dispatcher.serving.journaled_workers import RecordedLink  # few have one
 
             assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
-            self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
+            self._link = RecordedLink(link, self._journal, self._core.state.runs, self._queue.wake)
 
     def _make_clients(self) -> Clients:
         clients = Clients(
@@ -531,10 +554,11 @@ def _open_link(
     """
     kind: Callable[..., LocalWorkers | RemoteWorkers | MixedWorkers] = LocalWorkers
     if home is not None or not scheduler.local:
-        from gridengine.dispatcher.remote_workers import (  # imports ZeroMQ
-            MixedWorkers,
-            RemoteWorkers,
-        )
+        from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
 
-        kind = MixedWorkers if scheduler.local else RemoteWorkers
+        kind = RemoteWorkers
+        if scheduler.local:
+            from gridengine.dispatcher.mixed_workers import MixedWorkers
+
+            kind = MixedWorkers
     return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)

@@ -63,6 +63,8 @@ class Scheduler:
     """How long a worker with nothing to do stays."""
     _start_at_once = False
     """Whether to launch the first workers at once, before the number of calls is known."""
+    _starts_ahead = False
+    """Whether the first worker may begin to start before the dispatcher is imported."""
     _first_workers = 0
     """If not 0, how many workers to request before it is known how long calls take."""
     jobs_per_worker: int | None = None

@@ -16,9 +16,10 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from gridengine.errors import GridEngineError, exit_words
 from gridengine.schedulers.batch_words import NOTHING, BatchWords
@@ -64,8 +65,7 @@ def shell_exit_words(code: int) -> str:
     return exit_words(128 - code if code in SIGNALLED else code)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerArray:
+class WorkerArray(Struct, frozen=True):
     """An array job to submit. Each of its tasks runs one worker.
 
     Attributes:
@@ -106,8 +106,7 @@ class WorkerArray:
         return "/".join(Path(self.log(task)).parts[-2:])
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A listing's statement on one task.
 
     Attributes:
@@ -155,8 +154,7 @@ VANISHED = Seen(WorkerStatus.FAILED, "it was deleted while it waited", deleted=T
 """A task that is missing from two consecutive listings, and has left no log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """A queue or partition in `gridengine doctor`. `words` describe it, such as "up, 2 nodes";
     `open` says whether jobs in it start.
     """

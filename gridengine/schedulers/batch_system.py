@@ -12,7 +12,6 @@ names therefore never repeat in a run directory.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import os
 import sys
@@ -20,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from gridengine.arguments import Seconds, flag, whole
 from gridengine.display import plural
@@ -37,7 +36,6 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler, Transport, chosen_transport
 from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.brought_files import NOT_BROUGHT, BroughtFiles, brought_files
-from gridengine.schedulers.checks import Finding
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -62,6 +60,11 @@ from gridengine.schedulers.worker_command import (
     worker_command,
 )
 from gridengine.settings.values import settings
+
+if TYPE_CHECKING:
+    from inspect import Signature
+
+    from gridengine.schedulers.checks import Finding
 
 logger = logging.getLogger("gridengine")
 
@@ -117,6 +120,22 @@ def shown_as(scheduler: Scheduler, native: str) -> str:
     return f"{type(scheduler).__name__}({f'{native=}' if native else ''})"
 
 
+class _SignatureOfArguments:
+    """The signature of a scheduler's class, with the arguments of its batch system. It is made when
+    somebody asks: `inspect` takes 3 ms to import.
+    """
+
+    def __get__(self, scheduler: object, of: type[BatchScheduler]) -> Signature:
+        import inspect
+
+        _, *parameters = inspect.signature(of.__init__).parameters.values()
+        if of.__init__ is BatchScheduler.__init__ and of is not BatchScheduler:
+            keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+            own = [keyword(name, default=value) for name, value in of._own_arguments.items()]
+            parameters = [*own, *parameters]
+        return inspect.Signature(parameters)
+
+
 class BatchScheduler(Scheduler):
     """Settings of workers that a batch system starts.
 
@@ -159,7 +178,7 @@ class BatchScheduler(Scheduler):
     """
 
     local = False
-    __signature__: ClassVar[inspect.Signature]
+    __signature__ = _SignatureOfArguments()
     _commands: ClassVar[type[BatchWords]]
     """The words of the batch system, and how it is used if it is used by commands."""
     _drmaa_words: ClassVar[type[Any]]
@@ -216,16 +235,10 @@ class BatchScheduler(Scheduler):
         self._take_options(native, given)
 
     def __init_subclass__(cls) -> None:
-        """Write all arguments into the docstring and the signature of the derived class."""
+        """Write all arguments into the docstring of the derived class."""
         _, _, common = (BatchScheduler.__doc__ or "").partition("such scheduler:\n")
         if cls.__doc__:
             cls.__doc__ = f"{cls.__doc__.rstrip()}\n{common}"
-        _, *parameters = inspect.signature(cls.__init__).parameters.values()
-        if "__init__" not in vars(cls) and parameters:
-            keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-            own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
-            parameters = [*own, *parameters]
-        cls.__signature__ = inspect.Signature(parameters)
 
     @classmethod
     def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:

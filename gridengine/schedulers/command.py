@@ -6,14 +6,14 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from gridengine.call_context.environment import GRANTED, matches, place_variables
 from gridengine.schedulers import cleanup_process
@@ -33,8 +33,7 @@ LOOK_SECONDS = 0.5
 """How often to check whether a command only waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutput:
+class CommandOutput(Struct, frozen=True):
     """The standard output of a command, and why it failed; `failure` is empty if it did not.
     `is_silent` is whether it gave no answer: it cannot be run, was too slow, or only waits.
     """
@@ -218,6 +217,8 @@ class CommandRunner:
 
     def whole(self, command: Argv) -> list[str]:
         """Return a command with its path, for a process that may have another PATH."""
+        import shutil  # it takes milliseconds to import
+
         name, *arguments = command
         return [shutil.which(name, path=self.environment.get("PATH")) or name, *arguments]
 

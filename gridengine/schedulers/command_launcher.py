@@ -24,13 +24,13 @@ import logging
 import math
 import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from gridengine.display import plural
 from gridengine.errors import GridEngineError, SubmissionRefused
@@ -82,8 +82,7 @@ RESTARTED = Seen(
 NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
 
 
-@dataclass(slots=True)
-class CommandTask:
+class CommandTask(Struct):
     """The launcher's record of a task: its demand, why it waits and whether a listing said so, when
     it started, since when it has been about to end, and whether the last listing lacked it. A task
     is `renamed` if listings lack it, and it lives: a rule of the site has given it another name.
@@ -145,7 +144,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     @functools.cached_property
     def name(self) -> str:
         """The name of all jobs of this launcher, and of no others; people see its beginning."""
-        return f"{self.job_name}-{self.run.id}-{secrets.token_hex(3)}"
+        return f"{self.job_name}-{self.run.id}-{os.urandom(3).hex()}"
 
     @functools.cached_property
     def system(self) -> BatchCommands:

@@ -9,13 +9,12 @@ import shlex
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gridengine.arguments import flag
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
-from gridengine.schedulers.checks import Finding, findings
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
 from gridengine.schedulers.launcher import LaunchContext
@@ -25,6 +24,9 @@ from gridengine.schedulers.requests import (
     own_walltime,
     worker_options,
 )
+
+if TYPE_CHECKING:
+    from gridengine.schedulers.checks import Finding
 
 PROBE_SECONDS = 10.0
 
@@ -95,6 +97,8 @@ class CommandScheduler(BatchScheduler):
 
     @classmethod
     def _findings(cls, environment: Mapping[str, str]) -> Iterator[Finding]:
+        from gridengine.schedulers.checks import findings  # `doctor` alone
+
         return findings(cls._commands(), environment)
 
     @classmethod

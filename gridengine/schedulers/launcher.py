@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
@@ -161,6 +161,8 @@ class LaunchPlan(NamedTuple):
         return "\n".join([*lines, *(["", self.script.rstrip()] if self.script else [])])
 
 
+LaunchesAhead: TypeAlias = Callable[[], list[Handle]]
+"""Returns the handles of workers that began to start ahead of calls, if any do."""
 MARGIN_SECONDS = 60.0
 """A cluster task is requested for this much longer than a call may take: for the worker to start,
 and to leave in order.
@@ -186,6 +188,15 @@ class Launcher(ABC):
             TryAgain: not now; the caller repeats this later.
             GridEngineError: the request is refused for ever; with the batch system's own words.
         """
+
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
+        """Begin to start one worker for calls of this demand, which are about to be submitted.
+        Return the function that waits until the batch system has answered.
+
+        Raises:
+            GridEngineError: as `launch`, which will raise it again.
+        """
+        return list
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:

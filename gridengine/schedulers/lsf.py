@@ -17,10 +17,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.batch_commands import (

@@ -4,11 +4,13 @@ room's own docstring.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import fcntl
 import math
 import os
+import socket
 import struct
 import sys
 import time
@@ -21,8 +23,6 @@ from gridengine.system import PAUSE_SECONDS
 
 
 if sys.platform == "linux":
-    import socket
-
     _FLOCK = "hhqqi0q"
     """The format of `struct flock` of fcntl(2)."""
 
@@ -245,7 +245,38 @@ if sys.platform == "linux":
             return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
         return ""
 
+    _SIOCGIFCONF = 0x8912
+    _REQUEST_BYTES = 16 + struct.calcsize("LLHBBB0L")
+    """The size of `struct ifreq` of netdevice(7): a name and the longest of its values."""
+    _MOST_ADDRESSES = 1024
+
+    def addresses() -> list[str]:
+        """Return the addresses of this machine's interfaces, IPv4 first."""
+        room = array.array("B", bytes(_MOST_ADDRESSES * _REQUEST_BYTES))
+        wanted = struct.pack("iP", len(room), room.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            used, _ = struct.unpack("iP", fcntl.ioctl(sock, _SIOCGIFCONF, wanted))
+        found = [
+            socket.inet_ntoa(room[at + 20 : at + 24].tobytes())
+            for at in range(0, used, _REQUEST_BYTES)
+        ]
+        with contextlib.suppress(OSError):  # there is no IPv6
+            for line in Path("/proc/net/if_inet6").read_text().splitlines():
+                found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])))
+        return found
+
 else:
+
+    def addresses() -> list[str]:
+        import psutil
+
+        return [
+            entry.address.split("%")[0]
+            for family in (socket.AF_INET, socket.AF_INET6)
+            for entries in psutil.net_if_addrs().values()
+            for entry in entries
+            if entry.family == family
+        ]
 
     def started(pid: int) -> int:
         import psutil

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import secrets
+import os
 import socket
 import struct
 import time
@@ -70,7 +70,7 @@ class DispatcherConnection(SessionClient):
         self._polled = PolledSocket(self._context.socket(zmq.DEALER))
         self.fd = self._polled.fd
         self._server_key = connection.server_key
-        self._identity = worker_id or secrets.token_bytes(IDENTITY_BYTES)
+        self._identity = worker_id or os.urandom(IDENTITY_BYTES)
         self._watched: Polling | None = None
         """Polls for the sockets of a client; None for a worker."""
         self._came: deque[Frames] = deque()

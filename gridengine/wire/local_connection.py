@@ -32,11 +32,11 @@ be proved here too, and a dispatcher that is started again elsewhere would need 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
-import secrets
 import socket
+from _blake2 import blake2b  # not `hashlib` nor `secrets`, which load OpenSSL
+from _operator import _compare_digest
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
@@ -199,7 +199,7 @@ class DispatcherEnd(LocalConnection):
         self, sock: socket.socket, watched: Polling, identity: bytes, nonce: bytes
     ) -> None:
         super().__init__(sock, watched)
-        ours = secrets.token_bytes(_NONCE)
+        ours = os.urandom(_NONCE)
         self._expected = _digest(b"client", identity, nonce, ours)
         with contextlib.suppress(OSError):  # the client is gone, which shows when reading
             sock.send(ours + _digest(b"dispatcher", identity, nonce, ours))
@@ -339,7 +339,7 @@ def connect(key: str, identity: bytes, watched: Polling) -> LocalConnection | No
     none on this machine, or it is another user's. It is not open before the client has greeted.
     """
     sock = _socket()
-    nonce = secrets.token_bytes(_NONCE)
+    nonce = os.urandom(_NONCE)
     with contextlib.suppress(OSError):
         sock.connect(_address(key))
         if is_own(sock):
@@ -361,16 +361,16 @@ def _socket() -> socket.socket:
 
 
 def _address(key: str) -> str:
-    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    name = blake2b(key.encode(), digest_size=16).hexdigest()
     return packet_address(f"gridengine-{name}")
 
 
 def _digest(purpose: bytes, identity: bytes, *nonces: bytes) -> bytes:
     """Return a digest that only who knows the identity can make."""
     secret = b"".join((identity, *nonces))
-    return hashlib.blake2b(secret, digest_size=_DIGEST, person=purpose).digest()
+    return blake2b(secret, digest_size=_DIGEST, person=purpose).digest()
 
 
 def _check(proof: bytes, expected: bytes) -> None:
-    if not secrets.compare_digest(proof, expected):
+    if not _compare_digest(proof, expected):
         raise ConnectionRefusedError("the other end does not know the client's identity")

@@ -20,7 +20,6 @@ from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.shared_memory import MOST_BLOCKS
-from gridengine.settings.schema import is_interactive
 from gridengine.system import open_descriptors
 from gridengine.system.machine import started, this_machine
 from gridengine.threads import LiveObjects, once
@@ -55,10 +54,12 @@ def keep_interrupt() -> None:
 
 def _remind_of_interrupt() -> None:
     """Compile a text that raises the exception: it reminds CPython."""
-    # A prompt keeps `last_type` of an earlier line.
-    if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_interactive():
-        with contextlib.suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        from gridengine.settings.schema import is_interactive  # workers do without
+
+        if not is_interactive():  # a prompt keeps `last_type` of an earlier line
+            with contextlib.suppress(KeyboardInterrupt):
+                exec("raise KeyboardInterrupt")
 
 
 _PATCHED = ("select", "socket", "subprocess", "threading")

@@ -18,7 +18,7 @@ import zmq
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import said_by
-from gridengine.system.machine import first_own_port
+from gridengine.system.machine import addresses, first_own_port
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
@@ -175,21 +175,13 @@ def own_addresses() -> list[str]:
     """Return the addresses at which other machines can reach this one, IPv4 first, and the loopback
     address at the end.
     """
-    import psutil  # here: not where the setting host names an address
-
-    found = [
-        entry.address.split("%")[0]
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family in (socket.AF_INET, socket.AF_INET6)
-        and not entry.address.lower().startswith("fe80")
-    ]
+    found = [one for one in addresses() if not one.lower().startswith("fe80")]
     outer = [
         address
         for address in dict.fromkeys(found)
         if not (address.startswith("127.") or address == "::1")
     ]
-    return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
+    return [*outer, "127.0.0.1"]
 
 
 def lasting_ports(count: int = 100) -> list[int]:

@@ -419,13 +419,13 @@ class ForkServer:
             socket.send_fds(sock, [RECORD.pack(REQUESTS, 0, 0, 0)], [theirs.fileno()])
 
     @classmethod
-    def fork_off(cls, run: RunnerMain) -> Self:
-        """Fork this process; the child becomes the fork server."""
+    def fork_off(cls, run: RunnerMain, prepare: Callable[[], None] = lambda: None) -> Self:
+        """Fork this process; the child becomes the fork server, which `prepare` makes ready."""
         ours, theirs = socket_pair()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            be_fork_server(theirs, run)
+            be_fork_server(theirs, run, prepare)
         theirs.close()
         return cls(ours, _ForkedProcess(pid))
 

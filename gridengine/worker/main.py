@@ -12,17 +12,15 @@ import gc
 import math
 import os
 import select
-import shlex
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -37,8 +35,6 @@ from gridengine.system import Descendants, usable_memory
 from gridengine.system.machine import own_path, uptime
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import Connection, folder_at
-from gridengine.wire.dispatcher_connection import DispatcherConnection
-from gridengine.wire.exchange_folder import is_listening
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -52,10 +48,10 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from gridengine.wire.processes import make_hello
-from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import (
     ForkServer,
+    RunnerDescriptors,
     end_all,
     restore_dispositions,
     unblock,
@@ -92,11 +88,9 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(arguments[0]).absolute()
     Descendants()  # from here on, orphans become this process's children
     restore_dispositions()
-    # What was imported before the fork, ZeroMQ's module too, is in memory once, not twice. ZeroMQ
-    # has no thread or socket yet.
-    gc.freeze()
-    gc.enable()
-    fork_server = ForkServer.fork_off(partial(runner.main, site=SiteEnvironment.here()))
+    fork_server = ForkServer.fork_off(
+        partial(_be_runner, SiteEnvironment.here()), _make_ready
+    )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
@@ -107,6 +101,8 @@ def main(arguments: Sequence[str]) -> int:
         if connection is not None:  # no dispatcher has answered for a whole lease
             end_job(os.environ.get(JOB_END, ""))
         return 2
+    gc.freeze()  # all is imported, and stays
+    gc.enable()
     wake, woken = socket.socketpair()
     for end in (wake, woken):
         end.setblocking(False)
@@ -139,6 +135,19 @@ def main(arguments: Sequence[str]) -> int:
         woken.close()
 
 
+def _be_runner(site: SiteEnvironment, descriptors: RunnerDescriptors) -> NoReturn:
+    from gridengine.worker import runner
+
+    runner.main(descriptors, site)
+
+
+def _make_ready() -> None:
+    """Import in the fork server alone what runners need, while the agent imports ZeroMQ."""
+    from gridengine.worker import runner
+
+    runner.make_ready()
+
+
 def _connected(connection: Connection) -> SessionClient:
     """Connect to the dispatcher, by the transport that its address names.
 
@@ -150,6 +159,8 @@ def _connected(connection: Connection) -> SessionClient:
         from gridengine.wire.file_connection import FileConnection  # few use it
 
         return FileConnection(connection, exchange)
+    from gridengine.wire.dispatcher_connection import DispatcherConnection  # imports ZeroMQ
+
     return DispatcherConnection(connection)
 
 
@@ -245,9 +256,11 @@ class WorkerProcess:
         """End this job if the dispatcher is gone, and return whether that is so. When the process
         that started this worker dies, Slurm ends the worker, but not always its job.
         """
-        alone = bool(os.environ.get(JOB_END)) and not any(
-            map(is_listening, self._connection.addresses)
-        )
+        if not os.environ.get(JOB_END):
+            return False
+        from gridengine.wire.exchange_folder import is_listening  # few jobs need it
+
+        alone = not any(map(is_listening, self._connection.addresses))
         if alone:
             end_job(os.environ[JOB_END])
         return alone
@@ -403,6 +416,9 @@ def end_job(command: str) -> None:
     """
     if not command:
         return
+    import shlex  # few jobs need these
+    import subprocess
+
     try:
         done = subprocess.run(
             shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False

@@ -28,7 +28,12 @@ from gridengine.call_context.current_call import (
     Interrupted,
     ProcessSpent,
 )
-from gridengine.call_context.environment import KEPT, SiteEnvironment
+from gridengine.call_context.environment import (
+    KEPT,
+    SiteEnvironment,
+    matches,
+    place_variables,
+)
 from gridengine.call_context.process_resources import (
     MemoryLimit,
     peak_memory,
@@ -127,6 +132,13 @@ def fork_server() -> NoReturn:
     modules_before_fork()
     sock = socket.socket(fileno=int(sys.argv[1]))
     be_fork_server(sock, partial(main, site=site), gc.enable)
+
+
+def make_ready() -> None:
+    """Do in a fork server, while its agent connects, what each runner would have to do."""
+    matches(place_variables(), b"")  # compiles the pattern
+    modules_before_fork()  # last: it counts them
+    gc.enable()
 
 
 class Runner:

@@ -13,7 +13,6 @@ import msgspec
 
 from gridengine.call_context.process_resources import KillCounter, killed_for_memory
 from gridengine.errors import CallError, ProtocolError
-from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import can_go_on
 from gridengine.serialize.shared_memory import LARGE, ResultBlocks, disown
@@ -343,6 +342,8 @@ def _with_output(
 
 def _without_large(message: Results, buffers: Payload, error: CallError) -> tuple[Results, Payload]:
     """Return the results, with this error in place of each large value."""
+    from gridengine.serialize import pickling  # agents of workers elsewhere start without
+
     payload, results, left = pickling.dump_exception(error), list[Result](), list[Buffer]()
     for result, its in portions(message.results, buffers):
         is_large = result.status == VALUES and size_of(its) >= LARGE

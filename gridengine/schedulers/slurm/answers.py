@@ -8,7 +8,9 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.arguments import DAY
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
@@ -17,8 +19,7 @@ from gridengine.schedulers.batch_words import clock_seconds
 from gridengine.schedulers.launcher import WorkerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmLimits:
+class SlurmLimits(Struct, frozen=True):
     """The limits of a Slurm.
 
     Attributes:

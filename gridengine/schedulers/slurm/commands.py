@@ -30,7 +30,6 @@ from gridengine.schedulers.batch_words import (
 from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
-from gridengine.schedulers.slurm.allocation import rank_hosts
 from gridengine.schedulers.slurm.answers import SlurmLimits, site_of
 
 SIGNAL_SECONDS = 30
@@ -147,6 +146,8 @@ class SlurmCommands(BatchCommands):
     def rank_hosts(
         cls, environment: Mapping[str, str], ranks: int, cores: int
     ) -> list[tuple[str, int]]:
+        from gridengine.schedulers.slurm.allocation import rank_hosts  # within ranks alone
+
         return rank_hosts(environment)
 
     def memory(self, size: int) -> list[str]:

@@ -8,16 +8,18 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import Seen
 from gridengine.schedulers.command_launcher import CommandLauncher
 from gridengine.schedulers.command_scheduler import CommandScheduler
-from gridengine.schedulers.launcher import Handle, LaunchPlan, Report, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchesAhead, LaunchPlan, Report, TryAgain
 from gridengine.schedulers.requests import site_settings
 from gridengine.schedulers.slurm.commands import DrmaaWords, SlurmCommands
 from gridengine.schedulers.slurm.srun import (
@@ -82,15 +84,22 @@ class SlurmLauncher(CommandLauncher):
         shell = self.text.partition("\n")[0].removeprefix("#!").split()
         return srun_command(own, name=self.name, log=log, script=self.script, shell=shell)
 
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
+        self.begin(demand)
+        return partial(self._launched_immediately, self._begin_immediately(1, demand), demand)
+
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
         """Start workers by srun, as many as there is room for; return their handles."""
+        return self._launched_immediately(self._begin_immediately(count, demand), demand)
+
+    def _begin_immediately(self, count: int, demand: Demand) -> list[Srun]:
+        """Begin to start workers by srun, if it may be able to; return the processes."""
         self._running = [one for one in self._running if one.is_running]
         room = min(count, MOST_AT_ONCE - len(self._running))
         # Not if workers are to outlive this process: srun's end with it.
         if room < 1 or self.in_doubt or self.run.epoch or time.monotonic() < self._again_at:
             return []
         self.prepare()
-        self.start_guard()
         options, begun = self.options_for(demand), list[Srun]()
         try:
             for _ in range(room):
@@ -100,8 +109,18 @@ class SlurmLauncher(CommandLauncher):
                 begun.append(Srun(command, self.runner.environment, log))
         except (Unsuitable, OSError) as error:
             logger.info("srun starts no workers: %s", error)
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+        return begun
+
+    def _launched_immediately(self, begun: Sequence[Srun], demand: Demand) -> list[Handle]:
+        """Return the handles of the workers that these processes start."""
+        if not begun:
+            return []
         got = self._with_jobs(begun)
-        if len(got) < room:
+        # Not before srun, which would wait for a processor. If this process is killed before this
+        # line, workers leave when their lease runs out, and end their jobs.
+        self.start_guard()
+        if len(got) < len(begun):
             self._again_at = time.monotonic() + AGAIN_SECONDS
         handles = [Handle(one.job, one.log.replace("\0", "0")) for one in got]
         self.launched(handles, demand)
@@ -178,4 +197,4 @@ class SlurmScheduler(CommandScheduler):
     _commands = SlurmCommands
     _drmaa_words = DrmaaWords
     _launcher_class = SlurmLauncher
-    _start_at_once = True
+    _start_at_once = _starts_ahead = True

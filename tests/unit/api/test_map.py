@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine.client import connect
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -536,3 +537,24 @@ def test_an_initializer_that_cannot_be_called_is_refused(scheduler: FakeSchedule
 def test_a_misspelt_chunksize_is_told_its_right_name(mapped: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"'chunk_size'; did you mean 'chunksize'\?"):
         mapped(abs, [1], chunk_size=1)
+
+
+def test_a_worker_starts_ahead_for_a_map_with_calls_that_request_nothing(
+    scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    make = connect.dispatcher_of
+
+    def dispatcher_of(of: FakeScheduler, calls: str = "") -> Any:
+        told.append(calls)
+        return make(of, calls)
+
+    monkeypatch.setattr(connect, "dispatcher_of", dispatcher_of)
+    scheduler._starts_ahead = True
+    gridengine.map(square, [], scheduler=scheduler)
+    gridengine.map(square, iter([1]), scheduler=scheduler)
+    gridengine.map(square, [1], scheduler=scheduler, retries=1)
+    list(gridengine.imap(square, [1], scheduler=scheduler))
+    assert set(told) <= {""}
+    gridengine.map(square, [1], scheduler=scheduler)
+    assert "square" in told

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine.client.connect import resolve
+from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.base import Scheduler
 
 
 def by_map(scheduler: Any) -> int:
@@ -110,3 +112,25 @@ def test_a_name_is_this_process_s_own_scheduler_and_stays_open() -> None:
     scheduler, ours = resolve("inline")
     assert not ours
     assert resolve("inline") == (scheduler, False)
+
+
+def test_a_worker_that_began_ahead_ends_when_its_dispatcher_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ConfigurationError("too many threads")
+
+    told: list[str] = []
+    ahead = SimpleNamespace(close=lambda: told.append("closed"))
+
+    def begin(scheduler: Scheduler, settings: object, calls: str) -> Any:
+        told.append(calls)
+        return ahead
+
+    monkeypatch.setattr("gridengine.dispatcher.started_ahead.StartedAhead.begin", begin)
+    monkeypatch.setattr("gridengine.calls.posting.PostingDispatcher", fail)
+    scheduler = Scheduler(max_workers=1)
+    scheduler._starts_ahead = True
+    with pytest.raises(ConfigurationError, match="too many threads"):
+        dispatcher_of(scheduler, "simulate")
+    assert told == ["simulate", "closed"]

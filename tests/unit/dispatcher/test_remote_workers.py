@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import remote_workers
-from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
+from gridengine.dispatcher import mixed_workers, remote_workers
+from gridengine.dispatcher.mixed_workers import MixedWorkers
+from gridengine.dispatcher.remote_workers import RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
@@ -123,8 +124,8 @@ class Link:
 def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     """Both together, the workers of this machine, and the others."""
     local, remote = Link(HERE), Link(ELSEWHERE)
-    monkeypatch.setattr(remote_workers, "LocalWorkers", lambda *_, **__: local)
-    monkeypatch.setattr(remote_workers, "RemoteWorkers", lambda *_, **__: remote)
+    monkeypatch.setattr(mixed_workers, "LocalWorkers", lambda *_, **__: local)
+    monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
     parts: Any = None
     home: Any = SimpleNamespace(epoch=4, folder=Path("night"))
     made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)

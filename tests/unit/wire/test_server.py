@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gridengine.errors import ConfigurationError
+from gridengine.system.machine import addresses
 from gridengine.wire.server import lasting_ports, own_addresses, resolve
 
 
@@ -33,3 +36,10 @@ def test_ports_that_last_are_none_that_the_kernel_gives(
     ports = lasting_ports()
     assert len(set(ports)) == count
     assert all(1024 <= port < int(given.split()[0]) for port in ports)
+
+
+def test_the_addresses_are_those_that_psutil_finds() -> None:
+    families = socket.AF_INET, socket.AF_INET6
+    entries = [one for its in psutil.net_if_addrs().values() for one in its]
+    found = {one.address.partition("%")[0] for one in entries if one.family in families}
+    assert set(addresses()) == found

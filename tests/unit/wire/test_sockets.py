@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -87,3 +88,13 @@ def test_a_port_that_cannot_be_had_is_passed_over_for_the_next(number: int) -> N
     socket = Binding(1024, errno.ENODEV)
     with pytest.raises(zmq.ZMQError, match="No such device"):
         bind_to_any(socket, ports)
+
+
+def test_the_thread_that_checks_keys_ends_with_its_context() -> None:
+    before = set(threading.enumerate())
+    context = zmq.Context()
+    KeyCheck(context, new_keys())
+    [thread] = set(threading.enumerate()) - before
+    context.term()
+    thread.join(30.0)
+    assert not thread.is_alive()

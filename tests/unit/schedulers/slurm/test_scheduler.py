@@ -447,3 +447,19 @@ def test_workers_that_exchange_files_are_left_to_sbatch(
     assert "srun" not in launcher.plan(1).request
     launcher.launch(1)
     assert slurm.submitted == 1
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+def test_a_worker_that_begins_ahead_of_calls_is_watched_once_srun_has_answered(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    begun = launcher.launch_ahead(Demand(Cores(4)))
+    assert launcher.tasks == {}
+    [handle] = begun()
+    assert (handle.id, [*launcher.tasks], slurm.submitted) == ("7", [handle], 0)
+    assert launcher.request_words == "--cpus-per-task=4"
+
+
+def test_without_srun_no_worker_begins_ahead_of_calls(launcher: SlurmLauncher, slurm: Said) -> None:
+    launcher.in_doubt = True
+    assert (launcher.launch_ahead(ANY)(), slurm.submitted, launcher.in_doubt) == ([], 0, True)

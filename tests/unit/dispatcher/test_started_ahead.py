@@ -1,0 +1,87 @@
+"""The first worker elsewhere, which begins to start before there is a dispatcher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher import started_ahead
+from gridengine.dispatcher.started_ahead import StartedAhead
+from gridengine.errors import SchedulerUnavailable
+from gridengine.resources import Cores
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Handle, LaunchContext, LaunchesAhead
+from gridengine.settings.schema import Settings
+
+HANDLE = Handle("7", "/runs/r/worker.log")
+
+
+class Link:
+    """The link to workers elsewhere, without a socket."""
+
+    closed = False
+
+    def __init__(self, scheduler: object, *, run_id: str, **options: object) -> None:
+        self.context = LaunchContext(run_id, Path("/runs/r"), Path("/runs/r/c.json"), print)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Launcher:
+    label, closed = "", False
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def launch_ahead(self, demand: Demand) -> LaunchesAhead:
+        if self._error is not None:
+            raise self._error
+        self.demand = demand
+        return lambda: [HANDLE]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Elsewhere(Scheduler):
+    local = False
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(max_workers=1)
+        self._error = error
+
+    def launcher(self, run: LaunchContext) -> Any:
+        return Launcher(self._error)
+
+
+@pytest.fixture(autouse=True)
+def links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started_ahead, "RemoteWorkers", Link)
+
+
+def test_a_worker_begins_to_start_for_calls_of_this_name() -> None:
+    ahead = StartedAhead.begin(Elsewhere(), Settings(), "simulate")
+    assert (ahead.launcher.label, ahead.handles()) == ("simulate", [HANDLE])
+
+
+def test_a_worker_that_calls_share_is_requested_with_all_that_it_holds() -> None:
+    scheduler = Elsewhere()
+    scheduler._hold(Cores(4))
+    ahead: Any = StartedAhead.begin(scheduler, Settings(), "simulate")
+    assert ahead.launcher.demand == Demand(Cores(4))
+
+
+def test_a_start_that_fails_is_left_to_the_first_launch() -> None:
+    ahead = StartedAhead.begin(Elsewhere(SchedulerUnavailable("no Slurm")), Settings(), "f")
+    assert ahead.handles() == []
+
+
+def test_a_worker_ends_that_no_dispatcher_has_taken_over() -> None:
+    ahead: Any = StartedAhead.begin(Elsewhere(), Settings(), "f")
+    ahead.close()
+    assert ahead.launcher.closed
+    assert ahead.link.closed
