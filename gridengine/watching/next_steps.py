@@ -1,4 +1,4 @@
-"""The next steps that users can take, by the words of batch systems and of errors."""
+"""Find the next step for a user in the words of a batch system or of an error."""
 
 from __future__ import annotations
 
