@@ -271,6 +271,23 @@ def test_a_library_that_cannot_be_loaded_under_the_limit_ran_out_of_memory(
 
 
 @pytest.mark.promise
+def test_a_call_that_uses_up_the_descriptors_of_its_process_has_its_own_error(
+    scheduler: ProcessScheduler,
+) -> None:
+    held = []
+
+    def use_up(_: int) -> None:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+
+    with pytest.raises(OSError, match=f"Too many open files: '{os.devnull}'"):
+        gridengine.map(use_up, [0], scheduler=scheduler)
+
+
+@pytest.mark.promise
 def test_an_abort_without_a_limit_is_a_crash(scheduler: ProcessScheduler) -> None:
     assert isinstance(error_of(lambda x: os.abort(), scheduler=scheduler, retries=0), WorkerCrashed)
 
