@@ -624,7 +624,7 @@ with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
 
 
 @pytest.mark.grid_engine
-def test_no_key_is_in_what_grid_engine_and_ps_show_of_a_cluster_job(
+def test_neither_grid_engine_nor_ps_shows_a_key_of_a_cluster_job(
     grid_engine: GridEngine,
 ) -> None:
     runs = grid_engine.folder / "runs-of-attackers"

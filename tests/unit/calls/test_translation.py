@@ -29,7 +29,7 @@ from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import CallerState, FinishedItem, Submit, TaskItem, Tell
 
 
-def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
+def test_a_task_keeps_its_contents_and_has_names_for_shared_objects() -> None:
     inner, outer = SharedObject(b"i" * 16, [b""]), SharedObject(b"o" * 16, [b"", b""])
     outer.needs = (inner,)
     task = Task(

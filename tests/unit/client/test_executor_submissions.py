@@ -92,7 +92,7 @@ def test_the_futures_are_in_the_order_of_the_keys(
     assert [future.result() for future in futures] == expected
 
 
-def test_all_calls_are_handed_in_at_once_and_what_is_inside_is_released(
+def test_all_calls_are_handed_in_at_once_and_intermediate_results_are_released(
     held: gridengine.Executor, recorder: Recorder
 ) -> None:
     graph = {"a": (inc, 1), "b": (inc, "a"), "c": (add, "a", "b"), "d": (add, "c", "a")}
@@ -164,7 +164,7 @@ def test_the_future_of_a_key_may_be_given_to_a_call(inline: gridengine.Executor)
     assert inline.submit(add, a, b).result() == 5
 
 
-def test_keywords_are_given_and_may_be_what_is_made_with_it(inline: gridengine.Executor) -> None:
+def test_keyword_arguments_are_passed_and_may_be_nodes(inline: gridengine.Executor) -> None:
     spec = pytest.importorskip("dask._task_spec")
     graph = {
         "a": spec.Task("a", inc, 1),
