@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gridengine.call_context.current_call import Controller
+from gridengine.call_context.current_call import Controller, current_job
 from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from gridengine.errors import UNNUMBERED
 from gridengine.serialize import pickling, shared_objects
@@ -324,6 +324,12 @@ def test_pushed_values_leave_at_once_and_in_order(driver: RunnerDriver) -> None:
     assert [item for item in said if item is not Results] == [5, [5], 6, [6]]
     assert said[-1] is Results
     assert driver.values() == [(7, 3), (7, 3)]
+
+
+def test_a_call_knows_its_number_among_the_calls_of_its_map(driver: RunnerDriver) -> None:
+    driver.assign(lambda x: current_job().index, [5, 6], first=40)  # type: ignore[union-attr]
+    driver.play()
+    assert driver.values() == [40, 41]
 
 
 def test_a_forgotten_function_is_not_kept(driver: RunnerDriver) -> None:
