@@ -52,12 +52,7 @@ from gridengine.wire.messages import (
 from gridengine.wire.processes import make_hello
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
-from gridengine.worker.forkserver import (
-    ForkServer,
-    end_all,
-    restore_dispositions,
-    unblock,
-)
+from gridengine.worker.forkserver import ForkServer, end_all, restore_dispositions, unblock
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.meter import Meter, signs_of_life
 from gridengine.worker.runner_output import Relay

@@ -29,10 +29,7 @@ from gridengine.call_context.current_call import (
     ProcessSpent,
 )
 from gridengine.call_context.environment import KEPT, SiteEnvironment
-from gridengine.call_context.process_resources import (
-    MemoryLimit,
-    peak_memory,
-)
+from gridengine.call_context.process_resources import MemoryLimit, peak_memory
 from gridengine.call_context.status_block import (
     BACKGROUND,
     BARRED_FROM,
