@@ -6,6 +6,7 @@ import operator
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -73,6 +74,25 @@ def test_an_unpicklable_argument_is_named_by_its_node(inline: gridengine.Executo
     [future] = inline.submit_graph(graph, ["c"])
     with pytest.raises(PicklingError, match=r"argument 2 of node 'a' \(a _thread.lock\)"):
         future.result(SECONDS)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_an_error_names_the_node_that_failed(inline: gridengine.Executor, *, fuse: bool) -> None:
+    graph = {"a": (inc, 1), "failed": (fail, "a"), "b": (inc, "failed"), "c": (inc, "failed")}
+    for future in inline.submit_graph(graph, ["b", "c"], fuse=fuse):
+        error = future.exception(SECONDS)
+        assert isinstance(error, ValueError)
+        assert "node 'failed'" in "\n".join(error.__notes__)
+
+
+def test_a_graph_whose_initializer_has_failed_ends_its_executor() -> None:
+    with gridengine.Executor(
+        scheduler=gridengine.InlineScheduler(), initializer=fail, initargs=(1,)
+    ) as broken:
+        [future] = broken.submit_graph({"a": (inc, 1)}, ["a"])
+        assert isinstance(future.exception(SECONDS), BrokenProcessPool)
+        with pytest.raises(BrokenProcessPool):
+            broken.submit_graph({"a": (inc, 1)}, ["a"])
 
 
 @pytest.mark.parametrize("fuse", [True, False])

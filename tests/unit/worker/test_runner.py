@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gridengine.call_context.current_call import Controller, current_job
 from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
@@ -366,6 +366,29 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
     driver.assign(Itself(condemn), [0, 1, 0], timeout=5.0)
     driver.play()
     assert driver.values() == [0]
+
+
+class Leaving(Exception):
+    """Its pickling ends the process."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit("no licence")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(
+    driver: RunnerDriver, *, raises: bool
+) -> None:
+    def call(x: int) -> object:
+        if x and raises:
+            raise Leaving
+        return Leaving() if x else x
+
+    driver.assign(call, [0, 1])
+    driver.play()
+    (_, kept), (_, error) = driver.outcomes()
+    assert kept == [0]
+    assert isinstance(error, PicklingError)
 
 
 def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(
