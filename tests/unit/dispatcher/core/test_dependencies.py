@@ -174,6 +174,13 @@ def test_an_input_that_is_named_twice_is_sent_once(play: Graph) -> None:
     assert play.nothing_is_kept()
 
 
+def test_a_call_that_crashed_is_given_its_input_again(play: Graph) -> None:
+    play.add(task(1), task(2, 1, retries=1))
+    play.finish(1)
+    play.crash(play.assignments[2][1], 0)
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+
+
 def test_a_call_whose_inputs_have_come_begins_before_its_submitters_other_calls(
     play: Graph,
 ) -> None:
