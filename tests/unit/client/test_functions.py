@@ -381,3 +381,11 @@ def test_a_function_has_the_umask_with_which_it_was_pickled() -> None:
         os.umask(before)
     assert tuple(one.caller and one.caller.umask for one in made) == masks
     assert made[0].digest != made[1].digest
+
+
+def test_an_attribute_that_a_function_gets_later_travels() -> None:
+    one = functools.partial(pow, 2)
+    before = function_of_map(one).digest
+    assert function_of_map(one).digest == before
+    vars(one)["extra"] = "later"
+    assert function_of_map(one).digest != before
