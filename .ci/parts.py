@@ -20,7 +20,7 @@ TESTED = ROOT / ".ci" / "tested"
 INTEGRATION = "tests/integration"
 NEWEST_PYTHON = "newest-python"
 """What depends on the version of Python, on the newest here."""
-CALLS = ["executors", "jobs", "map", "matrix", "nested", "runs", "test_differences.py"]
+CALLS = ["executors", "jobs", "map", "matrix", "nested", "runs", "differences"]
 SYSTEMS = ["clusters", "grid_engine", "slurm"]
 HOSTS = "tests/hosts"
 PARTS: dict[str, list[str]] = {

@@ -309,8 +309,8 @@ class KillCounter:
 
 
 def _events_file() -> str:
-    """Return the file in which the kernel counts kills: that of the nearest control group whose
-    memory is counted, in version 1 or 2; empty if there is none.
+    """Return the file in which the kernel counts the kills of a control group: of the nearest group
+    around this process whose memory is counted, in version 1 or 2. Empty if there is none.
     """
     names = "memory.oom_control", "memory.events"
     files = (f"{folder}/{name}" for folder in control_groups("memory") for name in names)

@@ -1,5 +1,5 @@
-"""Streams of random numbers: each call of a map with `seed=` has its own, the same wherever, with
-whichever others and however often the call runs.
+"""Streams of random numbers, one for each call of a map with `seed=`. A call's stream is the same
+on every machine, beside any other calls, and at every attempt.
 
 The streams are the children of `numpy.random.SeedSequence(seed)`, one for each number of a call.
 The number travels as the call's last argument (`with_numbers`, `Seeded`), so that chunks, retries

@@ -1,5 +1,5 @@
 """Dispatchers as callers see them: one interface (`interface.Dispatcher`), and four ways by which
-requests reach whoever decides.
+requests reach the core that decides.
 
     client: tasks, a listener
        |  interface.Dispatcher: submit, cancel, recall, want, supply, ...

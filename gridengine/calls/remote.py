@@ -26,13 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.outstanding import (
-    ClientLimits,
-    Left,
-    PendingRequests,
-    TakenOutcomes,
-    Took,
-)
+from gridengine.calls.outstanding import ClientLimits, Left, PendingRequests, TakenOutcomes, Took
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import RequestingDispatcher
 from gridengine.calls.translation import Outgoing, outcomes_of, take_joinable
@@ -71,11 +65,7 @@ from gridengine.wire.messages import (
     TaskItem,
     WantAnswer,
 )
-from gridengine.wire.processes import (
-    check_unpatched,
-    keep_interrupt,
-    program,
-)
+from gridengine.wire.processes import check_unpatched, keep_interrupt, program
 
 log = logging.getLogger("gridengine")
 

@@ -6,8 +6,9 @@ Commands parse and print. They decide nothing: `watching` finds dispatchers and 
 reads runs. Read `main` first. Commands that belong together share a module (`main.MODULES`), with
 `tunnel` beside `dispatcher`. `far_end` is no command: ssh runs it at the other end of a tunnel.
 
-A module imports at its head what most of its commands need. What only few need, and takes 15 ms or
-more, such as ZeroMQ, SQLite, rich or whatever runs calls, they import themselves.
+A module imports at its head the modules that most of its commands need. A module that few commands
+need, and whose import takes 15 ms or more, is imported inside these commands: ZeroMQ, SQLite, rich,
+and everything that runs calls.
 
 Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
 

@@ -53,7 +53,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take an option. Just the batch systems take those that are not here."""
+"""The schedulers that take an option. Any other option is for all batch systems alone."""
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 

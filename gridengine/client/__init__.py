@@ -74,16 +74,16 @@ Rejected:
   and have a thread of their own.
 - One table for all tasks of an executor. A map and a graph would look for their own tasks among all
   others, or keep a second record of them.
-- The references of a function in its `TaskMaker`. Futures have that, and would keep results alive
-  that nobody needs any more.
+- The references of a function in its `TaskMaker`. Each future holds its `TaskMaker`, and would keep
+  results alive that nobody needs any more.
 - The batcher's window for maps of executors. The core shares workers fairly and can recall, so one
   way of sending serves `map`, `imap`, `Executor.map` and `Pool`.
 - Counting calls that wait for other calls as load. A window full of them would keep their inputs
   back.
 - Numbers of a dispatcher for references. A function is pickled before its scheduler is made, so
   references are numbers of this process.
-- Starting threads late: from Python 3.12 on none starts once the interpreter ends, and the last of
-  a script's jobs run then.
+- Starting threads late. From Python 3.12 on no thread can start once the interpreter ends, and the
+  last jobs of a script run at that time.
 - Showing a crashed call's arguments at the caller. The worker shows the arguments of a call that
   fails; those of a call that crashed may be what it died of, and are not unpickled here.
 - anyio. It has no call that wakes a task from another thread without blocking; asyncio has

@@ -1,4 +1,4 @@
-"""The warnings for a generator of random numbers of which several calls get copies.
+"""Warn that several calls get copies of one generator, and draw the same random numbers.
 
 Imported only once a function has one.
 """

@@ -1,8 +1,8 @@
 """Futures among the arguments of calls: a dispatcher is told for which result each reference
 stands.
 
-If this dispatcher runs the future's call, it is told which call that is, and the result does not
-come to this process for it. The results of all other futures (of another scheduler, of
+If this dispatcher runs the future's call, it is told which call that is, and the result need not
+pass through this process. The results of all other futures (of another scheduler, of
 `concurrent.futures`, or already settled) are waited for here, and supplied to the dispatcher.
 """
 

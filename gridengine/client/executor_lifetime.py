@@ -215,7 +215,7 @@ class Lifetime(ABC):
 
 
 class WithBlock(ABC):
-    """The `with` and `async with` of executors and actors. `_lifetime` is that of their calls."""
+    """An executor or actor, shut down at the end of its `with` or `async with` block."""
 
     _lifetime: Lifetime
 

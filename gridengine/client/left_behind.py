@@ -1,4 +1,4 @@
-"""Errors of calls that miss a global variable of the script, because only a text names it."""
+"""Errors of calls that lack a global variable of the script, because only a text names it."""
 
 from __future__ import annotations
 

@@ -26,6 +26,5 @@ Keep in step:
 
 Rejected: keeping results of named runs in the dispatcher's journal. On the client's side the file
 works with every scheduler, and known calls need not be handed over at all. A layer between the
-client's submissions and the dispatcher (`client/named_run_calls`) answers them
-from the file.
+client's submissions and the dispatcher (`client/named_run_calls`) answers them from the file.
 """

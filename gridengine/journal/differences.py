@@ -1,4 +1,4 @@
-"""What differs between a call that a run has and a call that is handed in."""
+"""The differences between a call that a named run has and a call that is handed in."""
 
 from __future__ import annotations
 

@@ -163,18 +163,19 @@ def is_shown(path: Path) -> bool:
     return machine.file_age(path) < SILENT_SECONDS
 
 
-def other_machine(path: Path) -> Holder | None:
+def other_machine(path: Path) -> tuple[Holder, float] | None:
     """Return the process of another machine that has written into the file at this path that it has
-    the lock, and still touches the file. Its lock may be invisible here.
+    the lock, and still touches the file; and when it did. Its lock may be invisible here.
 
     Raises:
         OSError: the file cannot be looked at.
     """
-    machine.touched_at(path)  # the file's present size is known from here on
+    touched = machine.touched_at(path)  # the file's present size is known from here on
     holder = read_holder(path)
-    if holder is None or holder.is_here or not is_shown(path):
+    if touched is None or holder is None or holder.is_here:
         return None
-    return holder
+    silent = machine.time_of(path.parent) - touched
+    return (holder, touched) if silent < SILENT_SECONDS else None
 
 
 def read_holder(path: Path) -> Holder | None:
@@ -302,10 +303,11 @@ def _wait_for_other_machines(path: Path, what: str, *, wait: bool) -> None:
     Raises:
         JournalError: there is one, and `wait` is false.
     """
-    touched, lives = None, False
-    while (holder := other_machine(path)) is not None:
-        if touched is None:
-            touched = machine.touched_at(path)
+    first, lives = None, False
+    while (found := other_machine(path)) is not None:
+        holder, touched = found
+        if first is None:
+            first = touched
             log.warning(
                 "%s was in use by %s, and has not been released; waiting at most %g s for a sign "
                 "that this process lives",
@@ -313,7 +315,7 @@ def _wait_for_other_machines(path: Path, what: str, *, wait: bool) -> None:
                 holder,
                 SILENT_SECONDS,
             )
-        elif not lives and machine.touched_at(path) != touched:
+        elif not lives and touched != first:
             lives = True
             _refuse_or_tell(path, what, wait=wait)
         time.sleep(LOOK_SECONDS)

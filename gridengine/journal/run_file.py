@@ -524,9 +524,9 @@ def _check_readable_here(name: str, path: Path) -> None:
     """Check that no script uses the file on the machine that has the disk itself. Such a script has
     a write-ahead log, which other machines cannot read.
     """
-    if Path(f"{path}-wal").exists() and (holder := other_machine(lock_of(path))):
+    if Path(f"{path}-wal").exists() and (found := other_machine(lock_of(path))):
         raise JournalError(
-            f"the run {name!r} cannot be read on this machine now: {holder}, uses it with a log "
+            f"the run {name!r} cannot be read on this machine now: {found[0]}, uses it with a log "
             "that only programs of that machine can read",
             hint="read it there, or when that process has ended",
         )

@@ -1,5 +1,5 @@
-"""What users say of the keys of calls: what else counts (`depends=`), and which arguments do not
-(`ignore=`).
+"""A user's wishes for the keys of calls: values that count beside function and arguments
+(`depends=`), and arguments that do not count (`ignore=`).
 """
 
 from __future__ import annotations

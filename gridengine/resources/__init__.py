@@ -10,10 +10,10 @@ calls to holders, which keep account of what is free.
 Read `base` first, then `kinds`. `demand` is the request of a group of calls, with limits that are
 estimated from earlier calls, and `packing` decides which task goes to which holder.
 
-The packer has one state machine for each holder: open, draining for one queue, or shut. Whether a
-task may go to a holder for other reasons than its resources is not the packer's to know: it asks
-(`admits`). Keep in step: `_Holder.drains_for` with `_Queue.drained`, and
-`_Queue.listed` with the heap `candidates`.
+The packer has one state machine for each holder: open, draining for one queue, or shut. The packer
+knows about resources alone. It asks (`admits`) whether a task may go to a holder in other respects.
+Keep in step: `_Holder.drains_for` with `_Queue.drained`, and `_Queue.listed` with the heap
+`candidates`.
 
 Rejected:
 

@@ -8,8 +8,7 @@ all of them:
     held        It can be given. `resource.holder()` makes a holder, which keeps account of its
                 free part.
     given       A holder's `allocate` returned it and its `deallocate` takes it back: `Cores(2)`
-    becomes
-                `Cores(2, [4, 5])`.
+                becomes `Cores(2, [4, 5])`.
 
 A resource's arguments are in its public attributes, which are set once, and in `expression`. A
 holder's account is in attributes with an underscore. Nothing here does I/O or reads a clock: a

@@ -31,13 +31,12 @@ HolderT = TypeVar("HolderT", bound=Hashable)
 
 
 class RequestFailed(Exception):
-    """A method of a resource raised. `request` is the request that was to be placed for `tasks`;
-    `__cause__` is the exception.
+    """A method of a resource raised while a request of `tasks` was to be placed; `__cause__` is the
+    exception.
     """
 
-    def __init__(self, request: Resource, tasks: Sequence[Any]) -> None:
+    def __init__(self, tasks: Sequence[Any]) -> None:
         super().__init__()
-        self.request = request
         self.tasks = tasks
 
 
@@ -315,9 +314,8 @@ class Packer(Generic[TaskT, HolderT]):
                     continue
                 placed = self._give(queue, head, holder)
             except BaseException as error:  # a kind may be a user's own, and raise anything
-                raise RequestFailed(
-                    queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]
-                ) from error
+                tasks = [one.task for one in queue.tasks if self._waits(one, queue)]
+                raise RequestFailed(tasks) from error
             yield placed
             head = self._head(queue)
             if head is not None:

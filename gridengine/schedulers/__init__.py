@@ -27,8 +27,9 @@ What must be kept in step:
   seemed to fail may still have made jobs.
 - A worker is identified by the path of its log (`batch_system`).
 
-One launcher serves all systems with commands: of one for each, each repeated faults that the others
-had mended. `docs/decisions.md` has the other designs that were rejected, and the measurements.
+One launcher serves all systems with commands. When each system had its own, each repeated faults
+that had been mended in the others. `docs/decisions.md` has the other designs that were rejected,
+and the measurements.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ NEVER_RAN = "92"
 deletion is 91.
 """
 STAGING, NOT_STAGED = "15", "37"
-"""The substate of a job while its files are brought, and that of a job or an array whose files
-could not be brought. A subjob whose files could not be brought keeps the first, and loses its host.
+"""STAGING: PBS is bringing the files of a job to its host. NOT_STAGED: PBS could not bring the
+files of a job or an array; a subjob stays STAGING then, and has no host any more.
 """
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")

@@ -1,7 +1,7 @@
 """Objects to bytes and back: functions, calls, results and exceptions.
 
-In: a user's objects, on the caller's side calls, in a runner outcomes. Out: payloads (`payload`),
-which all other rooms pass on unread; and from payloads the objects again.
+In: a user's objects, which are calls on the caller's side and outcomes in a runner. Out: payloads
+(`payload`), which all other rooms pass on unread; and from payloads the objects again.
 
     object -> pickling.dump_... -> encoding.encode -> by_value.Pickler: C pickle with one hook
                                    refused: once more with dill's recipes (encoding),

@@ -1,9 +1,9 @@
 """Open files on their way to calls on this machine: sockets, ends of pipes, and objects with them.
 
 The pickle has a name for each open file. The process that unpickles the name asks for a duplicate,
-as often as the call is run again. The duplicate that is held here goes with the last call that may
-ask. `multiprocessing` takes such objects apart, just as it does for a child process that it starts.
-This module is imported only where such an object is pickled.
+as often as the call is run again. The duplicate that this process holds is closed after the last
+call that may ask for it. `multiprocessing` takes such objects apart, just as it does for a child
+process that it starts. This module is imported only where such an object is pickled.
 """
 
 from __future__ import annotations

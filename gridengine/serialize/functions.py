@@ -5,9 +5,9 @@ A function's global variables are filled in after it has been made, since they m
 Annotations are never evaluated here: they may name classes that only a type checker imports. Until
 Python 3.13 a function or class holds the values of its annotations. From 3.14 on (PEP 649) it holds
 a function that makes them on request. That function travels with the variables that it names: as
-`Parts`, plain data that C `pickle` takes by itself, since it goes along with each function and
-class. A function that stands in a class sees all attributes of that class (`__classdict__`), among
-them some that no pickle can hold. It travels with the attributes that it names.
+plain data that C `pickle` takes by itself, since it goes along with each function and class. A
+function that stands in a class sees all attributes of that class (`__classdict__`), among them some
+that no pickle can hold. It travels with the attributes that it names.
 """
 
 from __future__ import annotations
@@ -41,14 +41,6 @@ from gridengine.serialize.namespaces import (
 )
 from gridengine.serialize.users_modules import add_to_main, share_with_main
 
-Parts: TypeAlias = (
-    bytes
-    | tuple[bytes, dict[str, Any], dict[str, "Wanted"], tuple[str, ...], tuple[Any, ...] | None]
-)
-"""The parts of a function that makes annotations: its code, the global variables that it names,
-those of them that may not be picklable, the submodules that it reaches, and its closure: cells, and
-in the place of `__classdict__` the attributes of the class.
-"""
 LAZY = sys.version_info >= (3, 14)
 """Whether functions hold a function that makes their annotations, not the annotations."""
 BY_NAME = (type, types.ModuleType, types.FunctionType)
@@ -118,8 +110,10 @@ def is_looked_up(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 
 def take_annotations_apart(make: Any) -> Any:
     """Return the parts of a compiler-made `__annotate__` function, from which another process can
-    make it again. If its code alone suffices, return only the bytes of the code. Return any other
-    function, such as one that a user has written, unchanged.
+    make it again: its code, the global variables that it names, those of them that may not be
+    picklable, the submodules that it reaches, and its closure (cells, and in the place of
+    `__classdict__` the attributes of the class). If its code alone suffices, return only the bytes
+    of the code. Return any other function, such as one that a user has written, unchanged.
     """
     if type(make) is not types.FunctionType or (code := make.__code__).co_name != "__annotate__":
         return make

@@ -1,10 +1,11 @@
 """The names that stand in texts which other libraries read as code: formulas ("y ~ double(x)"),
 queries ("y > @limit"), SQL ("select * from frame"), expressions for `eval`.
 
-Such a library looks the names up among the global variables of the function that calls it. Nothing
-says which texts it gets, so each text counts that reads like code. A text of words does not, nor
-does a docstring. A text of one word, which may be a column or a key, counts only in code that uses
-`globals`, `eval` or their like. A text that is made when the function runs has no names here.
+Such a library looks the names up among the global variables of the function that calls it. Nobody
+knows which texts the library gets, so every text that reads like code counts. A text of words does
+not count, nor does a docstring. A text of one word, which may be a column or a key, counts only in
+code that uses `globals`, `eval` or their like. A text that is made when the function runs has no
+names here.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ The version of a variable that the caller does not have is `MISSING_VERSION`: wh
 assigns to such a variable belongs to that version. Large values, and functions with a cache that
 may depend on other variables, have no version (None). They are assigned each time.
 
-The attributes of a class that travels by value are such a variable, all together.
+All attributes of a class that travels by value are, together, one such variable.
 
 The calls of each executor that has an initializer have a space of their own, with other values:
 several executors may share a process.

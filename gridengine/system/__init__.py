@@ -1,10 +1,10 @@
 """What Linux and macOS do differently. Only this room asks which system this is; everything above
 it does the same on both.
 
-Read the functions here, which runners and fork servers need from their start, then `polling`, by
-which dispatchers and agents wait, and `machine`: what few need. Memory, sockets, processors and the
-ends of processes stay in one module, since each fork server needs all four before its first fork
-and every module adds to its start.
+Read the functions here first, which runners and fork servers need from their start. Then read
+`polling`, by which dispatchers and agents wait, and `machine`, which few processes need. Memory,
+sockets, processors and the ends of processes stay in one module, since each fork server needs all
+four before its first fork and every module adds to its start.
 
                               Linux                            macOS
     waking, polling           eventfd, epoll                   a pipe, `selectors` (kqueue)
@@ -17,7 +17,7 @@ and every module adds to its start.
 
 Where a portable way costs nothing there is no branch: records of one length go through stream
 sockets, and `os.pipe` makes descriptors that no child inherits. Linux has a way of its own where
-that is quicker (to set and clear takes an eventfd 1 microsecond, a pipe 2) or holds more (a child
+that is quicker (an eventfd is set and cleared in 1 microsecond, a pipe in 2) or holds more (a child
 cannot leave its subreaper).
 
 Keep in step: a name has one meaning in both branches; the first has its docstring. The branches are

@@ -165,13 +165,20 @@ def file_age(path: Path) -> float:
     Raises:
         OSError: it cannot be looked at, or no file can be made beside it.
     """
+    touched = touched_at(path)
+    return math.inf if touched is None else time_of(path.parent) - touched
+
+
+def time_of(folder: Path) -> float:
+    """Return the time by the clock of the folder's file system.
+
+    Raises:
+        OSError: no file can be made in the folder.
+    """
     import tempfile  # few ask
 
-    touched = touched_at(path)
-    if touched is None:
-        return math.inf
-    with tempfile.TemporaryFile(dir=path.parent) as probe:
-        return os.fstat(probe.fileno()).st_mtime - touched
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        return os.fstat(probe.fileno()).st_mtime
 
 
 def touched_at(path: Path) -> float | None:

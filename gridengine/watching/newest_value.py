@@ -1,4 +1,4 @@
-"""`Newest`: the newest value, for a thread that may be slower than the values come."""
+"""`Newest`: hands a thread the newest value, where values may come faster than it takes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The next steps that users can take, by the words of batch systems and of errors."""
+"""Find the next step for a user in the words of a batch system or of an error."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 
@@ -19,6 +20,7 @@ FULL = (
 RESUMED = "their calls go on when they are resumed: "
 
 
+@functools.lru_cache(maxsize=16)  # for a class of no system, all entry points are read
 def words_of(scheduler: str) -> type[BatchWords] | None:
     """Return the words of the batch system of a scheduler's class; None if it is not known, or is a
     site's own and cannot be imported here.

@@ -28,16 +28,8 @@ from gridengine.call_context.current_call import (
     Interrupted,
     ProcessSpent,
 )
-from gridengine.call_context.environment import (
-    KEPT,
-    SiteEnvironment,
-    matches,
-    place_variables,
-)
-from gridengine.call_context.process_resources import (
-    MemoryLimit,
-    peak_memory,
-)
+from gridengine.call_context.environment import KEPT, SiteEnvironment, matches, place_variables
+from gridengine.call_context.process_resources import MemoryLimit, peak_memory
 from gridengine.call_context.status_block import (
     BACKGROUND,
     BARRED_FROM,
@@ -105,13 +97,12 @@ def main(descriptors: RunnerDescriptors, site: SiteEnvironment | None = None) ->
     for fd in (descriptors.channel, descriptors.words):
         os.set_inheritable(fd, False)
     words = map_words(descriptors.words)
-    os.close(descriptors.words)
     redirect_streams(descriptors)
     seed_by_chance()
     requests = socket.socket(fileno=descriptors.requests)
     multiprocessing_state.prepare(requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel), takes_blocks=True)
-    runner = Runner(channel, words, site, descriptors.threads)
+    runner = Runner(channel, words, site, descriptors.threads, spare=descriptors.words)
     GVAR.process = runner.as_calling_process(descriptors.number, requests)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
@@ -150,9 +141,13 @@ class Runner:
         words: memoryview,
         site: SiteEnvironment | None = None,
         threads: int = 0,
+        *,
+        spare: int = -1,
     ) -> None:
         self._channel = channel
         self._words = words
+        self._spare = spare
+        """A descriptor to give up for an import, after a call that has used up all others."""
         self._strides = CallStrides(words)
         self._result_buffer = ResultBuffer(channel, self._strides.look)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
@@ -428,6 +423,8 @@ class Runner:
 
     @cached_property
     def _failed_calls(self) -> FailedCalls:
+        with contextlib.suppress(OSError):  # user code may have closed it
+            os.close(self._spare)
         from gridengine.worker.failed_calls import FailedCalls  # most calls do not fail
 
         return FailedCalls(self._result_buffer, self.functions)

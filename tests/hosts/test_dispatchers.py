@@ -57,7 +57,7 @@ def begin(slurm: SlurmOfHosts, runs: dict[str, str]) -> None:
     wait_until(lambda: command(slurm, *STATUS, environment=runs)[0] == 0)
 
 
-def test_a_dispatcher_on_a_node_serves_other_hosts_or_says_what_is_between(
+def test_a_dispatcher_on_a_node_serves_other_hosts_or_names_the_obstacle(
     slurm: SlurmOfHosts, sweeps: dict[str, str]
 ) -> None:
     assert slurm.run(MAP, environment=sweeps).stdout == "2470 node2\n"

@@ -99,7 +99,7 @@ def test_a_job_over_its_memory_is_held(pool: Pool) -> None:
     remove(pool, job)
 
 
-def test_jobs_share_a_slot_and_wait_for_what_no_slot_has(pool: Pool) -> None:
+def test_jobs_share_a_slot_and_wait_for_resources_that_no_slot_has(pool: Pool) -> None:
     fits = submit(pool, "/bin/sleep", arguments=1000, request_cpus=2, request_gpus=1)
     same = submit(pool, "/bin/sleep", arguments=1000, request_cpus=2, request_gpus=1)
     large = submit(pool, "/bin/sleep", arguments=1000, request_cpus=5)

@@ -54,9 +54,9 @@ from gridengine.wire.messages import (
     Started,
     Stop,
 )
-from tests.property.test_state_machine import check_calls
 from tests.support.core_play import CUBE, SQUARE
 from tests.support.hypothesis_profiles import examples
+from tests.support.played_core import check_calls
 from tests.support.tasks import make_task
 
 WORKERS = [b"w1", b"w2", b"w3"]

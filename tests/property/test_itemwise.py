@@ -127,7 +127,7 @@ def lists(draw: st.DrawFn) -> list[Any]:
 
 
 @given(lists())
-def test_just_what_is_spoilt_is_missing_and_the_others_share_what_they_shared(
+def test_only_spoilt_items_are_missing_and_the_others_still_share_their_objects(
     items: list[Any],
 ) -> None:
     back = load_items(pickle.dumps(items, 5), ())

@@ -61,7 +61,7 @@ LINES = st.one_of(
 
 
 @given(st.lists(LINES, max_size=8).map("\n".join))
-def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> None:
+def test_a_settings_file_is_valid_or_an_error_names_the_file(text: str) -> None:
     lines_of(text)
     with contextlib.suppress(ConfigurationError):
         said = parse(Path("/etc/site.toml"), text)

@@ -113,7 +113,7 @@ def test_times_are_written_and_rounded_up(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-def test_a_gigabyte_is_what_batch_systems_call_one() -> None:
+def test_a_gigabyte_is_that_of_batch_systems() -> None:
     assert to_bytes(1.5) == 3 * 2**29
     assert to_gigabytes(2**30) == 1
 

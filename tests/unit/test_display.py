@@ -89,7 +89,7 @@ def test_a_job_says_its_attempts() -> None:
 @pytest.mark.parametrize(
     ("error", "said"), [("", "3 done, 1 failed, 2 left"), ("it is broken", "it is broken")]
 )
-def test_a_run_says_how_far_it_is_or_what_is_wrong(error: str, said: str) -> None:
+def test_a_run_states_its_progress_or_its_fault(error: str, said: str) -> None:
     facts = {"name": "sweep", "path": pathlib.Path("/runs/sweep"), "size": 1, "when": 0.0}
     facts |= {"script": "s.py", "host": "node7", "done": 3, "failed": 1, "left": 2, "error": error}
     summary = RunSummary(**facts)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ BASES: dict[type[GridEngineError], tuple[type[Exception], ...]] = {
 
 
 @pytest.mark.parametrize("kind", BASES)
-def test_an_error_is_caught_as_what_befell_a_call_or_what_the_cluster_did_or_a_builtin_one(
+def test_an_error_is_caught_by_its_class_of_the_tree_or_by_its_builtin_class(
     kind: type[GridEngineError],
 ) -> None:
     assert [base for base in BASES[kind] if not issubclass(kind, base)] == []

@@ -1,5 +1,5 @@
-"""Launched workers: by what they are recognised when they connect, which of them could not be
-started, and the hosts that requests leave out because of these.
+"""Launched workers: how each is recognised when it connects, which could not be started, and the
+hosts that later requests leave out because a worker could not be started there.
 """
 
 from __future__ import annotations

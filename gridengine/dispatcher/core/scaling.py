@@ -1,11 +1,11 @@
 """How many workers there should be: the requests to the scheduler, its reports, and which workers
 leave when there are too many.
 
-Where nobody named the cluster, a map of milliseconds would not be worth an array of a thousand
-jobs. Then a few workers are requested at first. Each further slot is requested for
-`WORTH_SECONDS` of waiting work, by the pace of the calls so far, of which those in progress are a
-part. If the few have waited for `QUEUED_SECONDS`, all are requested: calls that take long would
-wait in the batch system's queue twice.
+If the user has not named the cluster, a map that takes milliseconds is not worth an array of a
+thousand jobs. So a few workers are requested at first, and one more slot for each `WORTH_SECONDS`
+of waiting work. The estimate of the work takes the pace of earlier calls, and of calls in progress.
+If the few workers have waited for `QUEUED_SECONDS`, all workers are requested: otherwise long calls
+would wait in the batch system's queue twice.
 """
 
 from __future__ import annotations

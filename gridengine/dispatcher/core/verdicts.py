@@ -1,5 +1,5 @@
-"""What follows a fault for a call: another attempt, at whose charge and with how much memory, or an
-error. `TABLE` says it all; `docs/reliability.md` shows the table.
+"""The verdict on a call after a fault: an error, or another attempt, which may count as a retry and
+may get more memory. `TABLE` has all verdicts; `docs/reliability.md` shows it.
 """
 
 from __future__ import annotations

@@ -52,8 +52,9 @@ Rejected:
   Watchers do share the clients' socket: the greeting shows which key a connection has.
 - Taking a broken connection for the end of a client. From afar, a network that fails for ten
   minutes looks like a machine that has died.
-- Letting every outcome wait for the disk. A client that is told of a call a second time recognises
-  it, so a result that was sent within the last commit before a kill is made again and given once.
+- Letting every outcome wait for the disk. A client recognises the outcome of a call that it
+  already has. So if the dispatcher is killed before the outcome that it has sent is on disk, the
+  call runs a second time, and its user gets one result.
   Outcomes wait only where that does not hold; `ClientRecord.finish` lists the cases.
 - Writing a result that no row can hold in several rows. A gigabyte in the journal would delay
   everything behind it, and it is lost only if the dispatcher is killed before the client has it. An

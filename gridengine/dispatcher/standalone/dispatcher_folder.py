@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, WORKER, folder_of
+from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, folder_of
 from gridengine.errors import ConfigurationError
 from gridengine.journal.lock_file import (
     SILENT_SECONDS,
@@ -154,11 +154,6 @@ class DispatcherFolder(NamedTuple):
     def client_file(self) -> Path:
         """The file by which clients connect."""
         return self.path / CLIENT
-
-    @property
-    def worker_file(self) -> Path:
-        """The file by which workers connect."""
-        return self.path / WORKER
 
     def make(self) -> None:
         """Make the folder, closed to other users, unless it exists.

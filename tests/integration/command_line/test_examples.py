@@ -101,7 +101,7 @@ def test_the_census_of_the_standard_library_equals_the_serial_one(tmp_path: Path
     assert "the mapped census equals the serial one" in printed
 
 
-def test_mixed_resources_says_what_a_machine_with_one_core_lacks(tmp_path: Path) -> None:
+def test_mixed_resources_names_the_core_that_a_small_machine_lacks(tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))
     restrict = functools.partial(os.sched_setaffinity, 0, [core])
     run = start_example("mixed_resources.py", "processes", tmp_path, preexec_fn=restrict)

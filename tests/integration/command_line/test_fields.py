@@ -31,7 +31,7 @@ def test_each_example_is_played_here() -> None:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_an_example_of_a_field_finds_what_is_in_its_data_and_draws_it(
+def test_an_example_of_a_field_finds_the_planted_result_and_draws_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in WANTED.get(name, ["matplotlib"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -228,3 +229,16 @@ def test_a_dispatcher_that_cannot_start_says_why_and_leaves_no_process(shell: Sh
         assert "Traceback" not in output
     assert shell.processes() == []
     assert "there are none" in shell.done("dispatcher", "list")
+
+
+def test_a_dispatcher_whose_journal_is_refused_is_not_started_again(shell: Shell) -> None:
+    shell.done("dispatcher", "start", "sweeps", *HERE, "--restart")
+    folder, pid = shell.dispatchers / "sweeps", shell.status("sweeps")["pid"]
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as file, file:
+        file.execute("INSERT INTO clients VALUES (5000, x'', x'', 0)")
+        file.execute("UPDATE counters SET value = 99 WHERE name = 'protocol'")
+    psutil.Process(pid).kill()
+    wait_until(lambda: not shell.processes())
+    log = (folder / "dispatcher.log").read_text()
+    assert "it is in protocol 99, and this one speaks" in log
+    assert "Traceback" not in log

@@ -47,6 +47,13 @@ def path(tmp_path: Path) -> tuple[bytes, ...]:
     return (bytes(tmp_path),)
 
 
+def test_methods_and_coroutine_functions_have_names_too(
+    named: NamedClient, path: tuple[bytes, ...]
+) -> None:
+    assert named.results("by_name:Table.size", [[1, 2, 3]], path=path) == [3]
+    assert named.results("by_name:doubled", [4], path=path) == [8]
+
+
 def test_a_function_is_imported_in_a_runner_and_not_in_the_dispatcher(
     named: NamedClient, path: tuple[bytes, ...], standalone: Standalone
 ) -> None:

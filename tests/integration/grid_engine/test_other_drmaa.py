@@ -102,7 +102,7 @@ def mapped(given: str = "max_workers=2", resources: str = "None") -> str:
 SQUARES = [x * x for x in range(8)]
 
 
-def test_the_process_that_speaks_drmaa_does_not_die_of_what_announces_the_end_of_a_job(
+def test_the_drmaa_process_survives_the_signal_that_announces_the_end_of_a_job(
     site: Site,
 ) -> None:
     source = """

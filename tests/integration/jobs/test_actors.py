@@ -134,7 +134,7 @@ class Summer:
         return self.total
 
 
-def test_with_one_place_a_call_and_its_actor_and_what_this_calls_have_it_in_turn(
+def test_a_call_its_actor_and_the_actors_calls_take_turns_at_the_only_slot(
     place: Any,
 ) -> None:
     def summed(count: int) -> list[int]:

@@ -194,7 +194,7 @@ tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER()))
     assert scenario.result()["results"] == [1]
 
 
-def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_again(
+def test_a_run_outlives_a_crash_of_slurmctld_and_lost_calls_run_again(
     own: OwnSlurm,
 ) -> None:
     script = (

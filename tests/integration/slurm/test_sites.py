@@ -42,7 +42,7 @@ with CLUSTER(max_workers=4) as scheduler:
     ],
     ids=["no partitions", "no nodes", "memory of a core", "linear", "exclusive"],
 )
-def test_calls_run_on_sites_that_hide_or_round_up_what_jobs_get(
+def test_calls_run_on_sites_that_hide_or_round_up_the_resources_of_jobs(
     slurm: Slurm, changes: Mapping[str, Any], count: int, cores: str, words: str
 ) -> None:
     with own_slurm(slurm, **changes) as own:

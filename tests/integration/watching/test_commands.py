@@ -36,7 +36,7 @@ def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:
     assert found["status"]["failed"] == 1
 
 
-def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(
+def test_calls_are_listed_with_their_arguments_and_the_reason_of_their_failure(
     process: subprocess.Popen[str],
 ) -> None:
     [row] = csv.DictReader(gridengine("calls", "sweep", "--failed", "--csv").splitlines())

@@ -191,7 +191,7 @@ def test_workers_calls_and_logs_are_listed(
     expect(tab.locator("main")).to_contain_text("goes to the script's own output")
 
 
-def test_rows_are_sorted_by_a_press_on_a_title_and_filtered_by_what_is_typed(
+def test_rows_are_sorted_by_a_press_on_a_title_and_filtered_by_typed_text(
     process: subprocess.Popen[str], serve: Serve, show: Show
 ) -> None:
     tab = show(serve(), "failures")

@@ -65,7 +65,7 @@ def test_oddities_are_told_with_the_place_and_the_next_step(
     wait_until(is_reported)
 
 
-def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
+def test_a_disk_full_of_kept_results_is_reported_until_there_is_room_again(
     start_script: StartScript, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "runs") as runs:

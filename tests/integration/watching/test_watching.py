@@ -84,7 +84,7 @@ def test_a_stopped_follower_is_dropped_while_calls_go_on() -> None:
         assert "has ended" in follower.communicate(timeout=60)[0]
 
 
-def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_it_ended(
+def test_a_running_script_is_found_by_its_name_and_its_followers_learn_its_end(
     process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with dispatcher_lookup.connect("sweep") as one:

@@ -104,6 +104,21 @@ def test_a_function_that_cannot_be_loaded_leaves_the_next_one_its_state() -> Non
     assert found == ("mine", 7)
 
 
+def test_calls_of_a_caller_that_carries_nothing_find_no_state_of_another() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        [(process, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
+        assert found == ("mine", 7)
+        with gridengine.carry(VARIABLE) as variable, gridengine.carry(get, set_) as pair:
+            variable.close()
+            pair.close()
+            [(other, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
+            assert found == ("initial", 0)
+            assert other != process
+        with gridengine.carry(VARIABLE):
+            [(same, found)] = gridengine.map(seen_where, [0], scheduler=scheduler)
+        assert (same, found) == (other, ("mine", 0))
+
+
 def test_the_end_of_a_process_for_others_calls_loses_no_result() -> None:
     """Calls of one function that carry a pair, then not, by turns, handed over together."""
     futures = []

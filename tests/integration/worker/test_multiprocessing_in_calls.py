@@ -107,7 +107,7 @@ def test_a_call_may_use_the_memory_of_another_program_which_stays(script: MakeSc
         segment.unlink()
 
 
-def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
+def test_processes_of_a_call_register_resources_with_the_callers_tracker(
     script: MakeScript,
 ) -> None:
     done = script(f"""{SEGMENTS}

@@ -70,7 +70,7 @@ def test_a_block_carries_until_its_end() -> None:
     assert repr(carrying) == "<carried state of get and set_, closed>"
 
 
-def test_calls_inline_find_what_set_has_set_before_them() -> None:
+def test_inline_calls_find_the_value_that_set_has_set() -> None:
     seen: list[int] = []
     LEVEL[0] = 3
     with gridengine.InlineScheduler() as scheduler, gridengine.carry(get, seen.append):

@@ -324,7 +324,7 @@ def test_a_delayed_returned_by_a_call_is_an_error_with_a_remedy(
         {1: delayedval(1), 2: 2}.values(),
     ],
 )
-def test_one_iterable_stands_for_what_is_in_it(given: Any) -> None:
+def test_one_iterable_stands_for_its_items(given: Any) -> None:
     assert each(given).result() == [1, 2]
 
 

@@ -209,7 +209,7 @@ def call_shared(name: str) -> Any:
     ],
     ids=["map", "submit", "job", "job in a job"],
 )
-def test_a_job_of_this_process_is_refused_by_what_it_would_wait_for(
+def test_a_job_of_this_process_that_would_wait_for_its_own_result_is_refused(
     inside: Callable[[Job, Any], Any], mutable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = gridengine.InlineScheduler()

@@ -46,7 +46,7 @@ def test_the_setting_tells_no_quick_map_that_went_well(
     assert file.exists()
 
 
-def test_what_can_send_no_message_is_refused_before_any_call() -> None:
+def test_a_notify_that_can_send_no_message_is_refused_before_any_call() -> None:
     scheduler = FakeScheduler()
     with pytest.raises(TypeError, match="notify must be a command line or a callable, not 3"):
         gridengine.map(invert, [1], scheduler=scheduler, notify=3)  # type: ignore[arg-type]

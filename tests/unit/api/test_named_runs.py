@@ -130,7 +130,7 @@ def test_a_result_that_cannot_be_rebuilt_is_an_error(file: File) -> None:
         NamedRun(OK).results()
 
 
-def test_a_run_says_how_far_it_is_or_what_is_wrong_in_a_line() -> None:
+def test_a_run_states_its_progress_or_its_fault_in_one_line() -> None:
     assert repr(NamedRun(OK)) == "<run 'sweep': 5 done, 1 failed, 2 left>"
     assert repr(NamedRun(BAD)) == "<run 'bad': it is corrupt>"
 

@@ -120,7 +120,7 @@ def pushed(driver: RunnerDriver) -> list[tuple[int, Payload]]:
     ]
 
 
-def test_a_runner_answers_what_its_run_is_told_until_the_end(driver: RunnerDriver) -> None:
+def test_a_runner_answers_each_request_of_its_run_until_the_end(driver: RunnerDriver) -> None:
     driver.assign(ActorTarget(Stack), [((1,), {})], form=FULL, watched=True, once=True)
     told = [request(1, "push", "x"), request(2, "fail"), [encode(ActorRequest(0, END))]]
     driver.channel.incoming += [

@@ -107,7 +107,7 @@ def test_a_call_that_was_not_told_to_stop_fails(driver: RunnerDriver) -> None:
     assert "was not told to stop" in str(error)
 
 
-def test_a_call_finds_what_an_earlier_attempt_has_saved_and_a_copy_each_time(
+def test_a_call_finds_the_saved_state_of_an_earlier_attempt_and_a_copy_each_time(
     driver: RunnerDriver,
 ) -> None:
     def finds(x: int) -> Any:

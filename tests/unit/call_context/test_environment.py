@@ -158,7 +158,7 @@ def test_changes_of_a_call_stay_for_calls_of_the_same_caller_alone() -> None:
     assert dict(os.environ) == {"A": "4"}
 
 
-def test_a_job_sees_nothing_of_what_was_changed_before_nor_does_who_comes_after_it() -> None:
+def test_a_job_sees_no_earlier_change_and_leaves_none_to_the_next_call() -> None:
     environment = CallEnvironment(None)
     for alone in (False, True, True, False):
         environment.enter(caller(A="1"), NONE_GIVEN, alone=alone)

@@ -213,7 +213,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.linux
-def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
+def test_a_limit_comes_on_top_of_the_memory_in_use_and_gives_way_to_the_previous_limit(
     limits: dict[int, tuple[int, int]],
 ) -> None:
     limit = MemoryLimit(100)

@@ -268,7 +268,7 @@ def test_a_call_that_may_not_wait_has_the_reason_of_all_that_it_waits_for(played
     assert played.dispatcher.call_slot.take_again(threading.Lock()) is False
 
 
-def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
+def test_a_call_goes_on_with_its_new_allocation(played: Played) -> None:
     slot, waiter = played.dispatcher.call_slot, threading.Semaphore(0)
     slot.give_back()
     slot.take_again(waiter)

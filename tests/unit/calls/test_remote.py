@@ -361,7 +361,7 @@ def test_only_clients_with_jobs_have_threads_for_output(make: Any) -> None:
     assert client._streams.started
 
 
-def test_the_next_process_is_not_told_of_what_the_one_before_has_sent(make: Any) -> None:
+def test_the_next_process_is_not_told_of_outcomes_that_the_previous_one_has_sent(make: Any) -> None:
     client = make()
     streams = printed(client, 5, b"hello\n")
     client.begin_again()
@@ -389,7 +389,7 @@ def test_a_fork_of_the_process_does_not_say_goodbye_for_it(
     assert type(said) is Goodbye
 
 
-def test_who_waits_as_the_connection_ends_is_released_though_others_ask_just_then(
+def test_a_waiter_is_released_when_the_connection_ends_though_others_ask_just_then(
     make: Any,
 ) -> None:
     client = make()

@@ -38,7 +38,7 @@ from gridengine.wire.messages import CallerState, FinishedItem, Submit, TaskItem
 from tests.support.tasks import make_task
 
 
-def test_a_task_has_all_that_it_had_but_names_for_what_it_shares() -> None:
+def test_a_task_keeps_its_contents_and_has_names_for_shared_objects() -> None:
     inner, outer = SharedObject(b"i" * 16, [b""]), SharedObject(b"o" * 16, [b"", b""])
     outer.needs = (inner,)
     options = TaskOptions(1, 3, 4.0, True, True, "job", Demand(Cores(2)), 2.0, 6)

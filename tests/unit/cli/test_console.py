@@ -93,7 +93,7 @@ def test_a_pipe_has_whole_lines_and_words_in_brackets_as_they_are(
     assert len({line.rindex(line.split()[1]) + len(line.split()[1]) for line in lines}) == 1
 
 
-def test_scripts_have_json_of_what_is_told_in_any_language(
+def test_scripts_get_json_in_any_language(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_json([Point(1, "ä\udc80"), {"a": None}])

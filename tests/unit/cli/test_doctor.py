@@ -116,7 +116,9 @@ def test_jobs_are_tried_in_the_python_of_the_nodes_if_it_runs_here(
 
 
 @pytest.mark.usefixtures("tried")
-def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_batch_job_doctor_shows_the_resources_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
     for name, value in job.items():
         monkeypatch.setenv(name, value)

@@ -237,7 +237,7 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
 @pytest.mark.parametrize(
     ("kept", "found"), [("slurm", "slurm"), ("", None), ("inline", None), ("other", None)]
 )
-def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
+def test_workers_are_started_by_the_scheduler_of_the_dispatcher(
     tmp_path: Path, kept: str, found: str | None
 ) -> None:
     save_connection(tmp_path, scheduler=kept)
@@ -318,7 +318,7 @@ def worker(tmp_path: Path) -> Any:
         (("-n", "1", "--gpus", "2"), 1, Cores(1) & GPUs(2)),
     ],
 )
-def test_each_worker_holds_what_is_said_and_there_are_as_many_as_is_said(
+def test_as_many_workers_start_as_requested_and_each_holds_the_given_resources(
     words: tuple[str, ...], count: int, held: Resource, started: Any, worker: Any
 ) -> None:
     result = worker(*words)
@@ -351,7 +351,7 @@ def test_resources_that_cannot_be_held_are_refused(
         ("none", [], ("--cores", "1"), 0),
     ],
 )
-def test_without_shared_workers_none_is_started_that_says_what_it_holds(
+def test_without_shared_workers_no_worker_with_given_resources_is_started(
     machine: Machine,
     started: Any,
     scheduler: str,

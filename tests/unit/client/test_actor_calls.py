@@ -146,7 +146,7 @@ def test_an_object_that_could_not_be_made_fails_all_calls_with_its_own_error(far
         assert caught.value.__notes__ == ["the making of Stack-1"]
 
 
-def test_a_dispatcher_that_was_started_again_may_have_lost_what_was_said(far: Far) -> None:
+def test_an_actor_is_lost_when_its_dispatcher_is_started_again(far: Far) -> None:
     far.ready()
     future = far.call()
     far.calls.restarted()

@@ -30,7 +30,7 @@ def test_each_call_arrives_as_it_was_given(calls: list[Any], dispatcher: HeldDis
             assert found == call or found(3) == call(3)
 
 
-def test_calls_that_wait_are_one_task_and_keep_what_they_were_given(
+def test_waiting_calls_become_one_task_and_keep_their_arguments(
     dispatcher: HeldDispatcher,
 ) -> None:
     with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:

@@ -141,7 +141,7 @@ def test_calls_that_have_become_slow_are_taken_back(
 # ------------------------------------------------------------------ two threads at once
 
 
-def test_the_shutdown_does_not_end_before_the_callbacks_of_what_it_cancels(
+def test_the_shutdown_waits_for_the_callbacks_of_the_calls_that_it_cancels(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
     dispatcher.slots = 0

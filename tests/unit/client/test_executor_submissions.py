@@ -6,6 +6,7 @@ import operator
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -76,6 +77,25 @@ def test_an_unpicklable_argument_is_named_by_its_node(inline: gridengine.Executo
 
 
 @pytest.mark.parametrize("fuse", [True, False])
+def test_an_error_names_the_node_that_failed(inline: gridengine.Executor, *, fuse: bool) -> None:
+    graph = {"a": (inc, 1), "failed": (fail, "a"), "b": (inc, "failed"), "c": (inc, "failed")}
+    for future in inline.submit_graph(graph, ["b", "c"], fuse=fuse):
+        error = future.exception(SECONDS)
+        assert isinstance(error, ValueError)
+        assert "node 'failed'" in "\n".join(error.__notes__)
+
+
+def test_a_graph_whose_initializer_has_failed_ends_its_executor() -> None:
+    with gridengine.Executor(
+        scheduler=gridengine.InlineScheduler(), initializer=fail, initargs=(1,)
+    ) as broken:
+        [future] = broken.submit_graph({"a": (inc, 1)}, ["a"])
+        assert isinstance(future.exception(SECONDS), BrokenProcessPool)
+        with pytest.raises(BrokenProcessPool):
+            broken.submit_graph({"a": (inc, 1)}, ["a"])
+
+
+@pytest.mark.parametrize("fuse", [True, False])
 def test_the_futures_are_in_the_order_of_the_keys(
     inline: gridengine.Executor, *, fuse: bool
 ) -> None:
@@ -92,7 +112,7 @@ def test_the_futures_are_in_the_order_of_the_keys(
     assert [future.result() for future in futures] == expected
 
 
-def test_all_calls_are_handed_in_at_once_and_what_is_inside_is_released(
+def test_all_calls_are_handed_in_at_once_and_intermediate_results_are_released(
     held: gridengine.Executor, recorder: Recorder
 ) -> None:
     graph = {"a": (inc, 1), "b": (inc, "a"), "c": (add, "a", "b"), "d": (add, "c", "a")}
@@ -164,7 +184,7 @@ def test_the_future_of_a_key_may_be_given_to_a_call(inline: gridengine.Executor)
     assert inline.submit(add, a, b).result() == 5
 
 
-def test_keywords_are_given_and_may_be_what_is_made_with_it(inline: gridengine.Executor) -> None:
+def test_keyword_arguments_are_passed_and_may_be_nodes(inline: gridengine.Executor) -> None:
     spec = pytest.importorskip("dask._task_spec")
     graph = {
         "a": spec.Task("a", inc, 1),

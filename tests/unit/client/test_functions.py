@@ -399,3 +399,11 @@ def test_calls_find_modules_that_a_prompt_imported_before_a_chdir(
     for path, found in (["", "/usr"], True), (["/usr"], False):
         monkeypatch.setattr(sys, "path", path)
         assert (os.fsencode(tmp_path) in functions.surroundings()[1]) is found
+
+
+def test_an_attribute_that_a_function_gets_later_travels() -> None:
+    one = functools.partial(pow, 2)
+    before = function_of_map(one).digest
+    assert function_of_map(one).digest == before
+    vars(one)["extra"] = "later"
+    assert function_of_map(one).digest != before

@@ -145,7 +145,7 @@ def test_a_callback_that_raises_system_exit_ends_no_other(
     assert "exception calling callback" in caplog.text
 
 
-def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_others(
+def test_a_system_exit_of_a_callback_ends_the_cancelling_thread_after_other_callbacks(
     waiting: gridengine.Executor,
 ) -> None:
     def leave(_: Future[Any]) -> None:
@@ -401,7 +401,7 @@ def test_a_call_of_constants_waits_as_it_is(call: Any, form: int) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "named"), [(([1],), {}), ((1,), {"key": [1]})])
-def test_a_call_of_what_may_change_arrives_as_it_was(arguments: Any, named: Any) -> None:
+def test_arguments_that_may_change_arrive_as_they_were(arguments: Any, named: Any) -> None:
     template = template_of(FULL)
     taken = template.snapshot((arguments, named))
     for one in (*arguments, *named.values()):

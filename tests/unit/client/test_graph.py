@@ -26,7 +26,7 @@ def made_as_one(graph: Any, keys: list[Any]) -> list[list[Any]]:
     return [keys_of(node.sequence or [node]) for node in fuse(calls)]
 
 
-def test_only_what_the_keys_need_is_read_and_after_what_it_needs_itself() -> None:
+def test_only_nodes_that_the_keys_need_are_read_in_the_order_of_their_dependencies() -> None:
     graph = {"a": 1, "d": (add, "c", "b"), "b": (inc, "a"), "c": (inc, "b"), "other": (inc, "x")}
     wanted, calls = read(graph, ["d", "b"])
     assert keys_of(wanted) == ["d", "b"]
@@ -87,7 +87,7 @@ def test_a_list_of_names_is_a_call_and_one_of_others_is_data() -> None:
         ({"y": (add, 1, (inc, "q"))}, "node 'y', argument 1 of inc: the graph has no 'q'"),
     ],
 )
-def test_a_name_that_is_missing_is_told_with_who_needs_it(graph: Any, text: str) -> None:
+def test_an_error_for_a_missing_name_names_the_node_that_needs_it(graph: Any, text: str) -> None:
     with pytest.raises(KeyError) as caught:
         read(graph, ["y"])
     assert caught.value.args[0].startswith(text)
@@ -167,7 +167,7 @@ def test_a_deep_cycle_is_found() -> None:
     assert len(caught.value.args[1]) == DEEP + 1
 
 
-def test_nodes_of_dasks_are_read_for_what_they_say() -> None:
+def test_dasks_own_nodes_are_read() -> None:
     spec = pytest.importorskip("dask._task_spec")
     graph = {
         "a": spec.Task("a", inc, 1),

@@ -200,7 +200,7 @@ def test_an_exception_of_the_thread_is_raised(loop: str) -> None:
 
 
 @loops
-def test_a_cancelled_task_has_what_it_waits_for_end_and_waits_for_that(loop: str) -> None:
+def test_a_cancelled_task_ends_its_awaited_call_and_waits_for_the_end(loop: str) -> None:
     begun, interrupted, ended = threading.Event(), threading.Event(), threading.Event()
 
     def block() -> None:
@@ -215,7 +215,7 @@ def test_a_cancelled_task_has_what_it_waits_for_end_and_waits_for_that(loop: str
     run_in(loop, main)
 
 
-def test_a_cancelled_call_is_what_its_loop_knows_as_cancelled() -> None:
+def test_the_kind_of_cancellation_is_that_of_the_event_loop() -> None:
     async def kind() -> type[BaseException]:
         return cancellation_type()
 

@@ -249,7 +249,7 @@ def test_a_signature_shows_each_option_with_its_default(called: Any, unset: bool
     assert kinds == {name: parameters[name].annotation for name in kinds}
 
 
-def test_what_inspect_finds_below_a_function_has_its_signature() -> None:
+def test_the_function_that_inspect_unwraps_has_the_signature() -> None:
     below = vars(gridengine.Executor.__init__)["__wrapped__"]
     names = [*inspect.signature(below.__get__(None)).parameters]
     assert names[:2] == ["self", "max_workers"]

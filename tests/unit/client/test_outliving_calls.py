@@ -160,7 +160,9 @@ def test_very_many_outcomes_are_written_bit_by_bit(file: RunFile, dispatcher: An
     assert dispatcher.on_disk == [MOST_LEFT, 2 * MOST_LEFT, 3 * MOST_LEFT]
 
 
-def test_what_cannot_be_written_stays_at_the_dispatcher(file: RunFile, dispatcher: Any) -> None:
+def test_an_outcome_that_cannot_be_written_stays_at_the_dispatcher(
+    file: RunFile, dispatcher: Any
+) -> None:
     class Removing(queue.SimpleQueue[Any]):
         def get(self) -> Any:
             file.path.unlink(missing_ok=True)
@@ -174,7 +176,7 @@ def test_what_cannot_be_written_stays_at_the_dispatcher(file: RunFile, dispatche
     assert (dispatcher.taken, dispatcher.closed) == ([], [True])
 
 
-def test_a_dispatcher_that_ends_meanwhile_is_told_of_and_what_came_before_is_kept(
+def test_the_end_of_a_dispatcher_is_reported_and_earlier_outcomes_are_kept(
     file: RunFile, dispatcher: Any
 ) -> None:
     dispatcher.left.put(welcome(owed=1, ready=0))

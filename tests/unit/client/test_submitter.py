@@ -53,7 +53,7 @@ def test_a_type_error_of_the_callable_itself_is_raised_as_it_is() -> None:
         make()
 
 
-def test_what_is_no_scheduler_is_named_beside_a_number_too() -> None:
+def test_an_object_that_is_no_scheduler_is_named_beside_a_number_too() -> None:
     no_scheduler: Any = 5
     make: Any = place_for(no_scheduler, 3, "max_workers")
     with pytest.raises(TypeError, match=r"scheduler must be .*, not 5$"):

@@ -291,7 +291,7 @@ class Sleeper(World):
         return []
 
 
-def test_a_loop_that_sleeps_does_what_is_due_once_its_clock_is_advanced() -> None:
+def test_a_sleeping_loop_does_due_work_once_its_clock_is_advanced() -> None:
     world = Sleeper()
     world.deadline = 100.0 + 24 * 3600.0
     thread = threading.Thread(target=world.loop.run)
@@ -494,7 +494,7 @@ def test_the_arrival_of_a_payload_can_be_awaited() -> None:
     assert said == [7, "here"]
 
 
-def test_when_all_is_closed_what_has_come_is_there_and_nobody_waits() -> None:
+def test_after_the_close_arrived_outcomes_are_there_and_nobody_waits() -> None:
     payloads, payload, said = kept(lambda payloads, reference: None)
     fill(ResultData([b"bytes"]))(payloads, 7)
     payloads.close(Cancelled("closed"))

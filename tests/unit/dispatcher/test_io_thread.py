@@ -30,7 +30,7 @@ def test_a_scheduler_without_workers_cannot_scale() -> None:
 @pytest.mark.parametrize(
     "bounds", [(5, None), (None, -1), (3, 2), ("1", 2), (1, 2.5), (float("nan"), None)]
 )
-def test_bounds_that_are_none_are_refused_to_who_asks(bounds: tuple[Any, Any]) -> None:
+def test_invalid_bounds_are_refused_to_the_caller(bounds: tuple[Any, Any]) -> None:
     posted: list[Event] = []
     policy = Policy(max_workers=4, version="1", python="3.11", run_id="run", pooled=True)
     thread: Any = SimpleNamespace(_policy=policy, _post=posted.append)

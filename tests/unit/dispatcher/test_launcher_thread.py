@@ -266,7 +266,7 @@ def test_a_failing_record_is_told_and_written_later(
     launcher.close()
 
 
-def test_a_launcher_that_was_asked_for_nothing_stops_what_another_has_launched(path: Path) -> None:
+def test_a_launcher_without_requests_stops_the_workers_of_an_earlier_one(path: Path) -> None:
     record(path)
     launcher, _ = thread(path)
     launcher.close()
@@ -341,7 +341,7 @@ def test_the_launcher_has_those_stay_that_are_on_record(path: Path) -> None:
     assert save(record).kept == [FIRST, THIRD]
 
 
-def test_a_launcher_that_could_not_be_told_what_is_on_record_is_told_later(
+def test_a_launcher_that_could_not_be_told_the_recorded_jobs_is_told_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*args: object) -> None:

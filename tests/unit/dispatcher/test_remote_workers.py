@@ -132,7 +132,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     return made, local, remote
 
 
-def test_each_is_sent_what_is_its_own_and_messages_of_both_come_in(
+def test_each_link_is_sent_its_own_messages_and_those_of_both_come_in(
     links: tuple[MixedWorkers, Link, Link],
 ) -> None:
     mixed, local, remote = links

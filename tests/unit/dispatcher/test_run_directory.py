@@ -177,7 +177,7 @@ def test_a_run_without_logs_leaves_nothing(ended: LaunchContext) -> None:
     assert not ended.directory.exists()
 
 
-def test_empty_logs_are_removed_and_what_is_no_log_stays(ended: LaunchContext) -> None:
+def test_empty_logs_are_removed_and_other_files_stay(ended: LaunchContext) -> None:
     logs = ended.directory / LOGS
     (logs / "notes").touch()
     (logs / "folder.log").mkdir()
@@ -307,7 +307,7 @@ def test_the_folder_of_a_run_that_answers_stays(
     assert reached.exists()
 
 
-def test_links_and_what_is_no_run_stay(runs: Path, tmp_path: Path) -> None:
+def test_links_and_folders_of_no_run_stay(runs: Path, tmp_path: Path) -> None:
     mine = tmp_path / "results"
     mine.mkdir()
     (mine / "precious").touch()

@@ -277,7 +277,7 @@ def test_a_process_that_grows_and_a_clock_that_differs_are_told() -> None:
     assert told(play).workers[0].clock_ahead is None
 
 
-def test_only_what_is_named_is_told() -> None:
+def test_only_the_named_calls_are_told() -> None:
     play = Play()
     one = play.running(2)
     host, worker = told(play).workers[0].host, told(play).workers[0].id

@@ -73,7 +73,7 @@ def test_answers_are_shared_for_half_a_second(played: Played) -> None:
     assert all(one is answers[0] for one in answers)
 
 
-def test_a_report_has_what_calls_have_printed_and_a_status_has_not(played: Played) -> None:
+def test_a_report_has_the_output_of_calls_and_a_status_has_not(played: Played) -> None:
     played.printed.add(b"call 5 speaks\n\xff")
     [report, status] = [
         msgspec.json.decode(played.ask(ask), type=WatchAnswer) for ask in ("report", "status")

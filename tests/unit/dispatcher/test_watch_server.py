@@ -315,7 +315,7 @@ def test_a_follower_is_told_the_news_of_each_interval(followed: Streams) -> None
     assert one.events() == ["b"]
 
 
-def test_for_all_who_want_the_same_it_is_made_once_and_encoded_once(followed: Streams) -> None:
+def test_an_answer_that_several_followers_want_is_made_and_encoded_once(followed: Streams) -> None:
     early, late, other = Followed(), Followed(), Followed()
     followed.follow(early, 0.2)
     followed.follow(late, 0.7)

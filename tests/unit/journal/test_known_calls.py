@@ -160,7 +160,7 @@ def test_a_function_with_other_arguments_given_before_is_no_older_code(kept: Kep
     assert (values, known.changes) == ([None], ())
 
 
-def test_code_from_before_a_run_began_anew_is_not_what_its_calls_were_last_made_by(
+def test_code_from_before_a_run_began_anew_is_not_the_last_code_of_its_calls(
     kept: Kept,
 ) -> None:
     kept.add([1], [10])

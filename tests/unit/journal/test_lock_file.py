@@ -166,7 +166,7 @@ def test_a_process_of_another_machine_that_touches_the_file_has_the_lock(
     ):
         take_lock(unseen, "the run", wait=False)
     assert not is_locked(unseen)
-    assert other_machine(unseen) == ELSEWHERE
+    assert other_machine(unseen) == (ELSEWHERE, unseen.stat().st_mtime)
 
 
 def test_a_process_of_another_machine_that_was_killed_has_the_lock_no_more(

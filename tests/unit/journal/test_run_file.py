@@ -231,7 +231,7 @@ def test_a_file_that_may_not_be_opened_is_not_called_damaged(path: Path) -> None
     assert "may read and write it" in str(caught.value.hint)
 
 
-def test_a_result_that_is_too_large_is_one_line_and_what_came_with_it_is_stored(
+def test_a_result_that_is_too_large_is_one_line_and_the_others_are_stored(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = RunFile("a", path)

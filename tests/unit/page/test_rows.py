@@ -91,7 +91,7 @@ def test_a_worker_is_acted_on_by_its_host() -> None:
     assert found.note == "an even sample of 1 of 3 workers"
 
 
-def test_each_title_has_room_for_its_letters_and_one_takes_what_is_left() -> None:
+def test_each_title_has_room_for_its_letters_and_one_takes_the_rest() -> None:
     columns = rows(Told(), View("workers")).columns
     assert [one.title for one in columns if not one.width] == ["host"]
     assert all(one.width > len(one.title) for one in columns if one.width)

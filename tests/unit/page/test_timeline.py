@@ -37,7 +37,7 @@ def test_a_call_may_begin_a_moment_before_the_one_before_it_in_its_row_has_ended
     assert drawn.rows == ["a"]
 
 
-def test_what_failed_is_told_apart() -> None:
+def test_failed_calls_are_told_apart() -> None:
     one = run_of(("a", 1, 2))
     failed = replace(one, timeline=[replace(one.timeline[0], failed=True)])
     assert timeline_of(failed).bars == [TimelineBar(0, 1.0, 2.0, "f", "failed")]

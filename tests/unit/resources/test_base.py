@@ -192,7 +192,7 @@ def test_a_holder_keeps_account_of_its_own() -> None:
     assert resources.holder().can_allocate(resources)
 
 
-def test_a_holder_stays_equal_to_what_it_was_made_of() -> None:
+def test_a_holder_stays_equal_to_the_resource_that_it_was_made_of() -> None:
     resources = Node(4, 8)
     holder = resources.holder()
     holder.allocate(Cores(3))

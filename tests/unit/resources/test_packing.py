@@ -136,7 +136,7 @@ def test_a_holder_that_comes_later_may_drain(looked_between: bool) -> None:
     assert places(made, 61.0) == [("again", "next")]
 
 
-def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> None:
+def test_a_holder_drains_for_the_first_task_whose_time_has_come() -> None:
     made = overtaken()
     places(made, 60.0)
     made.add("again", Cores(4) & WTime(9), 70.0, order=1)

@@ -230,7 +230,7 @@ def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(
     assert SlurmScheduler().idle_seconds == GridEngineScheduler().idle_seconds == 7.0
 
 
-def test_a_command_that_a_node_does_not_find_is_told_with_what_brings_it(tmp_path: Path) -> None:
+def test_a_command_that_a_node_does_not_find_is_reported_with_the_remedy(tmp_path: Path) -> None:
     log = tmp_path / "worker.1.1.log"
     log.write_text(
         "/runs/r/worker.sh: line 7: exec: apptainer: not found\n"

@@ -157,7 +157,7 @@ def test_the_end_of_a_process_is_told(status: int, state: WorkerStatus, words: s
         (OSError(errno.EMFILE, "too many open files"), None),
     ],
 )
-def test_a_process_that_is_stopped_is_told_and_what_cannot_be_learned_now_is_nothing(
+def test_a_stopped_process_is_reported_and_an_unknown_state_is_not(
     seen: Any, state: WorkerStatus | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Seen:
@@ -225,7 +225,7 @@ def test_the_command_line_tells_a_worker_its_resources(held: Resource) -> None:
     ]
 
 
-def test_a_worker_has_the_environment_but_for_what_would_be_imported_from_elsewhere() -> None:
+def test_a_worker_has_the_environment_without_paths_that_would_import_other_modules() -> None:
     given = {"A": "b", "PYTHONPATH": "lib:/a", "PYTHONINSPECT": "1"}
     made = worker_environment(given)
     assert made["A"] == "b"

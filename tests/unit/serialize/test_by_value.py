@@ -118,11 +118,12 @@ def test_functions_whose_texts_name_each_other_travel() -> None:
     assert through(space["even"])(4) is True
 
 
-def test_submodules_that_a_text_reaches_are_imported() -> None:
+@pytest.mark.parametrize("reached", ["xml.dom.Node", "eval('xml.dom.Node')"])
+def test_submodules_that_a_function_or_its_text_reaches_are_imported(reached: str) -> None:
     import xml.dom
 
     space: dict[str, Any] = {"__name__": "__main__", "xml": xml}
-    exec("def f(): return eval('xml.dom.Node')", space)
+    exec(f"def f(): return {reached}", space)
     payload = pickling.dump(space["f"])
     dom = sys.modules.pop("xml.dom")
     try:

@@ -65,7 +65,7 @@ def back(error: BaseException) -> Any:
     return pickling.load_exception(pickling.dump_exception(error))
 
 
-def test_builtin_exceptions_keep_what_is_not_among_their_arguments() -> None:
+def test_builtin_exceptions_keep_attributes_that_are_no_arguments() -> None:
     assert back(raised_by(lambda: (3).nothing)).name == "nothing"  # type: ignore[attr-defined]
     assert back(raised_by(lambda: undefined)).name == "undefined"  # type: ignore[name-defined]  # noqa: F821
     missing = raised_by(lambda: exec("import nowhere.at_all"))
@@ -84,7 +84,7 @@ def test_builtin_exceptions_keep_what_is_not_among_their_arguments() -> None:
     )  # type: ignore[attr-defined]
 
 
-def test_exceptions_of_ones_own_keep_what_their_builtin_base_has() -> None:
+def test_exceptions_of_ones_own_keep_the_attributes_of_their_builtin_base() -> None:
     odd = back(Odd("colour", 3))
     assert (odd.name, odd.more, str(odd)) == ("colour", 3, "no colour")
     assert back(Named("x")).name == "its own"
@@ -185,7 +185,7 @@ class Frozen(Exception):
     lock: Any
 
 
-def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
+def test_only_the_exception_that_arrives_has_a_note_of_lost_parts() -> None:
     for error in (Frozen(Held.lock), ValueError(Held.lock)):
         arrived = [back(error) for _ in range(2)]
         assert [type(one) for one in arrived] == [type(error)] * 2

@@ -141,7 +141,7 @@ def test_annotated_objects_travel_with_their_annotations(
     assert annotations(arrived) == annotations(made)
 
 
-def test_annotations_find_what_is_in_their_module_class_and_function(elsewhere: Any) -> None:
+def test_annotations_find_the_names_of_their_module_class_and_function(elsewhere: Any) -> None:
     made = written("""
 class Global: ...
 def make(Local):
@@ -201,7 +201,7 @@ class Made:
 
 
 @pytest.mark.filterwarnings("error")
-def test_deprecated_classes_of_python_do_not_warn_who_sends_one_of_the_script(
+def test_deprecated_classes_of_python_do_not_warn_a_script_that_sends_its_own(
     elsewhere: Any,
 ) -> None:
     classes._registrars.cache_clear()

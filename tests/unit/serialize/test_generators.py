@@ -41,7 +41,7 @@ def test_the_generator_of_random_arrives_as_that_of_the_receiver() -> None:
     assert drawn_there(random.random).__self__ is vars(random)["_inst"]
 
 
-def test_the_generators_of_numpy_and_what_refers_to_them_arrive_as_those_of_the_receiver() -> None:
+def test_numpys_generators_and_references_to_them_arrive_as_the_receivers_own() -> None:
     numpy_random = pytest.importorskip("numpy.random")
     hidden = numpy_random.mtrand._rand
     assert drawn_there(numpy_random.normal).__self__ is hidden

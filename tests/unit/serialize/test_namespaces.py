@@ -179,7 +179,7 @@ def test_versions_of_a_class_that_arguments_bring_are_let_go_of(
     assert sum(len(one._kept) for one in process.namespaces._known.values()) < 10
 
 
-def test_python_writes_into_a_class_what_no_user_has_changed(
+def test_attributes_that_python_writes_into_a_class_are_no_change_of_a_user(
     script: Script, process: Process
 ) -> None:
     script.run("class C: k = 0\ndef init(): C.k = 3\ndef f(one): return C.k\ndef g(): return C.k")

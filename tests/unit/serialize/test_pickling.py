@@ -75,3 +75,12 @@ def test_a_read_only_array_arrives_as_it_is_if_its_memory_travels_as_a_buffer(le
         one.flags.writeable = False
     [arrived] = pickling.load(pickling.dump_calls([(whole, dates, strided)]))
     assert [one.flags.writeable for one in arrived] == [False, True, True]
+
+
+def test_an_array_that_is_loaded_may_be_written_to() -> None:
+    payload = [bytes(one) for one in pickling.dump_values([np.zeros(100_000)])]
+    assert len(payload) == 2
+    for _ in range(2):
+        [array] = pickling.load(payload)
+        assert array[0] == 0
+        array[0] = 1

@@ -76,7 +76,7 @@ def test_elsewhere_than_in_calls_nothing_is_referred_to(dump: Any) -> None:
     assert not awaited_in(dump([Later(Reference())]))
 
 
-def test_an_error_names_what_cannot_travel_beside_a_reference() -> None:
+def test_an_error_names_the_object_that_cannot_travel_beside_a_reference() -> None:
     with pytest.raises(PicklingError, match=r"the argument of call 0, at \[1\] \(a generator\)"):
         pickling.dump_calls([[Later(Reference()), (one for one in "")]])
 

@@ -60,7 +60,7 @@ def open_blocks() -> list[str]:
     return open_files("gridengine-block")
 
 
-def test_a_stored_payload_is_what_it_was_and_its_small_buffers_stay_out_of_the_block() -> None:
+def test_a_stored_payload_is_unchanged_and_its_small_buffers_stay_out_of_the_block() -> None:
     payload = stored()
     assert payload.others() == [b"pickle", b"small"]
     for found in (payload, fetch({payload.block.path: payload.places}, payload.others())):

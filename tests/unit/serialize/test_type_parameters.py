@@ -29,7 +29,7 @@ def local(kind: Any, *arguments: Any, **options: Any) -> Any:
         ((int, str), {}),
     ],
 )
-def test_a_variable_keeps_what_it_was_made_with(
+def test_a_type_variable_keeps_its_arguments(
     constraints: tuple[type, ...], options: dict[str, Any]
 ) -> None:
     made = local(typing.TypeVar, *constraints, **options)
@@ -52,7 +52,7 @@ def test_the_parts_of_a_parameter_specification_are_its_own() -> None:
     assert kwargs.__origin__ is whole
 
 
-def test_a_new_type_keeps_its_names_and_what_it_is_made_of() -> None:
+def test_a_new_type_keeps_its_names_and_its_supertype() -> None:
     back = through(local(typing.NewType, int))
     assert (back.__name__, back.__module__, back.__supertype__) == ("Local", "__main__", int)
     assert back(3) == 3

@@ -291,7 +291,7 @@ def test_modules_of_the_environment_are_not_checked(module: ModuleType) -> None:
     assert not is_own(str(module.__file__))
 
 
-def test_what_only_says_that_it_is_a_module_is_not_the_users_own(
+def test_an_object_that_only_poses_as_a_module_is_not_the_users_own(
     monkeypatch: pytest.MonkeyPatch, watch: Callable[[], int]
 ) -> None:
     library: Any = CffiLibrary()
@@ -325,7 +325,7 @@ def test_a_module_that_is_loaded_when_first_used_is_not_loaded_to_look_at_it(
 
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="Python imports eagerly")
 @pytest.mark.parametrize("imported", [False, True])
-def test_an_edit_of_what_is_imported_when_it_is_used_is_a_change_once(
+def test_an_edit_of_a_lazily_imported_module_is_a_change_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: Callable[[], int], imported: bool
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

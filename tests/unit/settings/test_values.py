@@ -87,7 +87,7 @@ def test_a_misspelt_variable_is_an_error_that_offers_the_nearest(variable: str, 
     assert hint in (caught.value.hint or "")
 
 
-def test_workers_with_nothing_to_do_stay_longer_for_who_types(
+def test_idle_workers_stay_longer_for_an_interactive_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert Settings().idle_seconds == 5.0

@@ -122,7 +122,7 @@ def test_calls_run_again_in_bulk_are_counted() -> None:
     assert not [line for line in lines(play) if "more repeated" in line]
 
 
-def test_a_lost_worker_is_told_with_the_reason_and_what_it_had() -> None:
+def test_a_lost_worker_is_reported_with_the_reason_and_its_calls() -> None:
     play = Play(pooled=True)
     play.running(log=LOG.format(1))
     play.poll(Handle("41", LOG.format(1)), WorkerStatus.FAILED, "killed by SIGKILL")

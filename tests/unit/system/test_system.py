@@ -32,7 +32,7 @@ from gridengine.system.machine import present_umask
 from gridengine.system.polling import Wakeup
 
 
-def test_what_was_set_several_times_is_cleared_once() -> None:
+def test_an_event_that_was_set_several_times_is_cleared_once() -> None:
     wakeup = Wakeup()
     for _ in range(100_000):
         wakeup.set()
@@ -59,7 +59,7 @@ def test_a_blocked_signal_is_waited_for_only_so_long() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_sealed_memory_has_what_was_written_and_cannot_be_changed() -> None:
+def test_sealed_memory_keeps_its_content_and_cannot_be_changed() -> None:
     fd = sealed_memory(lambda fd: os.pwrite(fd, b"all", 0))
     assert (os.pread(fd, 9, 0), is_sealed(fd)) == (b"all", True)
     with pytest.raises(OSError, match=r"not permitted|Bad file"):
@@ -79,7 +79,7 @@ def test_memory_that_others_can_open_is_gone_with_its_owner() -> None:
     assert not path.exists()
 
 
-def test_who_is_at_the_other_end_of_a_socket_is_known() -> None:
+def test_the_process_at_the_other_end_of_a_socket_is_known() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert (peer_user(ours), peer_process(ours)) == (os.getuid(), os.getpid())

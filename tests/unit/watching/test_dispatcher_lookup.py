@@ -205,7 +205,7 @@ def test_commands_that_end_a_dispatcher_take_no_word_for_a_part(world: World) ->
         assert new_or_known(new) == DispatcherFolder.of(new)
 
 
-def test_workers_are_started_by_each_word_for_what_takes_them(world: World) -> None:
+def test_workers_are_started_by_each_word_for_a_dispatcher_that_takes_them(world: World) -> None:
     said = words(world)
     for word in (*said["main"], *said["far"]):
         assert worker_file(word) == world.main / "worker.json", word
@@ -244,7 +244,7 @@ def test_a_run_that_no_dispatcher_has_is_found_by_the_process_that_began_it(worl
     assert str(it.value.hint).startswith("`gridengine results seen` has")
 
 
-def test_an_unknown_word_is_told_with_what_there_is_nearest_first(world: World) -> None:
+def test_an_error_for_an_unknown_word_lists_known_ones_nearest_first(world: World) -> None:
     with pytest.raises(NotKnown, match="no dispatcher 'nihgt' runs") as it:
         connect("nihgt")
     assert str(it.value.hint).startswith("there are: night.py, ")

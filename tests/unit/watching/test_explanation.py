@@ -72,7 +72,7 @@ def test_an_unheld_request_is_told_with_the_command_that_starts_a_worker() -> No
     )
 
 
-def test_a_job_in_the_queue_is_told_with_the_batch_systems_reason_and_what_to_do() -> None:
+def test_a_queued_job_is_explained_by_the_batch_systems_reason_and_a_remedy() -> None:
     play, handle = queued()
     play.now += 20
     play.play(Explained(handle, explanation(GridEngineWords(), DISABLED)))
@@ -145,7 +145,7 @@ def test_a_wait_for_max_workers_is_told() -> None:
 
 
 @pytest.mark.parametrize(("pooled", "most"), [(False, 4), (True, 1)])
-def test_max_workers_is_what_its_user_has_said(pooled: bool, most: int) -> None:
+def test_max_workers_is_named_as_the_user_has_set_it(pooled: bool, most: int) -> None:
     play = Play(max_workers=1, slots=4, pooled=pooled)
     play.running(9)
     answer = told(play)

@@ -87,7 +87,7 @@ def test_each_of_several_is_told_with_a_word_that_names_it_alone() -> None:
     assert word_for(MAIN, twins) == "main"
 
 
-def test_an_unknown_word_is_told_with_what_there_is_nearest_first() -> None:
+def test_an_error_for_an_unknown_word_lists_known_ones_nearest_first() -> None:
     twin = dispatcher("sweep.py", 7, "2c3d4e")
     assert listed("mian", [SWEEP, MAIN]) == "main, sweep.py"
     assert listed("sweeep", [MAIN, SWEEP, twin]) == "0a1b2c (sweep.py), 2c3d4e (sweep.py), main"
@@ -95,7 +95,7 @@ def test_an_unknown_word_is_told_with_what_there_is_nearest_first() -> None:
     assert listed("a", many).endswith("a7 and 2 more")
 
 
-def test_only_what_has_a_slash_or_is_there_can_be_a_path(
+def test_only_a_word_with_a_slash_or_an_existing_file_can_be_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from gridengine.schedulers.registry import BATCH_SYSTEMS
 from gridengine.schedulers.requests import explanation
+from gridengine.settings.schema import OF_SITES
 from gridengine.watching.next_steps import (
     failure_step,
     reason_and_step,
@@ -30,6 +32,12 @@ COMMANDS = {
     FLUX: "flux ",
 }
 """The commands of each system, as its texts name them."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> None:
+    """Forget the systems that other tests have asked for."""
+    words_of.cache_clear()
 
 
 def step_of(scheduler: str, reason: str) -> str:
@@ -172,3 +180,13 @@ def test_a_site_s_scheduler_that_cannot_be_imported_has_no_words(
     monkeypatch.syspath_prepend(tmp_path)
     assert words_of("TinyScheduler") is None
     assert "TinyScheduler cannot be imported here: ModuleNotFoundError" in caplog.text
+
+
+def test_the_entry_points_of_sites_are_read_once_for_a_class_of_no_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: read.append(group) or ())
+    for _ in range(3):
+        resume_step("TheirScheduler", "17")
+    assert read == [OF_SITES]

@@ -77,6 +77,6 @@ def test_a_message_that_cannot_be_sent_is_told_once_and_harms_nothing(
 
 
 @pytest.mark.parametrize("value", [3, " "])
-def test_what_can_send_no_message_is_refused(value: Any) -> None:
+def test_a_notify_that_can_send_no_message_is_refused(value: Any) -> None:
     with pytest.raises((TypeError, gridengine.ConfigurationError), match="notify"):
         check_receiver(value)

@@ -80,7 +80,7 @@ def test_the_end_of_a_run_is_told() -> None:
     assert words.endswith(":01:00")
 
 
-def test_above_what_is_told_it_is_said_which_runs_are_not_kept() -> None:
+def test_the_heading_names_the_runs_of_which_nothing_is_kept() -> None:
     assert heading(LAST, "4242") == heading(LAST, WHO.run_id) == ended_words(LAST)
     assert heading(LAST, "").startswith("the last run that left a record: sweep.py, ")
     assert heading(LAST, "sweep").startswith("the last run 'sweep' that left a record: ")
@@ -148,7 +148,7 @@ def test_a_run_with_a_reachable_connection_file_is_under_way(runs: Path) -> None
     assert [one.under_way for one in other_runs(set())] == [False]
 
 
-def test_the_last_come_first_and_neither_what_is_known_nor_other_folders(runs: Path) -> None:
+def test_the_newest_unknown_runs_come_first_and_other_folders_are_left_out(runs: Path) -> None:
     made = [f"2026112{day}-093000-node7-1-0a1b2c" for day in (3, 1, 2)]
     for name in (*made, "dispatchers", "20261123", "notes-20261123-093000-node7-1-0a1b2c"):
         (runs / name).mkdir()

@@ -38,7 +38,7 @@ def test_a_frame_fits_into_its_terminal(view: str, width: int, height: int) -> N
     assert max(map(len, lines)) <= width
 
 
-def test_a_terminal_of_80_has_room_for_what_matters_most() -> None:
+def test_a_terminal_of_80_columns_shows_the_most_important_columns() -> None:
     titles = {view: table(View(view), [], 79)[0] for view in VIEWS}
     assert titles["calls"].split() == ["call", "arguments", "host", "time", "memory", "job"]
     assert titles["workers"].split() == [
@@ -59,7 +59,7 @@ def test_calls_and_processors_of_workers_and_functions_are_shown() -> None:
     assert rows == [["square", "0", "0", "2", "1"], ["f7", "0", "0", "2", "0"]]
 
 
-def test_the_head_tells_who_it_is_and_how_far() -> None:
+def test_the_head_names_the_dispatcher_and_its_progress() -> None:
     text = "\n".join(frame(answer(busy()), View(), width=200, height=24, cpu=0.031))
     assert "sweep.py: process 4242 on login1, Slurm" in text
     assert "0 of 5 calls ended" in text

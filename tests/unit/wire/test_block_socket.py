@@ -56,7 +56,7 @@ def test_buffers_are_taken_by_number_in_any_order(ends: tuple[BlockSocket, Block
     assert bytes(theirs.take(first, SIZE)) == b"a" * SIZE
 
 
-def test_what_the_receiver_writes_is_the_receivers_alone(
+def test_the_receivers_writes_are_the_receivers_alone(
     ends: tuple[BlockSocket, BlockSocket],
 ) -> None:
     ours, theirs = ends

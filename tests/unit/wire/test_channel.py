@@ -254,7 +254,7 @@ def flushed(ours: Channel, theirs: Channel) -> list[tuple[Message, list[Buffer]]
     return messages
 
 
-def test_what_a_call_in_progress_hears_takes_no_descriptor_of_it() -> None:
+def test_a_message_to_a_call_in_progress_takes_no_descriptor_of_it() -> None:
     ours, theirs = ends()
     ours.send(Deliver(7, 1), [b"x" * LARGE])
     [(_, [buffer])] = flushed(ours, theirs)
@@ -264,7 +264,7 @@ def test_what_a_call_in_progress_hears_takes_no_descriptor_of_it() -> None:
     theirs.close()
 
 
-def test_who_must_not_wait_copies_no_more_than_a_moment_takes(
+def test_an_end_that_must_not_wait_copies_only_small_buffers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gridengine.wire.channel._MOST_COPIED", 2 * LARGE)

@@ -172,7 +172,7 @@ def test_a_file_that_comes_a_second_time_is_removed_unread(
     assert names(folder) == []
 
 
-def test_a_file_server_that_does_what_it_is_asked_twice_loses_nothing(
+def test_a_file_server_that_repeats_requests_loses_nothing(
     outbox: Outbox, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename = Path.rename

@@ -297,7 +297,7 @@ def test_a_loop_is_told_that_its_folder_is_gone(
     assert poller.poll(60_000)
 
 
-def test_an_end_writes_what_it_was_given_last(
+def test_an_end_writes_the_messages_that_it_was_given_last(
     sockets: tuple[FileSocket, FileSocket], clock: ManualClock
 ) -> None:
     dispatcher, worker = sockets

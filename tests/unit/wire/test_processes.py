@@ -85,7 +85,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> Limits:
         (100, 300, 1000, [300]),
     ],
 )
-def test_the_limit_is_raised_as_far_as_it_is_needed_or_what_is_wanted_is_allowed(
+def test_the_limit_is_raised_as_far_as_needed_and_allowed(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, wanted: int, raised: list[int]
 ) -> None:
     limits = limited(monkeypatch, soft, hard)

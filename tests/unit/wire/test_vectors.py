@@ -73,7 +73,7 @@ def test_malformed_frames_are_refused(vector: dict[str, Any]) -> None:
         decode(frames_of(vector["frames"]))
 
 
-def test_two_ends_say_what_the_session_vectors_have() -> None:
+def test_two_ends_exchange_the_messages_of_the_session_vectors() -> None:
     ends = {"a": Session(8), "b": Session(8)}
     for step in FILES["session"]:
         end = ends[step["end"]]

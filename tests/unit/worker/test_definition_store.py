@@ -34,7 +34,7 @@ def _no_blocks_of_earlier_tests() -> None:
 
 
 @pytest.mark.linux
-def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
+def test_an_agent_holds_received_buffers_in_a_block_until_they_are_forgotten() -> None:
     agent = played_agent()
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []
@@ -43,7 +43,7 @@ def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten
     agent.close()
 
 
-def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to_itself() -> None:
+def test_a_runner_takes_large_buffers_from_the_block_and_its_writes_stay_private() -> None:
     driver = RunnerDriver()
     digest, payload = pickling.dump_function(
         functools.partial(first, Array(bytearray(b"x" * LARGE)))
@@ -120,7 +120,7 @@ def in_memory() -> int:
 
 
 @pytest.mark.linux
-def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
+def test_beyond_their_share_of_memory_the_oldest_definitions_lie_in_files(tmp_path: Path) -> None:
     kept = ResultBlocks(2 * LARGE, tmp_path / "runs")
     views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
     assert list(map(is_in_file, views)) == [True, True, False, False]

@@ -225,7 +225,7 @@ def test_children_of_another_user_are_not_waited_for(
 @pytest.mark.parametrize(
     ("leads", "pid", "sent"), [(True, 7, [(-7, 2)]), (False, 7, [(7, 2)]), (False, GONE, [])]
 )
-def test_a_signal_goes_to_a_group_or_to_who_leads_none_yet(
+def test_a_signal_goes_to_a_group_or_to_a_process_that_leads_none_yet(
     system: System,
     monkeypatch: pytest.MonkeyPatch,
     leads: bool,

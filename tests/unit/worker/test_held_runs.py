@@ -165,7 +165,7 @@ def test_an_end_of_a_run_counts_when_acknowledged(
     assert held.introduced() == left
 
 
-def test_a_run_that_is_shortened_to_what_is_answered_has_ended() -> None:
+def test_a_run_that_is_shortened_to_its_answered_calls_has_ended() -> None:
     held = Held([(1, 0, 10)])
     held.send(values(1, 0, 6))
     held.send(Shortened(1, 6))

@@ -178,7 +178,7 @@ def value(name: str = "a") -> Any:
     return importlib.import_module(PREFIX + name).x
 
 
-def test_scripts_of_two_folders_find_each_its_own_and_what_these_hold(
+def test_scripts_of_two_folders_find_their_own_modules_and_their_contents(
     tmp_path: Path, enter: Enter
 ) -> None:
     one, other = folder(tmp_path, "one", a="x = []"), folder(tmp_path, "other", a="x = []")

@@ -233,9 +233,7 @@ def test_a_job_whose_log_is_elsewhere_names_the_log_that_it_was_told(
     ("resources", "slots"),
     [("[]", 4), ('[["Cores", [3]], ["Memory", [2.0]]]', 3), ('[["Token", ["t"]]]', 1)],
 )
-def test_a_worker_that_is_told_what_it_holds_has_a_slot_for_each_core(
-    resources: str, slots: int
-) -> None:
+def test_a_worker_with_given_resources_has_a_slot_for_each_core(resources: str, slots: int) -> None:
     found = holding(msgspec.structs.replace(connection(), slots=4), resources)
     assert found.slots == slots
     assert msgspec.json.encode(found.resources) == msgspec.json.format(

@@ -144,7 +144,7 @@ def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -
     assert list(parent.given) == [2]
 
 
-def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
+def test_a_call_goes_on_with_its_new_allocation(played: Played) -> None:
     played.agent.handle(Allocate(8, 1, buffers=0))
     parent = played.start(1, allocation=8)
     played.say(parent, Waits(parent.id, 1))

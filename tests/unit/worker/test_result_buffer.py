@@ -90,7 +90,7 @@ def test_the_rest_of_a_run_is_sent_with_the_next_message() -> None:
     assert spans(channel) == [(1, 0, 1), (2, 0, 1), (3, 0, 1)]
 
 
-def test_the_backstop_calls_who_wants_to_look_during_a_batch() -> None:
+def test_the_backstop_calls_the_stride_to_look_during_a_batch() -> None:
     looked = threading.Event()
     buffer = ResultBuffer(ScriptedChannel(), looked.set)  # type: ignore[arg-type]
     buffer.begin_batch()

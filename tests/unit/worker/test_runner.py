@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gridengine.call_context.current_call import Controller
+from gridengine.call_context.current_call import Controller, current_job
 from gridengine.call_context.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
@@ -326,6 +326,12 @@ def test_pushed_values_leave_at_once_and_in_order(driver: RunnerDriver) -> None:
     assert driver.values() == [(7, 3), (7, 3)]
 
 
+def test_a_call_knows_its_number_among_the_calls_of_its_map(driver: RunnerDriver) -> None:
+    driver.assign(lambda x: current_job().index, [5, 6], first=40)  # type: ignore[union-attr]
+    driver.play()
+    assert driver.values() == [40, 41]
+
+
 def test_a_forgotten_function_is_not_kept(driver: RunnerDriver) -> None:
     driver.assign(lambda x: x, [1])
     digest = driver.channel.incoming[0][0].function  # type: ignore[union-attr]
@@ -360,6 +366,29 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
     driver.assign(Itself(condemn), [0, 1, 0], timeout=5.0)
     driver.play()
     assert driver.values() == [0]
+
+
+class Leaving(Exception):
+    """Its pickling ends the process."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit("no licence")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(
+    driver: RunnerDriver, *, raises: bool
+) -> None:
+    def call(x: int) -> object:
+        if x and raises:
+            raise Leaving
+        return Leaving() if x else x
+
+    driver.assign(call, [0, 1])
+    driver.play()
+    (_, kept), (_, error) = driver.outcomes()
+    assert kept == [0]
+    assert isinstance(error, PicklingError)
 
 
 def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(

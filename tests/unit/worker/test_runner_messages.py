@@ -143,7 +143,7 @@ def test_a_runner_with_a_false_message_is_killed(
     slot.agent.close()
 
 
-def test_an_agent_is_closed_once_what_runners_wrote_is_in_the_log() -> None:
+def test_an_agent_is_closed_once_the_output_of_its_runners_is_in_the_log() -> None:
     class Streams(list[io.BytesIO]):
         flushed = False
 

@@ -69,7 +69,7 @@ def test_the_last_line_needs_no_end(pipe: tuple[int, int]) -> None:
     assert (sink.taken, reader.ended) == (b"bye", True)
 
 
-def test_a_reader_keeps_only_what_is_written_while_it_is_asked_to() -> None:
+def test_a_reader_keeps_only_output_that_is_written_while_it_is_asked_to() -> None:
     reading, writing = os.pipe()
     reader = OutputReader(reading, Taker())
     os.write(writing, b"before")

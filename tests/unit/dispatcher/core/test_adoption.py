@@ -187,7 +187,7 @@ def test_a_launched_worker_is_counted_and_recognised_by_its_log() -> None:
     assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
 
 
-def test_a_worker_that_nobody_knew_is_taken_in_without_what_it_had() -> None:
+def test_an_unknown_worker_is_accepted_without_its_runs() -> None:
     play = restored(a_run())
     held = Held([HeldBatch([HeldRun(7, 3, 0, 2)], 4)], [4], [b"cube"], 9)
     play.hello(b"stranger", pid=9, held=held)

@@ -74,7 +74,7 @@ def test_calls_that_ask_for_nothing_have_as_many_slots_as_there_are_cores() -> N
     assert play.given() == [Cores(4, [0, 1, 2, 3])], "they are released for who waits"
 
 
-def test_requests_that_fit_run_side_by_side_and_are_told_what_they_have_before() -> None:
+def test_requests_that_fit_run_side_by_side_after_their_grants() -> None:
     play = Shared()
     play.here()
     play.ask(Cores(2) & Memory(1), calls=3)
@@ -82,7 +82,7 @@ def test_requests_that_fit_run_side_by_side_and_are_told_what_they_have_before()
     assert play.given() == [Cores(2, [0, 1]) & Memory(1), Cores(2, [2, 3]) & Memory(1)]
 
 
-def test_an_allocation_is_used_again_without_asking_anybody_and_released_for_who_waits() -> None:
+def test_an_allocation_is_used_again_without_the_packer_and_released_for_a_waiting_queue() -> None:
     play = shared()
     play.ask(Cores(4), calls=2)
     play.done(play.assigned()[0])
@@ -178,7 +178,7 @@ class Upset(Capacity):
         raise KeyboardInterrupt
 
 
-def test_a_worker_that_cannot_give_what_it_was_launched_for_fails_those_calls_and_leaves() -> None:
+def test_a_worker_that_lacks_the_resources_of_its_launch_fails_the_calls_and_leaves() -> None:
     play = Play(pooled=True)
     for worker in (b"u", b"v"):
         play.submit(1, demand=Demand(Upset(1)))

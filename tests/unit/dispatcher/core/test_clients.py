@@ -140,7 +140,7 @@ def test_the_share_is_of_workers_and_not_of_batches(how: str) -> None:
 
 
 @pytest.mark.parametrize("priority", [0, 100])
-def test_a_client_has_one_turn_however_many_submitters_and_what_priorities_it_has(
+def test_a_client_has_one_turn_whatever_its_submitters_and_priorities(
     priority: int,
 ) -> None:
     play = ClientPlay(slots=1)
@@ -325,7 +325,7 @@ def test_cancelled_calls_are_found_among_many_priorities() -> None:
 # ------------------------------------------------------------------ calls in progress are told
 
 
-def test_a_call_in_progress_is_told_what_its_client_says_and_no_other_is() -> None:
+def test_only_a_call_in_progress_hears_the_messages_of_its_client() -> None:
     play = Play()
     [one] = play.submit(1, watched=True)
     assert play.play(Told(one.id, [b"early"])) == []

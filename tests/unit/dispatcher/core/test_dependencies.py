@@ -177,7 +177,14 @@ def test_an_input_that_is_named_twice_is_sent_once(play: Graph) -> None:
     assert play.nothing_is_kept()
 
 
-def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has_waiting(
+def test_a_call_that_crashed_is_given_its_input_again(play: Graph) -> None:
+    play.add(task(1), task(2, 1, retries=1))
+    play.finish(1)
+    play.crash(play.assignments[2][1], 0)
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+
+
+def test_a_call_whose_inputs_have_come_begins_before_its_submitters_other_calls(
     play: Graph,
 ) -> None:
     play.add(task(1), task(2), task(3, 1))
@@ -185,7 +192,7 @@ def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has
 
 
 @pytest.mark.parametrize("result", [b"small", LARGE])
-def test_a_batch_is_bounded_in_bytes_with_what_its_calls_need(
+def test_the_bound_of_a_batch_counts_the_bytes_of_its_inputs(
     result: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_and_queues, "MOST_BYTES", 2 * (len(b"calls") + len(result)))
@@ -480,7 +487,7 @@ def test_a_call_given_back_is_chained_behind_no_other(quick: Graph) -> None:
     assert behind(quick) == {1: []}
 
 
-def test_giving_back_what_has_no_input_is_no_fault_of_the_worker(quick: Graph) -> None:
+def test_a_worker_that_returns_calls_without_inputs_is_not_blamed(quick: Graph) -> None:
     quick.add(task(1), *(task(number, number - 1) for number in range(2, 10)))
     for number in range(9, 1, -1):
         give_back(quick, number)

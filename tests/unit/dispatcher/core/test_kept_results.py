@@ -59,7 +59,7 @@ def kept_at(play: Play, worker: bytes, task: Task) -> None:
     keeps(play, one, worker)
 
 
-def test_a_call_goes_to_where_what_it_needs_is_and_nothing_is_sent() -> None:
+def test_a_call_goes_to_the_worker_that_holds_its_input_and_nothing_is_sent() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     [kept], [finished] = play.seen(ResultStays), play.seen(CallsFinished)
@@ -155,7 +155,7 @@ def test_a_leaving_worker_has_time_to_hand_over_its_results() -> None:
     assert b"a" not in play.core.state.workers
 
 
-def test_at_the_end_only_what_the_caller_has_is_handed_over() -> None:
+def test_at_the_end_only_results_of_the_caller_are_handed_over() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
     kept_at(play, b"b", makes(SECOND))

@@ -199,7 +199,7 @@ def test_a_call_not_known_to_wait_may_go_on() -> None:
     assert play.sent(Resumed) == [Resumed(RUNNER, 99)]
 
 
-def test_a_worker_that_gives_back_what_stands_behind_a_waiting_call_is_not_blamed() -> None:
+def test_a_worker_that_returns_calls_behind_a_waiting_call_is_not_blamed() -> None:
     play = play_with(slots=2)
     [parent] = submit(play)
     [other] = submit(play)
@@ -218,7 +218,7 @@ def test_a_worker_that_gives_back_what_stands_behind_a_waiting_call_is_not_blame
         pytest.param({"jobs_per_worker": 1}, ANY, id="that may take no more"),
     ],
 )
-def test_workers_that_cannot_run_what_waits_do_not_count_against_the_most(
+def test_workers_that_fit_no_waiting_call_do_not_count_against_the_maximum(
     policy: dict[str, Any], demand: Demand
 ) -> None:
     play, parent = launched(**policy)
@@ -293,7 +293,7 @@ def test_resources_of_a_waiting_call_go_to_others_and_are_given_again() -> None:
     assert len(play.sent(Assign)) == 1
 
 
-def test_a_call_goes_on_with_what_it_had_if_nobody_has_needed_it() -> None:
+def test_a_call_gets_its_own_slot_back_if_no_other_call_has_taken_it() -> None:
     play = shared()
     [parent] = submit(play, demand=Demand(Cores(1)))
     [first] = allocations(play)
@@ -336,7 +336,7 @@ def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait
     assert play.assigned() == []
 
 
-def test_room_that_is_taken_by_what_was_assigned_ahead_is_no_reason_to_give_no_more() -> None:
+def test_calls_assigned_ahead_do_not_keep_a_worker_from_getting_more() -> None:
     play = shared()
     [one] = submit(play)
     play.done(one, seconds=1e-4)

@@ -123,7 +123,7 @@ def names(defines: Sequence[Define]) -> list[tuple[bytes, bool]]:
     return [(one.function, one.shared) for one in defines]
 
 
-def test_a_shared_object_is_sent_once_before_the_first_call_and_behind_what_lies_in_it() -> None:
+def test_a_shared_object_is_sent_once_before_the_first_call_and_after_its_parts() -> None:
     play = Play()
     play.hello()
     payload = PayloadWithObjects([b"outer"])

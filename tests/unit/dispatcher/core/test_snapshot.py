@@ -24,7 +24,7 @@ def test_attempts_that_are_followed_by_another_are_counted() -> None:
     assert (seen(play).retried, seen(play).failed, seen(play).calls_running) == (2, 0, 1)
 
 
-def test_workers_are_counted_by_what_they_do() -> None:
+def test_workers_are_counted_by_their_phase() -> None:
     play = Play(max_workers=5)
     play.submit(1, 1, 1, 1, 1)
     assert seen(play).statuses["requested"] == 5

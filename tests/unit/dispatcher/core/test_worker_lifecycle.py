@@ -170,7 +170,7 @@ def terminated(retries: int = 0, **options: Any) -> Play:
     return play
 
 
-def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> None:
+def test_the_scheduler_judges_the_end_of_a_worker_that_somebody_ended() -> None:
     play = terminated()
     assert play.effects == []
     play.poll(HANDLE, WorkerStatus.FAILED, "was cancelled", deleted=True)
@@ -313,7 +313,7 @@ def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_f
 
 
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_worker_whose_host_is_drained_ends_what_it_has_and_leaves(idle: bool) -> None:
+def test_a_worker_whose_host_is_drained_finishes_its_calls_and_leaves(idle: bool) -> None:
     play = Play(idle_seconds=100)
     one = play.running(1 if idle else 3)
     if idle:
@@ -362,7 +362,7 @@ def test_a_worker_leaves_before_the_site_ends_it() -> None:
 
 
 @pytest.mark.parametrize("told_first", [True, False])
-def test_a_limit_that_counts_from_the_start_of_a_job_counts_what_went_before_its_worker(
+def test_a_limit_from_the_start_of_a_job_counts_the_time_before_its_worker(
     told_first: bool,
 ) -> None:
     play = Play(pooled=True)
@@ -396,7 +396,9 @@ def test_a_limit_that_was_raised_meanwhile_holds() -> None:
     assert play.sent(Stop) == []
 
 
-def test_a_call_that_had_all_of_a_worker_s_life_names_the_limit_and_who_set_it() -> None:
+def test_the_error_of_a_call_that_had_its_worker_s_whole_life_names_the_limit_and_its_source() -> (
+    None
+):
     play = running()
     play.poll(HANDLE, RUNS, remaining_seconds=HOUR, limited_by="h_rt=3600 of queue short.q")
     stay(play, HOUR - spare_of(HOUR))

@@ -96,7 +96,7 @@ def test_a_watched_calls_output_is_settled_with_it() -> None:
     assert (settled.payload, settled.stdout, settled.stderr) == ([b"values"], b"out", b"err")
 
 
-def test_a_watched_tasks_start_and_what_it_pushes_are_told() -> None:
+def test_the_start_and_the_pushed_values_of_a_watched_task_are_told() -> None:
     play = Play()
     one = play.running(watched=True)
     assert play.say(Started(one.run, 99)) == [TaskBegan(1, 99, "node-w", 1)]
@@ -305,7 +305,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     assert "could run nothing: no process could be started: too many" in str(error)
 
 
-def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
+def test_a_successful_call_in_between_forgives_returned_calls() -> None:
     play = Play()
     one = play.running(20)
     for _ in range(2 * worker_messages.MOST_FRUITLESS):

@@ -243,7 +243,9 @@ def test_each_refusal_for_now_and_launch_of_none_doubles_the_wait(
         assert play.later(0.2) == [Launch(1, label="square")]
 
 
-def test_a_launch_refused_for_good_fails_what_waits_and_the_next_submission_asks_at_once() -> None:
+def test_a_launch_refused_for_good_fails_waiting_calls_and_the_next_submission_asks_at_once() -> (
+    None
+):
     play = Play()
     play.submit(2)
     error = SubmissionRefused("unknown resource")
@@ -277,7 +279,7 @@ def test_a_worker_of_another_version_is_refused_and_told_which_is_which(
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_a_version_mismatch_fails_what_waits_when_nobody_else_works(other: bool) -> None:
+def test_a_version_mismatch_fails_waiting_calls_when_no_other_worker_is_there(other: bool) -> None:
     play = Play()
     play.submit(1, 1)
     if other:

@@ -49,7 +49,7 @@ def test_calls_go_to_the_worker_that_holds_their_resources() -> None:
     assert one.assigned() == [], "one of its cores is taken"
 
 
-def test_a_worker_that_does_not_say_what_it_holds_holds_what_the_dispatchers_own_do() -> None:
+def test_a_worker_without_stated_resources_holds_those_of_the_dispatchers_workers() -> None:
     one = play(resources=Cores(2) & Memory(4))
     one.hello(b"w", slots=2)
     ask(one, Memory(4))
@@ -114,7 +114,7 @@ def test_workers_that_hold_more_are_not_asked_for_with_calls_that_the_schedulers
         ({}, [("Cores", [1]), ("Cores", [2])], "Cores twice"),
     ],
 )
-def test_a_worker_that_holds_what_cannot_be_given_out_is_refused_and_told_why(
+def test_a_worker_with_resources_that_cannot_be_given_out_is_refused_with_the_reason(
     policy: dict[str, Any], held: Any, words: str
 ) -> None:
     one = play(5, **policy)

@@ -107,7 +107,7 @@ def test_a_watcher_ends_no_run_that_it_names(
     assert taken == []
 
 
-def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> None:
+def test_a_client_cannot_cancel_or_want_calls_of_another_client(played: Played) -> None:
     its = played.join(A)
     played.join(B)
     assert played.say(B, ClientCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
@@ -283,7 +283,7 @@ def left(played: Played) -> int:
     return task
 
 
-def test_the_next_of_a_name_is_told_what_was_left_and_sent_what_comes_of_it(
+def test_the_next_client_of_a_name_learns_of_the_remaining_calls_and_gets_their_outcomes(
     journaled: Played,
 ) -> None:
     task = left(journaled)

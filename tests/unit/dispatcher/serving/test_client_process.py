@@ -62,7 +62,7 @@ def played() -> Played:
     return Played()
 
 
-def test_a_worker_is_told_of_what_the_client_has_taken(played: Played) -> None:
+def test_a_worker_is_told_how_much_output_the_client_has_taken(played: Played) -> None:
     run, other = played.run, played.begin_job(2)
     played.write(run, b"hello")
     played.write(other, b"you")

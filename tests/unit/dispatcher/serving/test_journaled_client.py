@@ -52,7 +52,7 @@ def test_an_answer_comes_behind_outcomes_that_wait(other_language: Process) -> N
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(
+def test_a_part_of_a_task_is_sent_at_once_to_a_client_that_recognises_calls(
     process: Process, other_language: Process, apart: bool
 ) -> None:
     process = process if apart else other_language
@@ -64,7 +64,7 @@ def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(
     assert [one.outcomes[0].start for one in process.sent.outcomes()] == [1, 0]
 
 
-def test_parts_of_a_task_are_sent_behind_what_was_taken_back_of_it(process: Process) -> None:
+def test_parts_of_a_task_are_sent_after_its_recalled_calls(process: Process) -> None:
     hand_in(process, 1, count=3)
     process.record.finish([FinishedItem(1, 2, 3, recalled=True)], [])
     finish(process, 1, 0, 2)

@@ -84,7 +84,7 @@ def test_calls_that_have_ended_of_a_task_are_told_apart_and_those_counted_that_a
     assert (process.record.owed, process.record.owed_calls) == (1, 4)
 
 
-def test_nothing_is_left_of_what_a_client_has_taken_and_no_function_without_a_task(
+def test_neither_taken_outcomes_nor_functions_without_a_task_are_left(
     process: Process,
 ) -> None:
     hand_in(process, 1, 2)

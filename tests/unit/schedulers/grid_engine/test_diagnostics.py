@@ -172,7 +172,7 @@ QUEUES = """\
         ),
     ],
 )
-def test_a_queue_that_runs_nothing_for_a_time_is_told_with_what_stops_it(
+def test_a_queue_that_runs_nothing_for_a_time_is_reported_with_the_cause(
     tmp_path: Path, queue: str, said: str, more: str, remedy: str
 ) -> None:
     words = f'queue instance "{queue}@vm" dropped because it is {said}'
@@ -312,7 +312,7 @@ def test_without_root_command_and_library_there_is_no_grid_engine() -> None:
     assert found() == [("environment", CheckState.ABSENT, text)]
 
 
-def test_with_the_command_alone_the_root_is_what_is_missing(tmp_path: Path) -> None:
+def test_with_the_command_alone_the_root_is_missing(tmp_path: Path) -> None:
     (tmp_path / "qconf").touch(mode=0o755)
     assert found(PATH=str(tmp_path)) == [("environment", CheckState.ABSENT, "SGE_ROOT is not set")]
 

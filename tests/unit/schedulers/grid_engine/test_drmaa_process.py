@@ -76,7 +76,7 @@ def test_bytes_that_are_no_message_are_a_value_error(
         read_content(channel, read_size(channel))
 
 
-def test_only_who_has_a_time_limit_sets_one_and_one_that_is_over_is_no_block() -> None:
+def test_only_a_caller_with_a_time_limit_sets_one_and_a_past_limit_does_not_block() -> None:
     channel: Any = Channel()
     write_message(channel, 1)
     size = read_size(channel)
@@ -372,7 +372,7 @@ def test_a_job_in_error_keeps_no_other_from_being_asked(
     }
 
 
-def test_when_no_answer_comes_what_was_learnt_before_is_told(
+def test_states_learnt_before_the_answers_stop_are_reported(
     server: DrmaaServer, session: Session
 ) -> None:
     session.states = {"1.1": "running", "1.2": "DrmCommunicationException", "1.3": "running"}

@@ -211,9 +211,7 @@ def test_the_scheduler_s_queue_is_used_instead_of_the_site_s() -> None:
     assert grid_engine(ZERO, native="-q long.q", site=GridEngineSite(queue="all.q")) == "-q long.q"
 
 
-def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_nothing_else() -> (
-    None
-):
+def test_more_memory_raises_only_the_options_that_the_call_or_the_scheduler_gives() -> None:
     assert grid_engine(Node(2, 2), 3) == "-l h_vmem=3G -pe smp 2"
     own = {"h_vmem": "1.5G", "h_rt": "02:00:00", "mem_free": "500m", "gpu": 1, "site_mem": "1G"}
     site = GridEngineSite(memory="site_mem")
@@ -330,7 +328,7 @@ def test_the_first_parallel_environment_on_one_machine_is_taken() -> None:
 @pytest.mark.parametrize(
     ("texts", "there"), [([MPI], r"mpi \(\$round_robin\)"), ([], "none, or qconf does not tell")]
 )
-def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str) -> None:
+def test_without_one_the_error_lists_the_existing_ones(texts: list[str], there: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there are: {there}"):
         first_environment(parse_environments(texts))
 

@@ -243,7 +243,7 @@ def test_variables_of_the_job_that_we_are_in_are_not_handed_on() -> None:
         "17;cluster\nremember the outage on 3 May\n",
     ],
 )
-def test_the_number_of_a_job_is_found_beside_what_a_site_adds(output: str) -> None:
+def test_the_number_of_a_job_is_found_beside_the_additions_of_a_site(output: str) -> None:
     assert SLURM.ids(output, 2) == ["17_1", "17_2"]
 
 

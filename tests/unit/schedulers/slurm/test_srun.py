@@ -19,7 +19,7 @@ from gridengine.schedulers.slurm.srun import (
 RECORDED = Path(__file__).parents[1] / "recorded" / "slurm"
 
 
-def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
+def test_srun_gets_the_options_of_sbatch_and_a_step_like_a_batch_script() -> None:
     log, script = "/runs/r/logs/worker.1.\0.log", Path("/runs/r/worker.sh")
     shell = ["/bin/bash", "-l"]
     command = srun_command(["--mem=3M"], name="me", log=log, script=script, shell=shell)
