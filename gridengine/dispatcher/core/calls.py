@@ -165,8 +165,7 @@ class AwaitedResult(Struct, eq=False, gc=False):
         batch.
     maker, made, heirs: see `objects`.
 
-    With a million calls, memory is slow: the fields that each event reads come first, here and in
-    `OpenTask`.
+    With a million calls, memory is slow: the fields that each event reads come first.
     """
 
     reference: int

@@ -11,7 +11,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Launched
 from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
-from gridengine.requests import CallsFinished, Submitted
+from gridengine.requests import CallsFinished, Submitted, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
@@ -124,19 +124,18 @@ def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() ->
 
 
 def test_a_call_that_waits_for_others_takes_little_memory() -> None:
-    play, count = Play(checked=False), 2_000
-    for start in range(0, count, 100):
-        after = [(max(n - 1, 0) + count, max(n - 7, 0) + count) for n in range(start, start + 100)]
+    play, count, step = Play(checked=False), 2_000, 100
+    for start in range(0, count, step):
+        numbers = range(start, start + step)
+        needs = [(max(one - 1, 0) + count, max(one - 7, 0) + count) for one in numbers]
         made = [
-            make_task(n, (b"",), after=after[n - start], kept=((0, n + count + 1),))
-            for n in range(start, start + 100)
+            Task(one, (b"",), after=after, kept=((0, one + count + 1),))
+            for one, after in zip(numbers, needs, strict=True)
         ]
-        if not start:  # what is there once is not counted
-            play.play(Submitted(function(0), made))
-            tracemalloc.start()
-            continue
         play.play(Submitted(function(0), made))
-        del made
+        del made, needs
+        if not start:  # what is there once is not counted
+            tracemalloc.start()
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert taken / (count - 100) < 600
+    assert taken / (count - step) < 600
