@@ -41,8 +41,13 @@ class KeyCheck:
         names = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._names = [(z85.decode(name), name) for name in names]
         self._socket = context.socket(zmq.REP)
+        self._socket.linger = 0
         self._socket.bind("inproc://zeromq.zap.01")
-        threading.Thread(target=self._work, name="gridengine-keys", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="gridengine-keys", daemon=True).start()
+        except BaseException:
+            self._socket.close()  # or the end of the context would wait for it
+            raise
 
     def _work(self) -> None:
         """Answer until the context is terminated."""

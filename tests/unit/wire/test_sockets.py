@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -22,8 +23,11 @@ def test_keys_are_never_used_again() -> None:
 
 @contextlib.contextmanager
 def check_of(keys: ServerKeys) -> Iterator[KeyCheck]:
-    with zmq.Context() as context:
+    context = zmq.Context()
+    try:
         yield KeyCheck(context, keys)
+    finally:
+        context.term()
 
 
 def request(
@@ -60,3 +64,14 @@ def test_only_curve_is_accepted(others: dict[str, bytes]) -> None:
 def test_no_key_is_empty_without_watchers(credentials: Sequence[bytes]) -> None:
     with check_of(new_keys()) as check:
         assert check.answer(request(*credentials))[2] == b"400"
+
+
+def test_a_check_whose_thread_cannot_start_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError), check_of(new_keys()):
+        pass  # the end of the context has waited for no socket
