@@ -30,7 +30,10 @@ from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers
 
 log = logging.getLogger("gridengine")
 
-_OPTIONS = (
+_OPTIONS: tuple[tuple[int, int | bytes], ...] = (
+    # Without an answer of the check of keys nobody is let in; ZeroMQ's default lets everybody in.
+    (zmq.ZAP_DOMAIN, b"global"),
+    (zmq.ZAP_ENFORCE_DOMAIN, 1),
     (zmq.HANDSHAKE_IVL, 10_000),
     # How many connections may wait to be accepted. All workers of a cluster may start at once, and
     # a connection that the kernel refuses is tried again only a second later.

@@ -45,11 +45,12 @@ class KeyCheck:
         texts = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._users = {z85.decode(text): text for text in texts}
         self._asked = context.socket(zmq.REP)
+        self._asked.linger = 0
         self._asked.bind("inproc://zeromq.zap.01")
         thread = threading.Thread(target=self._serve, name="gridengine-keys", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # too many threads; the end of the context waits for its sockets
+        except BaseException:  # too many threads; the end of the context waits for its sockets
             self._asked.close()
             raise
 

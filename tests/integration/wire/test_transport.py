@@ -419,6 +419,14 @@ def test_a_worker_makes_one_handshake_however_many_addresses_there_are(
     assert len(asked) == 1
 
 
+def test_nobody_is_let_in_while_nothing_checks_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.wire.server.KeyCheck", lambda context, keys: None)
+    with contextlib.closing(Server(host="127.0.0.1")) as server:
+        connection = connection_to(server, start_seconds=0.4, lease_seconds=0.5)
+        with pytest.raises(ConfigurationError, match="gets no answer of its dispatcher"):
+            DispatcherConnection(connection)
+
+
 def test_a_dispatcher_of_other_keys_at_an_address_is_passed_over(server: Server) -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as other:
         addresses = [f"tcp://127.0.0.1:{one.keys.port}" for one in (other, server)]

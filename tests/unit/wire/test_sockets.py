@@ -26,8 +26,11 @@ def test_keys_are_never_used_again() -> None:
 
 @contextlib.contextmanager
 def check_of(keys: ServerKeys) -> Iterator[KeyCheck]:
-    with zmq.Context() as context:
+    context = zmq.Context()
+    try:
         yield KeyCheck(context, keys)
+    finally:
+        context.term()
 
 
 def request(
@@ -98,3 +101,14 @@ def test_the_thread_that_checks_keys_ends_with_its_context() -> None:
     context.term()
     thread.join(30.0)
     assert not thread.is_alive()
+
+
+def test_a_check_whose_thread_cannot_start_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError), check_of(new_keys()):
+        pass  # the end of the context has waited for no socket
