@@ -150,6 +150,8 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
         lambda: messages.Waits(chance.randrange(6), run),
         lambda: messages.Resumes(chance.randrange(6), run),
         lambda: messages.Fetched(blob(chance, 9)),
+        lambda: messages.Serves(["tcp://node:1"], "key"),
+        lambda: messages.Pulled(blob(chance, 9), number(chance), chance.choice(["", "absent"])),
         lambda: messages.Measured(chance.random(), chance.randrange(1 << 30)),
         lambda: messages.Goodbye(
             chance.choice(["walltime", "terminated"]),
