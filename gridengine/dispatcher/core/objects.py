@@ -249,11 +249,13 @@ def forget_at_workers(state: CoreState, known: RemoteObject, *, stays: bytes = b
 
 def forget_at(state: CoreState, known: RemoteObject, worker: bytes) -> None:
     """Have a worker that has an object, or pulls it, forget it."""
-    digest = known.function.digest
+    digest, its_word_is_due = known.function.digest, worker in known.pulls
     pulls.end(state, known, worker)
     known.workers.discard(worker)
     state.workers[worker].functions.discard(digest)
     state.effects.append(Send(worker, Forget([digest])))
+    if its_word_is_due and known.asked == worker and known.workers and digest in state.objects:
+        bring_again(state, [digest])  # it does not say any more if it has it
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from gridengine.dispatcher.core import pulls
 from gridengine.dispatcher.core.events import DrainHosts, Inform, ResultAsked
-from gridengine.requests import NamesForgotten, Submitted
+from gridengine.requests import NamesForgotten, Submitted, TasksCancelled
 from gridengine.wire.messages import (
     ABSENT,
+    CANCELLED,
     NOT_PULLED,
     UNREACHED,
     Assignment,
+    Crashed,
     Fetch,
     Fetched,
     Forget,
@@ -217,3 +221,21 @@ def test_a_worker_that_leaves_hands_over_no_copy_of_what_another_has() -> None:
     play.play(DrainHosts({"node-b"}))
     assert play.sent(Forget, b"b") == []
     assert play.sent(Stop, b"b") == [Stop()]
+
+
+def test_a_result_asked_of_a_worker_that_pulls_it_and_leaves_is_asked_of_another() -> None:
+    play = joined(b"a", b"b")
+    keep_at(play, b"b", FIRST)
+    play.hello(b"c", pid=3, pulls=True)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201, 202)]))
+    sent = {name: (play.sent(Pull, name), play.assigned(name)) for name in (b"a", b"c")}
+    first, second = play.core.state.objects[NAME].pulls
+    [one], [at_source] = sent[first][1], play.assigned(b"b")
+    [pull] = sent[second][0]
+    play.play(ResultAsked(FIRST))
+    play.play(TasksCancelled([one.task, at_source.task], signal.SIGTERM))
+    play.say(Goodbye("killed", []), worker=b"b")
+    play.say(Pulled(NAME, pull.number), worker=second)
+    play.say(Crashed(one.run, -1, -15, CANCELLED, 0), b"", b"", worker=first)
+    play.play(DrainHosts({f"node-{first.decode()}"}))
+    assert play.sent(Fetch, second) == [Fetch([NAME])]
