@@ -129,12 +129,14 @@ def test_nothing_more_is_pulled_when_no_hosts_could_connect() -> None:
     assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
 
 
-@pytest.mark.parametrize("who", ["cannot pull", "does not serve"])
+@pytest.mark.parametrize("who", ["cannot pull", "does not serve", "serves nowhere"])
 def test_workers_without_the_means_get_results_from_here(who: str) -> None:
     play = Play(idle_seconds=1000.0)
     for name in (b"a", b"b"):
         play.hello(name, pid=name[0], pulls=who != "cannot pull")
-        if who != "does not serve":
+        if who == "serves nowhere":
+            play.say(Serves([], "key"), worker=name)
+        elif who != "does not serve":
             served(play, name)
     keep_at(play, b"b", FIRST)
     play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
