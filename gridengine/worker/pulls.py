@@ -5,6 +5,7 @@ and the server by which other workers get results from here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import os
@@ -170,7 +171,8 @@ class Pulls:
         except OSError as error:  # no descriptor is left, or the address is none
             log.warning("no connection to another worker: %s", error)
             self._failed.add(name)
-            self._send(Pulled(name, message.number, UNREACHED), ())
+            is_full = error.errno in (errno.EMFILE, errno.ENFILE)  # no fault of that host
+            self._send(Pulled(name, message.number, ABSENT if is_full else UNREACHED), ())
             return
         self._connections[message.key] = connection
         if not connection.pulls:

@@ -275,4 +275,4 @@ os.write(1, repr(worker.sent).encode())
 def test_a_worker_with_few_descriptors_serves_and_pulls_nothing(left: int) -> None:
     program = [sys.executable, "-c", FULL.format(left=left)]
     run = subprocess.run(program, cwd=Path(__file__).parents[3], capture_output=True, text=True)
-    assert run.stdout == repr([Pulled(NAME, 1, UNREACHED)]), run.stderr
+    assert run.stdout == repr([Pulled(NAME, 1, ABSENT)]), run.stderr
