@@ -293,6 +293,11 @@ class Pulls:
                 self.hold_back(batch, allocation)
         return taken
 
+    def take_all(self) -> list[int]:
+        """Take out all batches that wait; return their runs."""
+        waiting, self._held_back = self._held_back, []
+        return [assignment.run for batch, _ in waiting for assignment, _ in batch]
+
     def _give_back(self, name: bytes) -> None:
         """Give back the runs that need a result which does not come."""
         needy = {
