@@ -23,7 +23,7 @@ from gridengine.dispatcher.core.calls import (
 )
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.workers_and_queues import Worker
+from gridengine.dispatcher.core.workers_and_queues import READY, Worker
 from gridengine.errors import UNNUMBERED
 from gridengine.requests import Function, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -167,7 +167,7 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
         digest = next(iter(idle))
         del idle[digest]
         unused = state.objects[digest]
-        stays = min(unused.workers, default=b"") if unused.away else b""
+        stays = _holder(state, unused) if unused.away and unused.workers else b""
         forget_at_workers(state, unused, stays=stays)
 
 
@@ -305,7 +305,7 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
     if remote is None or remote.asked is not None or state.closing:
         return
     if remote.workers:
-        remote.asked = worker = min(remote.workers)
+        remote.asked = worker = _holder(state, remote)
         state.effects.append(Send(worker, Fetch([remote.function.digest])))
     elif remote.pulls:
         remote.asked = next(iter(remote.pulls))  # it was told to give up, and says if it has it
@@ -313,11 +313,25 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
         _make_again(state, awaited)
 
 
+def _holder(state: CoreState, known: RemoteObject) -> bytes:
+    """Return one of the workers that have an object. One that is silent may be so for long."""
+    return min(known.workers, key=lambda one: (state.workers[one].phase is not READY, one))
+
+
 def bring_again(state: CoreState, names: Iterable[bytes]) -> None:
     """Bring results from elsewhere, since the worker that was asked for them does not have them."""
     for name in names:
         state.objects[name].asked = None
         bring(state, state.awaited[int.from_bytes(name, "big")])
+
+
+def ask_others(state: CoreState, silent: Worker) -> None:
+    """Bring the results that were asked of a silent worker from others that have them too."""
+    for name in sorted(silent.functions & state.away.keys()):
+        known = state.objects[name]
+        others = (state.workers[one].phase is READY for one in known.workers)
+        if known.asked == silent.id and any(others):
+            bring_again(state, [name])
 
 
 def _make_again(state: CoreState, awaited: AwaitedResult) -> None:

@@ -241,3 +241,21 @@ def test_a_result_asked_of_a_worker_that_pulls_it_and_leaves_is_asked_of_another
     play.say(Crashed(one.run, -1, -15, CANCELLED, 0), b"", b"", worker=first)
     play.play(DrainHosts({f"node-{first.decode()}"}))
     assert play.sent(Fetch, second) == [Fetch([NAME])]
+
+
+@pytest.mark.parametrize("is_silent_first", [True, False])
+def test_a_result_of_a_silent_worker_comes_from_another_that_has_it(is_silent_first: bool) -> None:
+    play = joined(b"b", b"a")
+    keep_at(play, b"a", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [pull] = play.sent(Pull, b"b")
+    play.say(Pulled(NAME, pull.number), worker=b"b")
+    seconds = 4 * play.core.state.policy.beat_seconds
+    if is_silent_first:
+        play.later(seconds, beats=[b"b"])
+        play.play(ResultAsked(FIRST))
+    else:
+        play.play(ResultAsked(FIRST))
+        assert play.sent(Fetch) == play.sent(Fetch, b"a")
+        play.later(seconds, beats=[b"b"])
+    assert play.sent(Fetch) == play.sent(Fetch, b"b") == [Fetch([NAME])]
