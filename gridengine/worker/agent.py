@@ -150,7 +150,7 @@ class Agent:
                 clock=clock,
             )
             self._definitions.when_held = self._pulls.serve
-        self._nested_calls = NestedCalls(self.pool, self._poller, send)
+        self._nested_calls = NestedCalls(self.pool, self._poller, send, self._take_all_queued)
         self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
@@ -324,6 +324,11 @@ class Agent:
         """Take these runs out of all queues; return those that were there."""
         waiting = [] if self._pulls is None else self._pulls.take_out(runs)
         return waiting + self.pool.take_queued(runs)
+
+    def _take_all_queued(self) -> list[int]:
+        """Empty all queues; return the runs that were in them."""
+        waiting = [] if self._pulls is None else self._pulls.take_all()
+        return waiting + self.pool.take_all_queued()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)

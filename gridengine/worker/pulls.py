@@ -4,8 +4,11 @@ and the server by which other workers get results from here.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import math
+import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +44,8 @@ of it for the second.
 """
 IDLE_SECONDS = 60.0
 """A connection is closed when nothing was pulled for so long."""
+CONTEXT_DESCRIPTORS = 10
+"""The threads of a ZeroMQ context and its first socket take fewer descriptors than this."""
 MOST_IDLE = 64
 """At most so many idle connections stay open, since each takes descriptors."""
 
@@ -116,29 +121,40 @@ class Pulls:
         self._serves = True
         import zmq  # here: few workers hold results
 
-        from gridengine.wire.peer_results import ResultServer
-        from gridengine.wire.server import own_addresses
-        from gridengine.wire.sockets import new_keys
-
-        keys = msgspec.structs.replace(new_keys(), peer_public=self._keys.public)
         payload_of = self._definitions.results.get
         try:
+            from gridengine.wire.peer_results import ResultServer
+            from gridengine.wire.server import own_addresses
+            from gridengine.wire.sockets import new_keys
+
+            keys = msgspec.structs.replace(new_keys(), peer_public=self._keys.public)
             self._server = ResultServer(
                 self._the_context(), self._poller, keys, self._keys.ports, payload_of
             )
-        except (GridEngineError, zmq.ZMQError, RuntimeError) as error:  # no port, file or thread
+            *outer, loopback = own_addresses()
+        except (GridEngineError, zmq.ZMQError, OSError, RuntimeError) as error:
+            # no port, descriptor or thread is left
             log.warning("other workers get no results from this one: %s", error)
             return
-        *outer, loopback = own_addresses()
         hosts = [f"[{one}]" if ":" in one else one for one in outer or [loopback]]
         addresses = [f"tcp://{host}:{self._server.port}" for host in hosts]
         self._send(Serves(addresses, keys.public), ())
 
     def _the_context(self) -> Any:
+        """Return the context, whose threads encrypt and decrypt.
+
+        Raises:
+            OSError, zmq.ZMQError: too few descriptors are left.
+        """
         import zmq
 
         if self._context is None:
-            self._context = zmq.Context(io_threads=2)  # which encrypt and decrypt
+            with contextlib.ExitStack() as free:  # else ZeroMQ may abort this process
+                for _ in range(CONTEXT_DESCRIPTORS):
+                    free.callback(os.close, os.dup(self._poller.fileno()))
+            context = zmq.Context(io_threads=2)
+            context.socket(zmq.PAIR).close()  # begins the threads
+            self._context = context
         return self._context
 
     # Results that are pulled
@@ -155,7 +171,8 @@ class Pulls:
         except OSError as error:  # no descriptor is left, or the address is none
             log.warning("no connection to another worker: %s", error)
             self._failed.add(name)
-            self._send(Pulled(name, message.number, UNREACHED), ())
+            is_full = error.errno in (errno.EMFILE, errno.ENFILE)  # no fault of that host
+            self._send(Pulled(name, message.number, ABSENT if is_full else UNREACHED), ())
             return
         self._connections[message.key] = connection
         if not connection.pulls:
@@ -275,6 +292,11 @@ class Pulls:
             if batch:
                 self.hold_back(batch, allocation)
         return taken
+
+    def take_all(self) -> list[int]:
+        """Take out all batches that wait; return their runs."""
+        waiting, self._held_back = self._held_back, []
+        return [assignment.run for batch, _ in waiting for assignment, _ in batch]
 
     def _give_back(self, name: bytes) -> None:
         """Give back the runs that need a result which does not come."""

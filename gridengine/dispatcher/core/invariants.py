@@ -347,10 +347,10 @@ class _Check:
             remote = awaited.remote
             is_here = awaited.data and (remote is None or not remote.away)
             self.holds(not (waiting and is_here), f"{waiting} wait for what is there")
-            if waiting and remote is not None and not state.closing:
-                asked = {*remote.workers, *remote.pulls}
-                comes = remote.asked in asked or waiting <= near
-                self.holds(comes, f"{waiting} wait for {reference} for ever")
+            if remote is not None and remote.away and not state.closing:
+                comes = remote.asked in {*remote.workers, *remote.pulls}
+                self.holds(comes or waiting <= near, f"{waiting} wait for {reference} for ever")
+                self.holds(comes or not awaited.asked, f"{reference} is asked for and never comes")
 
     def check_snapshot(self) -> None:
         """The snapshot agrees with the tables."""

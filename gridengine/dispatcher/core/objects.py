@@ -23,7 +23,7 @@ from gridengine.dispatcher.core.calls import (
 )
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.workers_and_queues import Worker
+from gridengine.dispatcher.core.workers_and_queues import READY, Worker
 from gridengine.errors import UNNUMBERED
 from gridengine.requests import Function, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -167,7 +167,7 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
         digest = next(iter(idle))
         del idle[digest]
         unused = state.objects[digest]
-        stays = min(unused.workers, default=b"") if unused.away else b""
+        stays = _holder(state, unused) if unused.away and unused.workers else b""
         forget_at_workers(state, unused, stays=stays)
 
 
@@ -249,11 +249,13 @@ def forget_at_workers(state: CoreState, known: RemoteObject, *, stays: bytes = b
 
 def forget_at(state: CoreState, known: RemoteObject, worker: bytes) -> None:
     """Have a worker that has an object, or pulls it, forget it."""
-    digest = known.function.digest
+    digest, its_word_is_due = known.function.digest, worker in known.pulls
     pulls.end(state, known, worker)
     known.workers.discard(worker)
     state.workers[worker].functions.discard(digest)
     state.effects.append(Send(worker, Forget([digest])))
+    if its_word_is_due and known.asked == worker and known.workers and digest in state.objects:
+        bring_again(state, [digest])  # it does not say any more if it has it
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
@@ -303,7 +305,7 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
     if remote is None or remote.asked is not None or state.closing:
         return
     if remote.workers:
-        remote.asked = worker = min(remote.workers)
+        remote.asked = worker = _holder(state, remote)
         state.effects.append(Send(worker, Fetch([remote.function.digest])))
     elif remote.pulls:
         remote.asked = next(iter(remote.pulls))  # it was told to give up, and says if it has it
@@ -311,11 +313,25 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
         _make_again(state, awaited)
 
 
+def _holder(state: CoreState, known: RemoteObject) -> bytes:
+    """Return one of the workers that have an object. One that is silent may be so for long."""
+    return min(known.workers, key=lambda one: (state.workers[one].phase is not READY, one))
+
+
 def bring_again(state: CoreState, names: Iterable[bytes]) -> None:
     """Bring results from elsewhere, since the worker that was asked for them does not have them."""
     for name in names:
         state.objects[name].asked = None
         bring(state, state.awaited[int.from_bytes(name, "big")])
+
+
+def ask_others(state: CoreState, silent: Worker) -> None:
+    """Bring the results that were asked of a silent worker from others that have them too."""
+    for name in sorted(silent.functions & state.away.keys()):
+        known = state.objects[name]
+        others = (state.workers[one].phase is READY for one in known.workers)
+        if known.asked == silent.id and any(others):
+            bring_again(state, [name])
 
 
 def _make_again(state: CoreState, awaited: AwaitedResult) -> None:

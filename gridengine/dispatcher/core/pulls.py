@@ -58,7 +58,7 @@ def pull(state: CoreState, worker: Worker, known: RemoteObject) -> None:
 
 def serves(state: CoreState, worker: Worker, message: Serves, buffers: Payload) -> None:
     """Note where other workers get the results that a worker has."""
-    worker.serves = message
+    worker.serves = message if message.addresses else None
 
 
 def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> bool:

@@ -174,11 +174,14 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
 
 
 def _set_silent(state: CoreState, worker: Worker) -> None:
-    """Assign nothing to a worker until it is heard again."""
+    """Assign nothing to a worker until it is heard again, and wait for no result of it that another
+    worker has.
+    """
     if worker.phase is WorkerPhase.READY:
         books.enter(state, worker, WorkerPhase.SILENT)
         _note(state, worker, SILENT)
         worker.unlist()
+        objects.ask_others(state, worker)
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:

@@ -273,6 +273,9 @@ def launch_known(
 ) -> None:
     """Note the launch of a worker that connected before its launch was known."""
     worker.launch = launch
+    for key in keys_of(worker.hello.log, worker.hello.pid):  # another launch is another worker's
+        if state.unmatched.get(key) == worker.id:
+            del state.unmatched[key]
     if worker.provisioner is not provisioner:
         books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (

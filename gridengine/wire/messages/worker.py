@@ -216,8 +216,8 @@ UNREACHED, ABSENT = "unreached", "absent"
 
 class Pulled(MessageBase, frozen=True):
     """The answer to a `Pull` of this number: the worker holds the result too. Or it does not, and
-    gives back the runs that need it: the other worker is `UNREACHED`, or the result is `ABSENT`
-    there.
+    gives back the runs that need it: the other worker is `UNREACHED`; or the result is `ABSENT`
+    there, or did not come for another reason.
     """
 
     name: bytes

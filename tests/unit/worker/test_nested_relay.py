@@ -19,16 +19,21 @@ from gridengine.wire.messages import (
     ClientCancel,
     ClientWelcome,
     Define,
+    Input,
     Message,
     NestedEnded,
     NestedHello,
+    Pull,
     Result,
     Results,
     Resumed,
     Returned,
     Shortened,
     Waits,
+    input_name,
 )
+from gridengine.wire.sockets import new_keys
+from gridengine.worker.pulls import PeerKeys
 from gridengine.worker.runner_handle import RunnerHandle
 from tests.support.agent_driver import NotingForkServer, played_agent
 from tests.support.manual_clock import ManualClock
@@ -37,12 +42,12 @@ from tests.support.manual_clock import ManualClock
 class Played:
     """An agent whose runners are only played, and the way of calls to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
         self.sent: list[Message] = []
         self.server = NotingForkServer()
         self.agent = played_agent(
-            lambda message, _: self.sent.append(message), self.server, clock=self.clock
+            lambda message, _: self.sent.append(message), self.server, clock=self.clock, **options
         )
         self.pool = self.agent.pool
         self.agent.handle(Define(b"f", [], b"/"), [b""])
@@ -195,3 +200,19 @@ def test_only_a_runner_of_this_worker_gets_a_way_and_only_one(played: Played) ->
     for number in (runner.id, 99):
         with pytest.raises(LookupError):
             played.agent._answer_request(b"c%d" % number)
+
+
+def test_calls_that_wait_for_a_result_go_back_when_a_call_waits_for_its_calls() -> None:
+    keys = new_keys()
+    played = Played(peer_keys=PeerKeys(keys.peer_public, keys.peer_secret))
+    runner = played.start(1)
+    played.agent.handle(Pull(input_name(71), 1, ["tcp://192.0.2.1:1"], new_keys().public))
+    inputs = [Input(71)]
+    needy = Assignment(2, 7, b"f", 0, 1, 0, SINGLE, buffers=0, inputs=inputs)
+    played.agent.handle(Assign([needy]))
+    played.say(runner, Waits(runner.id, 1))
+    assert played.sent == [Waits(runner.id, 1), Returned([2])]
+    played.agent.handle(Pull(input_name(71), 1))
+    assert [one for one in played.sent if isinstance(one, Returned)] == [Returned([2])]
+    played.agent.close()
+    played.channels[runner.id].close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,3 +254,25 @@ def test_a_worker_without_a_port_serves_nothing_and_says_so(
     worker.pulls.serve()
     assert worker.sent == []
     assert caplog.text.count("other workers get no results from this one: no port") == 1
+
+
+FULL = """
+import os, resource
+from tests.unit.worker.test_pulls import NOWHERE, Workers
+
+worker = Workers().add()
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+last = 0
+while last < 99 - {left}:
+    last = os.dup(0)
+worker.pulls.serve()
+worker.pulls.pull(NOWHERE)
+os.write(1, repr(worker.sent).encode())
+"""
+
+
+@pytest.mark.parametrize("left", [0, 4, 9])
+def test_a_worker_with_few_descriptors_serves_and_pulls_nothing(left: int) -> None:
+    program = [sys.executable, "-c", FULL.format(left=left)]
+    run = subprocess.run(program, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    assert run.stdout == repr([Pulled(NAME, 1, ABSENT)]), run.stderr

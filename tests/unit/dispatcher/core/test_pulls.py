@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from gridengine.dispatcher.core import pulls
 from gridengine.dispatcher.core.events import DrainHosts, Inform, ResultAsked
-from gridengine.requests import NamesForgotten, Submitted
+from gridengine.requests import NamesForgotten, Submitted, TasksCancelled
 from gridengine.wire.messages import (
     ABSENT,
+    CANCELLED,
     NOT_PULLED,
     UNREACHED,
     Assignment,
+    Crashed,
     Fetch,
     Fetched,
     Forget,
@@ -125,12 +129,14 @@ def test_nothing_more_is_pulled_when_no_hosts_could_connect() -> None:
     assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
 
 
-@pytest.mark.parametrize("who", ["cannot pull", "does not serve"])
+@pytest.mark.parametrize("who", ["cannot pull", "does not serve", "serves nowhere"])
 def test_workers_without_the_means_get_results_from_here(who: str) -> None:
     play = Play(idle_seconds=1000.0)
     for name in (b"a", b"b"):
         play.hello(name, pid=name[0], pulls=who != "cannot pull")
-        if who != "does not serve":
+        if who == "serves nowhere":
+            play.say(Serves([], "key"), worker=name)
+        elif who != "does not serve":
             served(play, name)
     keep_at(play, b"b", FIRST)
     play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
@@ -217,3 +223,39 @@ def test_a_worker_that_leaves_hands_over_no_copy_of_what_another_has() -> None:
     play.play(DrainHosts({"node-b"}))
     assert play.sent(Forget, b"b") == []
     assert play.sent(Stop, b"b") == [Stop()]
+
+
+def test_a_result_asked_of_a_worker_that_pulls_it_and_leaves_is_asked_of_another() -> None:
+    play = joined(b"a", b"b")
+    keep_at(play, b"b", FIRST)
+    play.hello(b"c", pid=3, pulls=True)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201, 202)]))
+    sent = {name: (play.sent(Pull, name), play.assigned(name)) for name in (b"a", b"c")}
+    first, second = play.core.state.objects[NAME].pulls
+    [one], [at_source] = sent[first][1], play.assigned(b"b")
+    [pull] = sent[second][0]
+    play.play(ResultAsked(FIRST))
+    play.play(TasksCancelled([one.task, at_source.task], signal.SIGTERM))
+    play.say(Goodbye("killed", []), worker=b"b")
+    play.say(Pulled(NAME, pull.number), worker=second)
+    play.say(Crashed(one.run, -1, -15, CANCELLED, 0), b"", b"", worker=first)
+    play.play(DrainHosts({f"node-{first.decode()}"}))
+    assert play.sent(Fetch, second) == [Fetch([NAME])]
+
+
+@pytest.mark.parametrize("is_silent_first", [True, False])
+def test_a_result_of_a_silent_worker_comes_from_another_that_has_it(is_silent_first: bool) -> None:
+    play = joined(b"b", b"a")
+    keep_at(play, b"a", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [pull] = play.sent(Pull, b"b")
+    play.say(Pulled(NAME, pull.number), worker=b"b")
+    seconds = 4 * play.core.state.policy.beat_seconds
+    if is_silent_first:
+        play.later(seconds, beats=[b"b"])
+        play.play(ResultAsked(FIRST))
+    else:
+        play.play(ResultAsked(FIRST))
+        assert play.sent(Fetch) == play.sent(Fetch, b"a")
+        play.later(seconds, beats=[b"b"])
+    assert play.sent(Fetch) == play.sent(Fetch, b"b") == [Fetch([NAME])]

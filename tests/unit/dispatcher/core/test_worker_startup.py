@@ -506,3 +506,13 @@ def test_hosts_that_one_demand_needs_stay_left_out_of_the_others_requests() -> N
     assert play.seen(CallsFinished) == []
     play.play(LaunchFailed(SubmissionRefused("not now"), demand=ANY, for_now=True))
     assert asked(play) == {BIG: (), ANY: ("n1",)}
+
+
+def test_a_worker_that_was_recognised_by_its_log_is_not_taken_for_another_by_its_process() -> None:
+    play = Play(max_workers=2)
+    play.hello(log="/a/b.log", pid=2)
+    play.play(Launched([Handle("1", "/a/b.log")]))
+    play.play(Launched([Handle("2")]))
+    [worker] = play.core.state.workers.values()
+    assert worker.launch is not None
+    assert worker.launch.handle.id == "1"
