@@ -72,7 +72,8 @@ def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pul
     end(state, known, worker.id)
     if not message.failure:
         known.workers.add(worker.id)
-        state.has_way = True
+        if source is not None and source.hello.host != worker.hello.host:
+            state.has_way = True
     else:
         worker.functions.discard(message.name)
         known.unpulled = True

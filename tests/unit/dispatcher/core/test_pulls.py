@@ -259,3 +259,16 @@ def test_a_result_of_a_silent_worker_comes_from_another_that_has_it(is_silent_fi
         assert play.sent(Fetch) == play.sent(Fetch, b"a")
         play.later(seconds, beats=[b"b"])
     assert play.sent(Fetch) == play.sent(Fetch, b"b") == [Fetch([NAME])]
+
+
+@pytest.mark.parametrize("host", ["node-b", "another"])
+def test_a_pull_within_a_host_does_not_show_that_hosts_can_connect(host: str) -> None:
+    play = Play(idle_seconds=1000.0)
+    for name, its in ((b"a", host), (b"b", "node-b")):
+        play.hello(name, pid=name[0], pulls=True, host=its)
+        served(play, name)
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [pull] = play.sent(Pull, b"a")
+    play.say(Pulled(NAME, pull.number), worker=b"a")
+    assert play.core.state.has_way is (host == "another")
