@@ -50,8 +50,11 @@ class KeyCheck:
         thread = threading.Thread(target=self._serve, name="gridengine-keys", daemon=True)
         try:
             thread.start()
-        except BaseException:  # too many threads; the end of the context waits for its sockets
-            self._asked.close()
+        except BaseException:
+            # Too many threads: the end of the context waits for its sockets. After a Ctrl-C the
+            # thread runs, and nobody else may touch its socket.
+            if thread not in threading.enumerate():
+                self._asked.close()
             raise
 
     def _serve(self) -> None:
