@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Link:
 class Launcher:
     label, closed = "", False
 
-    def __init__(self, error: Exception | None) -> None:
+    def __init__(self, error: BaseException | None) -> None:
         self._error = error
 
     def launch_ahead(self, demand: Demand) -> LaunchesAhead:
@@ -50,17 +51,26 @@ class Launcher:
 class Elsewhere(Scheduler):
     local = False
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         super().__init__(max_workers=1)
         self._error = error
+        self.made: list[Launcher] = []
 
     def launcher(self, run: LaunchContext) -> Any:
-        return Launcher(self._error)
+        self.made.append(Launcher(self._error))
+        return self.made[-1]
 
 
 @pytest.fixture(autouse=True)
-def links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(started_ahead, "RemoteWorkers", Link)
+def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
+    made: list[Link] = []
+
+    def make(scheduler: object, **options: Any) -> Link:
+        made.append(Link(scheduler, **options))
+        return made[-1]
+
+    monkeypatch.setattr(started_ahead, "RemoteWorkers", make)
+    return made
 
 
 def test_a_worker_begins_to_start_for_calls_of_this_name() -> None:
@@ -75,9 +85,32 @@ def test_a_worker_that_calls_share_is_requested_with_all_that_it_holds() -> None
     assert ahead.launcher.demand == Demand(Cores(4))
 
 
-def test_a_start_that_fails_is_left_to_the_first_launch() -> None:
-    ahead = StartedAhead.begin(Elsewhere(SchedulerUnavailable("no Slurm")), Settings(), "f")
+@pytest.mark.parametrize(
+    "error", [SchedulerUnavailable("no Slurm"), OSError(errno.ENOSPC, "No space left on device")]
+)
+def test_a_start_that_fails_is_left_to_the_first_launch(error: Exception) -> None:
+    ahead = StartedAhead.begin(Elsewhere(error), Settings(), "f")
     assert ahead.handles() == []
+
+
+def test_a_ctrl_c_while_a_worker_begins_to_start_leaves_neither_link_nor_launcher(
+    links: list[Link],
+) -> None:
+    scheduler = Elsewhere(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        StartedAhead.begin(scheduler, Settings(), "f")
+    assert [one.closed for one in links] == [one.closed for one in scheduler.made] == [True]
+
+
+def test_link_and_launcher_are_closed_though_the_batch_system_s_answer_is_an_error() -> None:
+    def fail() -> list[Handle]:
+        raise OSError(errno.EAGAIN, "no process can be made")
+
+    ahead: Any = StartedAhead.begin(Elsewhere(), Settings(), "f")._replace(begun=fail)
+    with pytest.raises(OSError, match="no process"):
+        ahead.close()
+    assert ahead.launcher.closed
+    assert ahead.link.closed
 
 
 def test_a_worker_ends_that_no_dispatcher_has_taken_over() -> None:
