@@ -147,8 +147,13 @@ class DispatcherThread:
             record = LaunchRecord(home.folder / LAUNCHES)
         # A copy: a reference to the user's own scheduler would keep it from being garbage-
         # collected, and then its workers would never end.
-        make = copy.copy(scheduler).launcher if ahead is None else lambda run: ahead.launcher
-        self._launcher = LauncherThread(make, self._link.context, self._queue.post, record)
+        self._launcher = LauncherThread(
+            copy.copy(scheduler).launcher,
+            self._link.context,
+            self._queue.post,
+            record,
+            None if ahead is None else ahead.launcher,
+        )
         if ahead is not None and (handles := ahead.handles()):
             self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
         clients = self._make_clients()
