@@ -14,6 +14,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import Handle, Launcher, LaunchesAhead
 from gridengine.settings.values import Settings
+from gridengine.wire.processes import THREADS, check_threads
 
 
 class StartedAhead(NamedTuple):
@@ -32,8 +33,10 @@ class StartedAhead(NamedTuple):
         again, and tells the reason.
 
         Raises:
-            ConfigurationError: no socket, or no run directory, can be made.
+            ConfigurationError: no socket, or no run directory, can be made, or this process may not
+            start the dispatcher's threads.
         """
+        check_threads(THREADS)
         queue, held = EventQueue[Any](), scheduler.worker_resources
         link = RemoteWorkers(scheduler, run_id=new_run_id(), settings=settings, wake=queue.wake)
         try:

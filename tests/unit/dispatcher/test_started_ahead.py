@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gridengine.dispatcher import started_ahead
 from gridengine.dispatcher.started_ahead import StartedAhead
-from gridengine.errors import SchedulerUnavailable
+from gridengine.errors import ConfigurationError, SchedulerUnavailable
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.base import Scheduler
@@ -83,6 +85,16 @@ def test_a_worker_that_calls_share_is_requested_with_all_that_it_holds() -> None
     scheduler._hold(Cores(4))
     ahead: Any = StartedAhead.begin(scheduler, Settings(), "simulate")
     assert ahead.launcher.demand == Demand(Cores(4))
+
+
+def test_nothing_begins_in_a_process_that_may_not_start_the_dispatcher_s_threads(
+    links: list[Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = Mock(side_effect=RuntimeError("can't start new thread"))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ConfigurationError, match="may not start"):
+        StartedAhead.begin(Elsewhere(), Settings(), "f")
+    assert links == []
 
 
 @pytest.mark.parametrize(
