@@ -56,7 +56,7 @@ from gridengine.settings.values import Settings
 from gridengine.status.snapshot import Snapshot
 from gridengine.threads import result_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.processes import check_threads, keep_interrupt
+from gridengine.wire.processes import LOCAL_THREADS, THREADS, check_threads, keep_interrupt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.metrics_file import MetricsFile
@@ -75,10 +75,6 @@ log = logging.getLogger("gridengine")
 
 LOCAL_POLL_SECONDS = 0.5
 CLOSE_SECONDS = 15.0
-LOCAL_THREADS, THREADS = 4, 7
-"""The number of threads: the I/O thread, the launcher's and one for each standard stream; with
-workers elsewhere also two of ZeroMQ's, and one that checks keys.
-"""
 
 
 class DispatcherThread:
@@ -112,7 +108,8 @@ class DispatcherThread:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         keep_interrupt()
-        check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
+        if ahead is None:
+            check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
         self.new_id = itertools.count(1).__next__
@@ -147,8 +144,13 @@ class DispatcherThread:
             record = LaunchRecord(home.folder / LAUNCHES)
         # A copy: a reference to the user's own scheduler would keep it from being garbage-
         # collected, and then its workers would never end.
-        make = copy.copy(scheduler).launcher if ahead is None else lambda run: ahead.launcher
-        self._launcher = LauncherThread(make, self._link.context, self._queue.post, record)
+        self._launcher = LauncherThread(
+            copy.copy(scheduler).launcher,
+            self._link.context,
+            self._queue.post,
+            record,
+            None if ahead is None else ahead.launcher,
+        )
         if ahead is not None and (handles := ahead.handles()):
             self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
         clients = self._make_clients()
@@ -236,11 +238,15 @@ class DispatcherThread:
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
-        for stream in self._link.streams:
-            stream.start()
-        atexit.register(self._at_exit)
-        if self._metrics is not None:
-            self._metrics.start(functools.partial(self.status, 0))
+        try:
+            for stream in self._link.streams:
+                stream.start()
+            atexit.register(self._at_exit)
+            if self._metrics is not None:
+                self._metrics.start(functools.partial(self.status, 0))
+        except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
+            self._end(wait=True, for_good=True)
+            raise
 
     @property
     def closed(self) -> bool:

@@ -149,6 +149,7 @@ class LauncherThread:
         post: called with each event.
         record: the record of launched workers, for a dispatcher that may be restarted. If it has
             workers of an earlier process, the launcher takes them over.
+        made: the launcher, if it was made already.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class LauncherThread:
         run: LaunchContext,
         post: Callable[[Event], None],
         record: LaunchRecord | None = None,
+        made: Launcher | None = None,
     ) -> None:
         self._make = make
         self._run = run
@@ -164,7 +166,7 @@ class LauncherThread:
         self._record = record
         self._adopts = record if record is not None and record.exists else None
         """The record of the workers that the launcher must still take over; None once it has."""
-        self._launcher: Launcher | None = None
+        self._launcher = made
         self._polling = False
         # Started now: the first job may be submitted as the last act of a script, and from Python
         # 3.12 on no thread starts once the interpreter ends.

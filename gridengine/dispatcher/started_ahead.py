@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Self
 from gridengine.dispatcher.remote_workers import RemoteWorkers
 from gridengine.dispatcher.run_directory import new_run_id
 from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, LaunchesAhead, TryAgain
+from gridengine.schedulers.launcher import Handle, Launcher, LaunchesAhead
 from gridengine.settings.values import Settings
+from gridengine.wire.processes import THREADS, check_threads
 
 
 class StartedAhead(NamedTuple):
@@ -33,8 +33,10 @@ class StartedAhead(NamedTuple):
         again, and tells the reason.
 
         Raises:
-            ConfigurationError: no socket, or no run directory, can be made.
+            ConfigurationError: no socket, or no run directory, can be made, or this process may not
+            start the dispatcher's threads.
         """
+        check_threads(THREADS)
         queue, held = EventQueue[Any](), scheduler.worker_resources
         link = RemoteWorkers(scheduler, run_id=new_run_id(), settings=settings, wake=queue.wake)
         try:
@@ -43,10 +45,16 @@ class StartedAhead(NamedTuple):
             link.close()
             raise
         launcher.label = calls
-        begun: LaunchesAhead = list
-        with contextlib.suppress(GridEngineError, TryAgain):
-            begun = launcher.launch_ahead(ANY if held is None else Demand(held))
-        return cls(queue, link, launcher, begun)
+        ahead = cls(queue, link, launcher, list)
+        try:
+            return ahead._replace(
+                begun=launcher.launch_ahead(ANY if held is None else Demand(held))
+            )
+        except Exception:
+            return ahead
+        except BaseException:  # a Ctrl-C
+            ahead.close()
+            raise
 
     def handles(self) -> list[Handle]:
         """Return the handle of the worker, if the batch system starts it. Waits for its answer."""
@@ -54,6 +62,8 @@ class StartedAhead(NamedTuple):
 
     def close(self) -> None:
         """End the worker, and the link: no dispatcher has taken them over."""
-        self.begun()  # an srun that is killed before its answer leaves a node unusable for seconds
-        self.launcher.close()
-        self.link.close()
+        with contextlib.ExitStack() as steps:  # in reverse order, and all of them even if one fails
+            steps.callback(self.link.close)
+            steps.callback(self.launcher.close)
+            # An srun that is killed before its answer leaves a node unusable for seconds.
+            steps.callback(self.begun)

@@ -24,7 +24,7 @@ from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import SMALL, decode, encode
 from gridengine.wire.messages import Beat, Fetch, Part
 from gridengine.wire.session import PIECE
-from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of
+from gridengine.wire.sockets import KEEPALIVE, KeyCheck, PolledSocket, bind_to_any, buffers_of
 
 PIECES = 16
 """A part of a result has at most so many pieces, so that its arrival is seen."""
@@ -68,6 +68,8 @@ class ResultServer:
         socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer of `KeyCheck`, refuse
         socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
+        for option, value in KEEPALIVE:
+            socket.setsockopt(option, value)
         try:
             self.port = bind_to_any(socket, ports)
         except BaseException:

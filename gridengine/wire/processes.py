@@ -65,6 +65,10 @@ def _remind_of_interrupt() -> None:
 _PATCHED = ("select", "socket", "subprocess", "threading")
 """The modules that this package needs as Python has them."""
 _SPARE_FILES = 128
+LOCAL_THREADS, THREADS = 4, 7
+"""A dispatcher's threads: its I/O thread, the launcher's and one for each standard stream; with
+workers elsewhere also two of ZeroMQ's, and one that checks keys.
+"""
 FILES_PER_RUNNER = 4
 """How many open files a runner takes, at most, in the process that drives its agent."""
 

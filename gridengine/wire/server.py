@@ -26,7 +26,14 @@ from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
-from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of, new_keys
+from gridengine.wire.sockets import (
+    KEEPALIVE,
+    KeyCheck,
+    PolledSocket,
+    bind_to_any,
+    buffers_of,
+    new_keys,
+)
 
 log = logging.getLogger("gridengine")
 
@@ -38,13 +45,7 @@ _OPTIONS: tuple[tuple[int, int | bytes], ...] = (
     # How many connections may wait to be accepted. All workers of a cluster may start at once, and
     # a connection that the kernel refuses is tried again only a second later.
     (zmq.BACKLOG, 4096),
-    # The kernel finds broken connections, within 10 s as the peers' heartbeats do. Heartbeats of
-    # this end would have ZeroMQ search its list of all timers at each message of a peer.
-    (zmq.TCP_KEEPALIVE, 1),
-    (zmq.TCP_KEEPALIVE_IDLE, 10),
-    (zmq.TCP_KEEPALIVE_INTVL, 3),
-    (zmq.TCP_KEEPALIVE_CNT, 3),
-    (zmq.TCP_MAXRT, 10_000),
+    *KEEPALIVE,
 )
 _FILES_FOR_HANDSHAKES = 2048
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1

@@ -50,8 +50,11 @@ class KeyCheck:
         thread = threading.Thread(target=self._serve, name="gridengine-keys", daemon=True)
         try:
             thread.start()
-        except BaseException:  # too many threads; the end of the context waits for its sockets
-            self._asked.close()
+        except BaseException:
+            # Too many threads: the end of the context waits for its sockets. After a Ctrl-C the
+            # thread runs, and nobody else may touch its socket.
+            if thread not in threading.enumerate():
+                self._asked.close()
             raise
 
     def _serve(self) -> None:
@@ -110,6 +113,16 @@ _OPTIONS = (
     # frame to one piece of ours and its encryption.
     (zmq.MAXMSGSIZE, PIECE + 1024),
 )
+KEEPALIVE = (
+    (zmq.TCP_KEEPALIVE, 1),
+    (zmq.TCP_KEEPALIVE_IDLE, 10),
+    (zmq.TCP_KEEPALIVE_INTVL, 3),
+    (zmq.TCP_KEEPALIVE_CNT, 3),
+    (zmq.TCP_MAXRT, 10_000),
+)
+"""Options of sockets that listen: the kernel finds broken connections, within 20 s. Heartbeats of
+this end would have ZeroMQ search its list of all timers at each message of a peer.
+"""
 
 
 class PolledSocket:

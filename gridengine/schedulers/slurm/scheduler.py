@@ -107,7 +107,7 @@ class SlurmLauncher(CommandLauncher):
                 log = self.log_path(self.launches, "\0")
                 command = self._srun_command(options, log)
                 begun.append(Srun(command, self.runner.environment, log))
-        except (Unsuitable, OSError) as error:
+        except (Unsuitable, OSError, RuntimeError) as error:  # no process, or no thread
             logger.info("srun starts no workers: %s", error)
             self._again_at = time.monotonic() + AGAIN_SECONDS
         return begun
@@ -116,10 +116,15 @@ class SlurmLauncher(CommandLauncher):
         """Return the handles of the workers that these processes start."""
         if not begun:
             return []
-        got = self._with_jobs(begun)
-        # Not before srun, which would wait for a processor. If this process is killed before this
-        # line, workers leave when their lease runs out, and end their jobs.
-        self.start_guard()
+        try:
+            got = self._with_jobs(begun)
+            # Not before srun, which would wait for a processor. If this process is killed before
+            # this line, workers leave when their lease runs out, and end their jobs.
+            self.start_guard()
+        except BaseException:  # no process for the guard, or a Ctrl-C: nobody would watch these
+            for one in begun:
+                one.end()
+            raise
         if len(got) < len(begun):
             self._again_at = time.monotonic() + AGAIN_SECONDS
         handles = [Handle(one.job, one.log.replace("\0", "0")) for one in got]

@@ -149,7 +149,11 @@ class Srun:
         self._reader = threading.Thread(
             target=self._read, name=f"gridengine-srun-{self._process.pid}", daemon=True
         )
-        self._reader.start()
+        try:
+            self._reader.start()
+        except BaseException:  # too many threads; nobody would end this process
+            self._process.kill()
+            raise
 
     def _read(self) -> None:
         assert self._process.stderr is not None

@@ -17,6 +17,8 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 from gridengine.requests import Function
+from gridengine.schedulers import ProcessScheduler
+from gridengine.settings.values import settings
 from tests.support.tasks import make_task
 
 
@@ -103,3 +105,20 @@ def test_a_fork_of_its_process_asks_it_nothing_and_does_not_end_it() -> None:
     one._at_exit()
     assert one.posted == []
     assert not one._closed
+
+
+def test_a_dispatcher_whose_last_threads_cannot_start_is_ended_before_its_maker_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(threading.enumerate())
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("gridengine-standard-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        PostingDispatcher(ProcessScheduler(max_workers=1), settings())
+    assert set(threading.enumerate()) <= before

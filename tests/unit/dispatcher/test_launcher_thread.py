@@ -104,6 +104,13 @@ def test_requests_are_served_in_order_and_the_end_comes_last() -> None:
     assert (made.asked, made.cancelled, made.closed) == ([SECOND], [FIRST], True)
 
 
+def test_a_launcher_that_was_made_already_is_closed_though_it_was_asked_for_nothing() -> None:
+    made: Any = NotingLauncher()
+    events: list[object] = []
+    LauncherThread(lambda run: made, CONTEXT, events.append, made=made).close()
+    assert made.closed
+
+
 def test_a_thread_that_is_asked_for_nothing_makes_no_launcher() -> None:
     launcher, events = thread()
     launcher.poll([])

@@ -180,3 +180,9 @@ def test_parts_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ProtocolError):
         IncomingResult().add(Part(b"name", sizes, start, len(pieces)), pieces)
+
+
+def test_the_kernel_looks_whether_idle_peers_are_still_there(workers: Workers) -> None:
+    socket = workers.server._polled.socket
+    options = zmq.TCP_KEEPALIVE, zmq.TCP_KEEPALIVE_IDLE, zmq.TCP_MAXRT
+    assert [socket.getsockopt(option) for option in options] == [1, 10, 10_000]

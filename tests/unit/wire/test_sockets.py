@@ -112,3 +112,33 @@ def test_a_check_whose_thread_cannot_start_leaves_no_socket(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError), check_of(new_keys()):
         pass  # the end of the context has waited for no socket
+
+
+def test_after_a_ctrl_c_the_thread_that_checks_keys_still_has_its_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, errors, goes_on = list[threading.Thread](), list[Exception](), threading.Event()
+    start, serve = threading.Thread.start, KeyCheck._serve
+
+    def interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        threads.append(thread)
+        raise KeyboardInterrupt
+
+    def serve_later(check: KeyCheck) -> None:
+        goes_on.wait()
+        try:
+            serve(check)
+        except Exception as error:
+            errors.append(error)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
+    monkeypatch.setattr(KeyCheck, "_serve", serve_later)
+    context = zmq.Context()
+    with pytest.raises(KeyboardInterrupt):
+        KeyCheck(context, new_keys())
+    goes_on.set()
+    context.term()
+    [thread] = threads
+    thread.join(30.0)
+    assert (thread.is_alive(), errors) == (False, [])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -463,3 +464,28 @@ def test_a_worker_that_begins_ahead_of_calls_is_watched_once_srun_has_answered(
 def test_without_srun_no_worker_begins_ahead_of_calls(launcher: SlurmLauncher, slurm: Said) -> None:
     launcher.in_doubt = True
     assert (launcher.launch_ahead(ANY)(), slurm.submitted, launcher.in_doubt) == ([], 0, True)
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+def test_without_a_thread_for_srun_workers_are_left_to_sbatch(
+    launcher: SlurmLauncher, slurm: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = Mock(side_effect=RuntimeError("can't start new thread"))
+    monkeypatch.setattr("gridengine.schedulers.slurm.scheduler.Srun", refuse)
+    assert (launcher.launch_ahead(ANY)(), slurm.submitted) == ([], 0)
+    launcher.launch(1)
+    assert slurm.submitted == 1
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+@pytest.mark.parametrize("error", [OSError("no process can be made"), KeyboardInterrupt()])
+def test_no_worker_is_left_that_nobody_would_watch(
+    launcher: SlurmLauncher, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    begun = launcher.launch_ahead(ANY)
+    with monkeypatch.context() as patched:
+        patched.setattr(launcher, "start_guard", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            begun()
+    assert [one.is_running for one in launcher._running] == [False]
+    assert launcher.tasks == {}

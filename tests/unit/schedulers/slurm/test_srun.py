@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
+import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gridengine.schedulers.slurm.srun import (
     HAS_JOB,
     STARTED,
+    Srun,
     Unsuitable,
     srun_command,
     srun_options,
@@ -76,3 +82,22 @@ def test_srun_names_its_job_and_says_later_that_the_node_has_started_the_worker(
     [job] = [at for at, line in enumerate(lines) if re.match(HAS_JOB, line)]
     [started] = [at for at, line in enumerate(lines) if line.endswith(STARTED)]
     assert job < started
+
+
+def test_an_srun_whose_output_no_thread_can_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[str]] = []
+
+    class Noted(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            begun.append(self)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        Srun(["sleep", "30"], os.environ, "log")
+    with begun[0] as process:
+        assert process.wait() == -signal.SIGKILL
