@@ -173,8 +173,8 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     collects = gc.isenabled()
-    gc.disable()  # importing makes no garbage, and looking for it takes a tenth of the time
     try:
+        gc.disable()  # importing makes no garbage, and looking for it takes a tenth of the time
         value = getattr(importlib.import_module(f"gridengine.{_MODULES[name]}"), name)
     finally:
         if collects:

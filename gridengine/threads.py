@@ -38,7 +38,7 @@ def in_pieces(wait: Callable[[float], object], seconds: float | None = None) -> 
         left = until - time.monotonic()
         if wait(max(0.0, min(left, PIECE_SECONDS))):
             return True
-        if left <= PIECE_SECONDS:
+        if not left > PIECE_SECONDS:  # nor for a NaN
             return False
 
 
@@ -95,7 +95,7 @@ def raise_dropped_interrupts() -> None:
     callback of a weak reference, as each import has one. From now on Python's hook for such
     exceptions does that; all others still go to the hook that was there.
     """
-    before = sys.unraisablehook
+    before: Callable[[Any], object] | None = sys.unraisablehook
 
     def hook(dropped: Any) -> None:
         if (
@@ -105,7 +105,7 @@ def raise_dropped_interrupts() -> None:
         ):
             # Not by a call: Python looks for signals after each, and would drop this one too.
             _ = [*iter(_thread.interrupt_main, None)]
-        else:
+        elif before is not None:  # None: whoever set it wants to hear of none
             before(dropped)
 
     sys.unraisablehook = hook

@@ -476,7 +476,8 @@ class PoolIterator(ResultIterator[T]):
                 left = until - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
-                self._take(min(left, self._submission.wait_seconds() or left))
+                most = min(left, self._submission.wait_seconds() or left)
+                self._or_close(functools.partial(self._take, most))
             return super().__next__()
 
     def finish(self) -> None:

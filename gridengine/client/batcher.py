@@ -248,6 +248,12 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
             self._killed and not any(one.handed() for one in (self, *self._sources))
         )
 
+    def join(self, timeout: float | None = None) -> bool:
+        ended = super().join(timeout)
+        if ended and self._open:  # by `_killed`: the I/O thread may be at the last outcome
+            self.dispatcher.catch_up()
+        return ended
+
     # ---------------------------------------------------------------- handing over
 
     def hand_over(self) -> None:

@@ -48,7 +48,9 @@ class Lifetime(ABC):
     """
 
     def __init__(self, scheduler: Scheduler, *, ours: bool, daemon: bool) -> None:
-        self.lock = threading.Lock()
+        # A Ctrl-C in a wait for `_all_ended` may free it once too often: a plain lock would then be
+        # free while another thread has it.
+        self.lock = threading.RLock()
         """Held for moments, to change futures and this object, and never during a wait."""
         self._scheduler: Scheduler | None = scheduler
         self._ours = ours

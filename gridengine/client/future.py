@@ -55,7 +55,7 @@ class FutureBatcher(Protocol):
     """The part of a batcher that its futures use."""
 
     dispatcher: Dispatcher
-    lock: threading.Lock
+    lock: threading.RLock
 
     def prepare_callbacks(self) -> None:
         """Make the thread in which callbacks are called."""

@@ -129,7 +129,10 @@ class Submission(HandedTasks[MapTask]):
         self._unread_calls = 0
         """How many calls were added whose outcomes have not been read."""
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
-        self._unread: tuple[int, CallsFinished] | Outcome | None = None
+        self._unread: list[tuple[int, CallsFinished] | Outcome] = []
+        """At most one event, whose outcomes are yielded. It comes here in one step of the
+        interpreter: a Ctrl-C between `get` and an assignment would lose it.
+        """
         self._wake: Callable[[], object] | None = None
         """Wakes the task of an event loop that waits for outcomes."""
 
@@ -337,14 +340,14 @@ class Submission(HandedTasks[MapTask]):
         """
         try:
             while True:
-                if self._unread is None:
+                if not self._unread:
                     at_once = timeout == 0 or not self._events.empty()
                     quick = timeout is not None and timeout <= PIECE_SECONDS
                     if at_once or (quick and self.dispatcher.call_slot is None):
-                        self._unread = self._events.get(timeout=timeout)
+                        self._unread += map(self._events.get, (True,), (timeout,))
                     else:
-                        self._unread = self._await_event(timeout)
-                unread = self._unread
+                        self._await_event(timeout)
+                unread = self._unread[0]
                 if isinstance(unread, Outcome):
                     event: Outcome | CallsFinished = unread
                     yield unread
@@ -352,25 +355,24 @@ class Submission(HandedTasks[MapTask]):
                     first, event = unread
                     yield from outcomes_of(event, self.name, first=first)
                 self._unread_calls -= event.stop - event.start
-                self._unread, timeout = None, 0
+                self._unread, timeout = [], 0
         except queue.Empty:
             return
 
-    def _await_event(self, timeout: float | None) -> tuple[int, CallsFinished] | Outcome:
-        """Read and return the next event; wait for it without the call's slot.
+    def _await_event(self, timeout: float | None) -> None:
+        """Read the next event; wait for it without the call's slot.
 
         Raises:
             queue.Empty: none has come within `timeout` seconds.
         """
         with WithoutSlot(self.dispatcher.call_slot) as wait:
-            wait.expired = not in_pieces(self._read_event, timeout)
-        if self._unread is None:
+            wait.expired = not in_pieces(self._event_comes, timeout)
+        if not self._unread:
             raise queue.Empty
-        return self._unread
 
-    def _read_event(self, seconds: float) -> bool:
+    def _event_comes(self, seconds: float) -> bool:
         try:
-            self._unread = self._events.get(timeout=seconds)
+            self._unread += map(self._events.get, (True,), (seconds,))
         except queue.Empty:
             return False
         return True
@@ -384,7 +386,7 @@ class Submission(HandedTasks[MapTask]):
         waiter = task_waiter()
         self._wake = waiter.release
         try:
-            if self._unread is None and self._events.empty():
+            if not self._unread and self._events.empty():
                 async with task_without_slot(self.dispatcher.call_slot):
                     await waiter.wait(timeout)
         finally:

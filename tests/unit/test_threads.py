@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import math
 import signal
 import sys
 import threading
@@ -79,6 +80,10 @@ def test_a_short_wait_is_one_piece_and_tells_that_it_was_in_vain() -> None:
     assert not in_pieces(threading.Event().wait, -1)
 
 
+def test_a_wait_for_no_number_of_seconds_is_over_at_once() -> None:
+    assert not in_pieces(threading.Event().wait, math.nan)
+
+
 def test_a_ctrl_c_that_another_thread_has_received_ends_a_wait() -> None:
     held, begun = threading.Lock(), threading.Event()
     held.acquire()
@@ -139,6 +144,13 @@ def test_a_ctrl_c_in_the_callback_of_a_weak_reference_is_raised_after_it() -> No
 
 def test_other_errors_in_callbacks_go_to_the_hook_that_was_there() -> None:
     assert printed("1 / 0") == ["dropped ZeroDivisionError", "goes on"]
+
+
+def test_no_hook_for_dropped_errors_stays_none() -> None:
+    script = "import sys; from gridengine.threads import raise_dropped_interrupts as install\n"
+    script += "class One:\n    __del__ = lambda one: 1 / 0\n"
+    script += "sys.unraisablehook = None; install(); One()"
+    assert not completed([sys.executable, "-c", script], check=True).stderr
 
 
 def test_a_users_own_handler_of_ctrl_c_is_not_called_again() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import gc
 import queue
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +106,42 @@ def test_reading_a_map_waits_only_for_its_results(
     brings.join()
     pool.close()
     pool.join()
+
+
+def test_a_ctrl_c_as_a_result_arrives_does_not_lose_it(
+    dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gridengine.Pool(scheduler=FakeScheduler(dispatcher)) as pool:
+        result = pool.map_async(square, [3])
+        dispatcher.run_what_is_there()
+        submission = result._run.submission
+        events = submission._events
+
+        def get(*given: Any, **named: Any) -> Any:
+            event = events.get(*given, **named)
+            _ = [*iter(_thread.interrupt_main, None)]  # seen by the next code after this
+            return event
+
+        interrupted = SimpleNamespace(get=functools.partial(get), empty=events.empty)
+        monkeypatch.setattr(submission, "_events", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            result.get()
+        monkeypatch.setattr(submission, "_events", events)
+        assert result._run.take(0)
+        assert result.get() == [9]
+
+
+def test_a_ctrl_c_in_a_wait_with_a_limit_ends_the_iterator(dispatcher: HeldDispatcher) -> None:
+    with gridengine.Pool(scheduler=FakeScheduler(dispatcher)) as pool:
+        results: Any = pool.imap(square, [3])
+
+        def interrupted(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        results._take = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            results.next(SECONDS)
+        assert results._closed
 
 
 def test_a_result_that_had_a_callback_does_not_wait_for_the_collector() -> None:

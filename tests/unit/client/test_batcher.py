@@ -427,3 +427,27 @@ def test_no_more_is_handed_over_than_some_tenths_of_a_second_take(
 ) -> None:
     dispatcher = played(monkeypatch, slots=slots, seconds=0.01, calls=CALLS)
     assert dispatcher.most_in_flight * dispatcher.seconds / slots <= 0.3
+
+
+def test_who_waits_for_killed_calls_also_waits_until_the_last_is_settled(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future, batcher = waiting.submit(square, 2), waiting._submitter.batcher
+    begun, go_on, settle = threading.Event(), threading.Event(), batcher._take_outcome
+
+    def take_outcome(*outcome: Any) -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+        settle(*outcome)
+
+    monkeypatch.setattr(batcher, "_take_outcome", take_outcome)
+    io_thread = threading.Thread(target=dispatcher.run_what_is_there)
+    io_thread.start()
+    assert begun.wait(SECONDS)
+    monkeypatch.setattr(dispatcher, "catch_up", lambda: (go_on.set(), io_thread.join()))
+    batcher.kill_all()
+    batcher.join()
+    done = future.done()
+    go_on.set()
+    io_thread.join()
+    assert done

@@ -62,6 +62,35 @@ def test_a_scheduler_of_its_own_is_closed_once_though_closed_twice(scheduler: Sc
     assert scheduler.times == 1
 
 
+def test_a_ctrl_c_as_a_wait_lets_its_lock_go_leaves_it_to_the_thread_that_has_it_by_then(
+    scheduler: Scheduler,
+) -> None:
+    calls, held, go_on = Calls(scheduler), threading.Event(), threading.Event()
+    calls.begin(1)
+
+    def hold() -> None:
+        with calls.lock:
+            held.set()
+            go_on.wait(SECONDS)
+
+    other = threading.Thread(target=hold)
+    let_go = calls._all_ended._release_save  # type: ignore[attr-defined]
+
+    def interrupted() -> None:
+        let_go()
+        other.start()
+        assert held.wait(SECONDS)
+        raise KeyboardInterrupt
+
+    calls._all_ended._release_save = interrupted  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        calls.join()
+    assert not calls.lock.acquire(blocking=False)
+    go_on.set()
+    other.join()
+    calls.end(1)
+
+
 def test_a_scheduler_of_others_stays_open(scheduler: Scheduler) -> None:
     Calls(scheduler, ours=False).close(wait=True)
     assert scheduler.times == 0
