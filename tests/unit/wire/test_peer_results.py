@@ -124,6 +124,19 @@ def test_who_has_not_the_key_of_the_runs_workers_gets_nothing(workers: Workers) 
     assert list(stranger.receive()) == []
 
 
+def test_nobody_gets_a_result_while_nothing_checks_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.wire.peer_results.KeyCheck", lambda context, keys: None)
+    unchecked = Workers({b"there": [b"x"]})
+    try:
+        client = unchecked.connect()
+        client.fetch(b"there")
+        for _ in range(20):  # a connection that is let in has its result after two
+            assert unchecked.received(client) == {}
+        assert not client.is_connected
+    finally:
+        unchecked.close()
+
+
 def test_who_has_not_the_key_of_the_holder_is_not_believed(workers: Workers) -> None:
     other = Workers({b"one small buffer": [b"false"]})
     try:
