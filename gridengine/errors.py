@@ -132,13 +132,21 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
     """
     try:
         text = repr(value)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         if isinstance(value, int):  # Python refuses to write numbers of thousands of digits
             return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Return whether an exception is a Ctrl-C: these come to the main thread alone."""
+    import threading  # here: who only imports this package may do without
+
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and isinstance(error, KeyboardInterrupt)
 
 
 def _bytes_repr(value: bytes | bytearray, level: int) -> str:
@@ -158,9 +166,9 @@ def short_repr(value: object) -> str:
     """Return the `repr` of any object, in one short line; only Ctrl-C is raised."""
     try:
         text = _SHORT.repr(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         text = safe_repr(value, most=120)
     text = " ".join(text.split())
     return text if len(text) <= 120 else f"{text[:100]}..."

@@ -480,6 +480,16 @@ class PoolIterator(ResultIterator[T]):
                 self._or_close(functools.partial(self._take, most))
             return super().__next__()
 
+    def _next_block(self) -> list[Any]:
+        """Take the next arguments. Those of a chunk that the iterable does not fill, because it
+        raises, are dropped, as `multiprocessing` does.
+        """
+        block = super()._next_block()
+        if block and self._fault is not None:
+            self._submission.note_all_sent()
+            return []
+        return block
+
     def finish(self) -> None:
         """Submit the remaining arguments, and wait for all results, which stay until they are
         taken.

@@ -8,6 +8,7 @@ import builtins
 import inspect
 import pickle
 import sqlite3
+import threading
 import traceback
 import tracemalloc
 from collections.abc import Callable
@@ -147,6 +148,22 @@ def test_a_ctrl_c_in_the_repr_of_a_value_is_raised(shown: Callable[[object], str
 
     with pytest.raises(KeyboardInterrupt):
         shown(Slow())
+
+
+@pytest.mark.parametrize("shown", [errors.short_repr, errors.safe_repr])
+def test_what_looks_like_a_ctrl_c_in_another_thread_is_a_fault_of_the_value(
+    shown: Callable[[object], str],
+) -> None:
+    class Moody:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    told: list[str] = []
+    thread = threading.Thread(target=lambda: told.append(shown(Moody())))
+    thread.start()
+    thread.join()
+    [text] = told
+    assert "Moody" in text
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])

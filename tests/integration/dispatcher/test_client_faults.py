@@ -116,12 +116,27 @@ def test_the_calls_of_a_killed_client_end_after_the_grace_time(tmp_path: Path) -
     assert clock.monotonic() - ManualClock().monotonic() >= Settings().client_grace
 
 
+@contextlib.contextmanager
+def by_cable(standalone: Standalone, folder: Path) -> Iterator[tuple[Cable, Path]]:
+    """Have clients find the dispatcher by this path, over a cable that can be cut."""
+    told = json.loads(standalone.path.read_bytes())
+    with contextlib.closing(Cable(int(told["addresses"][-1].rpartition(":")[2]))) as cable:
+        path = folder / "client.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({**told, "addresses": [cable.address]}))
+        yield cable, path
+
+
 def test_a_client_that_was_stopped_finds_its_way_back(
     standalone: Standalone, tmp_path: Path
 ) -> None:
-    with holding(standalone.path, tmp_path) as process:
+    with (
+        by_cable(standalone, tmp_path) as (cable, path),
+        holding(path, tmp_path) as process,
+    ):
         assert connections(standalone) == 1
         process.send_signal(signal.SIGSTOP)
+        cable.cut()
         wait_until(lambda: connections(standalone) == 0)
         (tmp_path / "go").touch()
         process.send_signal(signal.SIGCONT)
@@ -130,20 +145,19 @@ def test_a_client_that_was_stopped_finds_its_way_back(
 
 @pytest.mark.promise
 def test_no_future_notices_that_connections_break(standalone: Standalone, tmp_path: Path) -> None:
-    told = json.loads(standalone.path.read_bytes())
-    with contextlib.closing(Cable(int(told["addresses"][-1].rpartition(":")[2]))) as cable:
-        path = tmp_path / "client.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps({**told, "addresses": [cable.address]}))
-        with gridengine.Client(path) as client, gridengine.Executor(scheduler=client) as executor:
-            futures = []
-            for number in range(50):
-                futures += [executor.submit(abs, -number * 100 - x) for x in range(100)]
-                if number % 10 == 5:
-                    futures[-100].result()
-                    cable.cut()
-            assert [future.result() for future in futures] == list(range(5000))
-            assert cable.cuts == 5
+    with (
+        by_cable(standalone, tmp_path) as (cable, path),
+        gridengine.Client(path) as client,
+        gridengine.Executor(scheduler=client) as executor,
+    ):
+        futures = []
+        for number in range(50):
+            futures += [executor.submit(abs, -number * 100 - x) for x in range(100)]
+            if number % 10 == 5:
+                futures[-100].result()
+                cable.cut()
+        assert [future.result() for future in futures] == list(range(5000))
+        assert cable.cuts == 5
 
 
 @pytest.mark.promise
