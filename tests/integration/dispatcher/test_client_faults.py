@@ -93,12 +93,6 @@ def no_thread_of_a_client() -> bool:
     return not any(one.name == "gridengine-client" for one in threading.enumerate())
 
 
-def connections(standalone: Standalone) -> int:
-    """Return how many connections clients have to it."""
-    found = psutil.Process(standalone.process.pid).net_connections("tcp")
-    return sum(one.status == psutil.CONN_ESTABLISHED for one in found)
-
-
 @pytest.mark.promise
 def test_the_calls_of_a_killed_client_end_after_the_grace_time(tmp_path: Path) -> None:
     clock = ManualClock()
@@ -134,10 +128,8 @@ def test_a_client_that_was_stopped_finds_its_way_back(
         by_cable(standalone, tmp_path) as (cable, path),
         holding(path, tmp_path) as process,
     ):
-        assert connections(standalone) == 1
         process.send_signal(signal.SIGSTOP)
         cable.cut()
-        wait_until(lambda: connections(standalone) == 0)
         (tmp_path / "go").touch()
         process.send_signal(signal.SIGCONT)
         assert process.communicate(timeout=120)[0] == "held\n"
