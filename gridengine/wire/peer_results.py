@@ -24,14 +24,12 @@ from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import SMALL, decode, encode
 from gridengine.wire.messages import Beat, Fetch, Part
 from gridengine.wire.session import PIECE
-from gridengine.wire.sockets import KEEPALIVE, KeyCheck, PolledSocket, bind_to_any, buffers_of
+from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of, secure
 
 PIECES = 16
 """A part of a result has at most so many pieces, so that its arrival is seen."""
 MOST_BUFFERS = 1000
 """A result of more buffers than this goes through the dispatcher: each part lists all sizes."""
-_HANDSHAKE_SECONDS = 10
-_DOMAIN = b"results"
 
 
 class ResultServer:
@@ -63,13 +61,7 @@ class ResultServer:
         self._polled = PolledSocket(context.socket(zmq.ROUTER))
         poller.register(self._polled.fd, self.answer)
         socket = self._polled.socket
-        socket.curve_server = True
-        socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
-        socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
-        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer of `KeyCheck`, refuse
-        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
-        for option, value in KEEPALIVE:
-            socket.setsockopt(option, value)
+        secure(socket, keys)
         try:
             self.port = bind_to_any(socket, ports)
         except BaseException:

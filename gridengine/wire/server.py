@@ -27,26 +27,20 @@ from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
 from gridengine.wire.sockets import (
-    KEEPALIVE,
     KeyCheck,
     PolledSocket,
     bind_to_any,
     buffers_of,
     new_keys,
+    secure,
 )
 
 log = logging.getLogger("gridengine")
 
-_OPTIONS: tuple[tuple[int, int | bytes], ...] = (
-    # Without an answer of the check of keys nobody is let in; ZeroMQ's default lets everybody in.
-    (zmq.ZAP_DOMAIN, b"global"),
-    (zmq.ZAP_ENFORCE_DOMAIN, 1),
-    (zmq.HANDSHAKE_IVL, 10_000),
-    # How many connections may wait to be accepted. All workers of a cluster may start at once, and
-    # a connection that the kernel refuses is tried again only a second later.
-    (zmq.BACKLOG, 4096),
-    *KEEPALIVE,
-)
+_BACKLOG = 4096
+"""How many connections may wait to be accepted. All workers of a cluster may start at once, and a
+connection that the kernel refuses is tried again only a second later.
+"""
 _FILES_FOR_HANDSHAKES = 2048
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
@@ -104,11 +98,8 @@ class Server(SessionServer):
         if host:
             resolve(host)
         KeyCheck(self._context, self.keys)
-        self._socket.curve_server = True
-        for option, value in _OPTIONS:
-            self._socket.setsockopt(option, value)
-        self._socket.curve_secretkey = self.keys.secret.encode()
-        self._socket.curve_publickey = self.keys.public.encode()
+        secure(self._socket, self.keys)
+        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
         port = self._bind()
         return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
 

@@ -113,16 +113,29 @@ _OPTIONS = (
     # frame to one piece of ours and its encryption.
     (zmq.MAXMSGSIZE, PIECE + 1024),
 )
-KEEPALIVE = (
+_LISTENING: tuple[tuple[int, int | bytes], ...] = (
+    # Without an answer of `KeyCheck` nobody is let in; ZeroMQ's default lets everybody in.
+    (zmq.ZAP_DOMAIN, b"global"),
+    (zmq.ZAP_ENFORCE_DOMAIN, 1),
+    (zmq.HANDSHAKE_IVL, 10_000),
+    # The kernel finds broken connections, within 20 s. Heartbeats of this end would have ZeroMQ
+    # search its list of all timers at each message of a peer.
     (zmq.TCP_KEEPALIVE, 1),
     (zmq.TCP_KEEPALIVE_IDLE, 10),
     (zmq.TCP_KEEPALIVE_INTVL, 3),
     (zmq.TCP_KEEPALIVE_CNT, 3),
     (zmq.TCP_MAXRT, 10_000),
 )
-"""Options of sockets that listen: the kernel finds broken connections, within 20 s. Heartbeats of
-this end would have ZeroMQ search its list of all timers at each message of a peer.
-"""
+
+
+def secure(socket: zmq.Socket[bytes], keys: ServerKeys) -> None:
+    """Have a socket that is to listen encrypt by CURVE, and let in only whom the `KeyCheck` of its
+    context accepts.
+    """
+    socket.curve_server = True
+    for option, value in _LISTENING:
+        socket.setsockopt(option, value)
+    socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
 
 
 class PolledSocket:
