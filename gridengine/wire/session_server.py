@@ -122,6 +122,11 @@ class SessionServer(ABC):
         if session is not None:
             self._send_frames(peer, session.unnumbered(encode(Beat())))
 
+    def beat_all(self) -> None:
+        """Send each peer a sign of life."""
+        for peer in self._sessions:
+            self.beat(peer)
+
     def answer_beat(self, peer: bytes, each: int) -> None:
         """Answer a beat of a peer if it is the `each`th since the peer was sent anything, or if the
         answer tells more than that this end lives.
