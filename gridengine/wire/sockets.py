@@ -118,10 +118,6 @@ _LISTENING: tuple[tuple[int, int | bytes], ...] = (
     (zmq.ZAP_DOMAIN, b"global"),
     (zmq.ZAP_ENFORCE_DOMAIN, 1),
     (zmq.HANDSHAKE_IVL, 10_000),
-    # What nobody has read yet waits in the kernel's buffers. ZeroMQ's reading buffer, 18 KB, stays
-    # with each message that it brought: beats that a busy dispatcher cannot read take 400 KB a peer
-    # without a limit, and 25 with this one.
-    (zmq.RCVHWM, 4),
     # The kernel finds broken connections, within 20 s. Heartbeats of this end would have ZeroMQ
     # search its list of all timers at each message of a peer.
     (zmq.TCP_KEEPALIVE, 1),

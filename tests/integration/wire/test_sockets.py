@@ -11,13 +11,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from gridengine.wire.sockets import KeyCheck, PolledSocket, new_keys, secure
+from gridengine.wire.sockets import PolledSocket
 
 PATIENCE_MILLISECONDS = 120_000
-HELD_UP_MILLISECONDS = 1_000
 MESSAGES = 3_000
-PART, MOST_PARTS = bytes(2**18), 400
-"""More than the kernel's buffers of a connection take."""
 
 
 def wait(end: PolledSocket) -> None:
@@ -100,28 +97,3 @@ def test_an_unconnected_socket_drops_messages() -> None:
         end = PolledSocket(socket)
         end.send([b"word", b"more"])
         assert not end.pending
-
-
-def test_what_a_peer_sends_is_not_taken_in_before_it_is_read() -> None:
-    with (
-        zmq.Context() as context,
-        contextlib.closing(context.socket(zmq.ROUTER)) as server,
-        contextlib.closing(context.socket(zmq.DEALER)) as peer,
-    ):
-        keys, end = new_keys(), PolledSocket(server)
-        KeyCheck(context, keys)
-        secure(server, keys)
-        port = server.bind_to_random_port("tcp://127.0.0.1")
-        peer.setsockopt(zmq.LINGER, 0)
-        peer.setsockopt(zmq.SNDHWM, 1)
-        peer.curve_serverkey = keys.public.encode()
-        peer.curve_publickey = keys.peer_public.encode()
-        peer.curve_secretkey = keys.peer_secret.encode()
-        peer.connect(f"tcp://127.0.0.1:{port}")
-        peer.send(b"connected")
-        wait(end)
-        sent = 0
-        while sent < MOST_PARTS and peer.poll(HELD_UP_MILLISECONDS, zmq.POLLOUT):
-            peer.send(PART)
-            sent += 1
-        assert sent < MOST_PARTS
