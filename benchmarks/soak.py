@@ -1,12 +1,13 @@
 """Very many workers over real sockets, for as long as you like:
 
-    python -m benchmarks.soak [--workers 10000] [--calls 1000000] [--hours 8] [--out FOLDER]
+    python -m benchmarks.soak [--workers 10000] [--calls 1000000] [--hours 8] [--rest SECONDS]
+                              [--out FOLDER]
 
 The workers are `fake_workers`, a few thousand in each process; their dispatcher cannot tell them
-from others. They connect, beat, take all calls, again and again until the hours are over, and
-leave. Printed at the end, and written every ten seconds to `soak.csv` (drawn as `soak.png` where
-matplotlib is installed): the dispatcher's memory, descriptors and processor time, the round trip of
-one more call, and for how long the most neglected worker heard nothing.
+from others. They connect, beat, take all calls, again and again (with a rest in between) until the
+hours are over, and leave. Printed at the end, and written every ten seconds to `soak.csv` (drawn as
+`soak.png` where matplotlib is installed): the dispatcher's memory, descriptors and processor time,
+the round trip of one more call, and for how long the most neglected worker heard nothing.
 """
 
 from __future__ import annotations
@@ -201,6 +202,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=10_000)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--hours", type=float, default=0.0)
+    parser.add_argument("--rest", type=float, default=0.0)
     parser.add_argument("--out", type=Path, default=Path("soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -236,8 +238,9 @@ def main() -> None:
             took = time.perf_counter() - begin
             each = 1e6 * (sampler.processor_seconds() - spent) / options.calls
             print(f"turn {turn}: {took:.1f} s, {each:.0f} us of the dispatcher a call", flush=True)
-            if time.monotonic() >= end:
+            if time.monotonic() + options.rest >= end:
                 break
+            time.sleep(options.rest)
     sampler.sample()
     for place, column in enumerate(COLUMNS[1:], 1):
         column_of = [row[place] for row in sampler.rows]

@@ -75,8 +75,8 @@ WATCH_SECONDS = 0.3
 """A dispatcher can be watched from this long after its start."""
 MOST_MESSAGES = 1000
 MOST_EVENTS = 100
-"""At most this many submissions are handled before messages of workers: the first results determine
-how many calls travel together.
+"""At most this many submissions, or messages of clients, are handled before messages of workers:
+the first results determine how many calls travel together.
 """
 
 
@@ -318,6 +318,8 @@ class IOLoop:
         """How many messages workers have sent, by kind."""
         self._poll_seconds = poll_seconds
         self._tick_at = self._poll_at = self._rebalance_at = 0.0
+        self._read_until = self._round_at = self._clock.monotonic()
+        self._round = 0
         self._leave_by = math.inf
         self._open_watch = open_watch
         self._watch: WatchServer | None = None
@@ -411,7 +413,9 @@ class IOLoop:
             # Only now: if the core fails, the submission must still be known, so that its listener
             # is told.
             events.popleft()
+        count = 0
         for peer, message, buffers in self._link.receive(ready, now, MOST_MESSAGES):
+            count += 1
             received[type(message)] += 1
             if type(message) in REQUESTS:
                 for event in self._clients.events(peer, message, buffers):
@@ -420,15 +424,28 @@ class IOLoop:
                 self._clients.output.pass_on(peer, message, buffers)
             else:
                 perform(core.handle(Received(peer, message, buffers), now))
+        if count < MOST_MESSAGES:  # nothing is left to read
+            self._read_until, self._round_at, self._round = now, now, 0
+        else:
+            self._count_round(count, now)
         if self.listener is not None:
             came = self.listener.fd in ready or self.listener.pending
-            for event in self.listener.events(now, MOST_MESSAGES if came else 0):
+            for event in self.listener.events(now, MOST_EVENTS if came else 0):
                 perform(core.handle(event, now))
             if now >= self.listener.deadline:
                 for event in self.listener.look(now):
                     perform(core.handle(event, now))
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
             self._queue.barriers.popleft()()
+
+    def _count_round(self, count: int, now: float) -> None:
+        """Note up to when all workers have been heard that had written something. ZeroMQ's sockets
+        give one message of each peer in turn: after as many messages as there are workers, this is
+        when these began to be read.
+        """
+        self._round += count
+        if self._round >= len(self._state.workers):
+            self._read_until, self._round_at, self._round = self._round_at, now, 0
 
     def _tick(self, now: float) -> None:
         """Let the core handle the passing of time, poll the workers' states, and publish a
@@ -437,7 +454,8 @@ class IOLoop:
         state = self._state
         late = now - self._tick_at if self._tick_at else 0.0
         # A busy machine is late by less: there, workers that have died must still be found.
-        self._handle(Tick(late if late > state.policy.lease_seconds / 2 else 0.0), now)
+        late = late if late > state.policy.lease_seconds / 2 else 0.0
+        self._handle(Tick(late, now - self._read_until), now)
         self.snapshot = state.snapshot()
         if now >= self._watch_at:
             self._be_watched()

@@ -79,8 +79,12 @@ class RemoteWorkers:
         """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget
-        heard_each = settings.lease_seconds / ANSWERS_PER_LEASE
-        beats = int(heard_each // beat_seconds(scheduler, settings))
+        self._heard_each = settings.lease_seconds / ANSWERS_PER_LEASE
+        self._beat_by = math.inf
+        """When all workers are sent a sign of life if not all of their messages have been read
+        before.
+        """
+        beats = int(self._heard_each // beat_seconds(scheduler, settings))
         self._answered_beats = max(1, min(MOST_UNANSWERED, beats))
         self.fd = self._server.fd
         self.poller = select.poll()
@@ -107,7 +111,9 @@ class RemoteWorkers:
         """Yield at most `most` messages of workers, each with its sender."""
         output = self._jobs_output
         came = self.fd in ready or self._server.pending
+        count = 0
         for peer, message, buffers in self._server.receive(most if came else 0):
+            count += 1
             if output is not None and isinstance(message, Output):
                 output.take(peer, message, bytes(buffers[0]))
                 continue
@@ -119,6 +125,13 @@ class RemoteWorkers:
             yield peer, message, buffers
         for peer, taken in output.taken() if output is not None else ():
             self._server.send(peer, taken)
+        if count < most:
+            self._beat_by = math.inf
+        elif now >= self._beat_by:
+            self._server.beat_all()
+            self._beat_by = now + self._heard_each
+        else:
+            self._beat_by = min(self._beat_by, now + self._heard_each)
 
     def lasts(self, peer: bytes) -> bool:
         """Return True: these workers outlive this process."""

@@ -86,12 +86,10 @@ class SessionServer(ABC):
         """Whether a message can be received now."""
 
     @abstractmethod
-    def _next(self) -> tuple[bytes, Sequence[Any]] | None:
-        """Return the next envelope with its frames, and its sender; None when none has arrived."""
-
-    @abstractmethod
-    def _buffers_of(self, raw: Sequence[Any]) -> list[Buffer]:
-        """Return the frames of an envelope as buffers."""
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Any]]]:
+        """Yield at most `most` envelopes that have arrived, one of each sender in turn, each with
+        its sender, its frames, and these as they came.
+        """
 
     @abstractmethod
     def _may_only_look(self, raw: Sequence[Any]) -> bool:
@@ -121,6 +119,11 @@ class SessionServer(ABC):
         session = self._sessions.get(peer)
         if session is not None:
             self._send_frames(peer, session.unnumbered(encode(Beat())))
+
+    def beat_all(self) -> None:
+        """Send each peer a sign of life."""
+        for peer in self._sessions:
+            self.beat(peer)
 
     def answer_beat(self, peer: bytes, each: int) -> None:
         """Answer a beat of a peer if it is the `each`th since the peer was sent anything, or if the
@@ -186,17 +189,6 @@ class SessionServer(ABC):
                 continue
             if taken is not None:
                 yield sender, *taken
-
-    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Any]]]:
-        """Yield at most `most` envelopes that have arrived, each with its sender, its frames, and
-        these as they came.
-        """
-        for _ in range(most):
-            came = self._next()
-            if came is None:
-                return
-            sender, raw = came
-            yield sender, self._buffers_of(raw), raw
 
     def _decode(
         self, peer: bytes, frames: Sequence[Buffer], raw: Sequence[Any]

@@ -152,9 +152,12 @@ class Tick(EventBase, frozen=True):
 
     late: by how many seconds the tick is late if that is over half a lease: for so long this
         process was stopped, and perhaps its workers with it. Their silence does not count.
+    unread: for how many seconds messages of workers may have waited here, unread: a worker that
+        seems silent for so long may have written.
     """
 
     late: float = 0.0
+    unread: float = 0.0
 
 
 class Rebalance(EventBase, frozen=True):

@@ -242,7 +242,7 @@ def _received(state: CoreState, event: events.Received) -> None:
 def _tick(state: CoreState, event: events.Tick) -> None:
     if event.late:
         worker_lifecycle.forgive_silence(state, event.late)
-    worker_lifecycle.check_workers(state)
+    worker_lifecycle.check_workers(state, event.unread)
     if state.retiring:
         scaling.keep_bounds(state)
     if state.active_clients > 1 and state.policy.pooled:

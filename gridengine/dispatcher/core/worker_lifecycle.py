@@ -39,9 +39,12 @@ further attempts would end in the same way.
 """
 
 
-def check_workers(state: CoreState) -> None:
+def check_workers(state: CoreState, unread: float) -> None:
     """Look whether workers are still there, and still needed. Of many workers this looks at a part,
     so that a tick costs little, and all have had their turn after `ROUND_TICKS`.
+
+    Args:
+        unread: see `Tick`.
     """
     now, displaced = state.now, _displaced(state)
     _note_idle(state)
@@ -59,7 +62,7 @@ def check_workers(state: CoreState) -> None:
             )
         ):
             continue  # it works, as most do
-        _check(state, worker, displaced)
+        _check(state, worker, displaced, unread)
 
 
 def _next_to_check(state: CoreState) -> list[Worker]:
@@ -90,8 +93,8 @@ def forgive_silence(state: CoreState, seconds: float) -> None:
         worker.heard_at = min(state.now, worker.heard_at + seconds)
 
 
-def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
-    launch, silence = worker.launch, state.now - worker.heard_at
+def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], unread: float) -> None:
+    launch, silence = worker.launch, state.now - unread - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is WorkerPhase.READY
     if (
         launch is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,10 +18,15 @@ from gridengine.requests import Function, Task, TaskOptions
 from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
 from gridengine.serialize.codecs import PICKLE, is_importable
-from gridengine.serialize.payload import Buffer
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import EncodedDemand, FunctionItem, Submit, TaskItem
+
+COPIED = 1024
+"""Buffers of at most this many bytes are copied: a view takes 184 bytes, and keeps the message with
+all its other tasks.
+"""
 
 
 class TaskDecoder:
@@ -55,10 +61,10 @@ class TaskDecoder:
                 demand.
         """
 
-        def take(item: Any) -> list[Buffer]:
-            return [next(buffers) for _ in range(item.buffers)]
+        def take(item: Any) -> tuple[Buffer, ...]:
+            return tuple(map(_kept, islice(buffers, item.buffers)))
 
-        item, payload = message.function, take(message.function) if message.function else []
+        item, payload = message.function, take(message.function) if message.function else ()
         for one in message.shared:
             self._add_shared(client, one.name, one.needs, take(one))
         if item is not None:
@@ -72,7 +78,7 @@ class TaskDecoder:
         return function, placed(function, tasks)
 
     def _decode_function(
-        self, client: ServedClient, digest: bytes, item: FunctionItem, payload: list[Buffer]
+        self, client: ServedClient, digest: bytes, item: FunctionItem, payload: Payload
     ) -> Function:
         """Return a function that the client defines."""
         if item.codec != PICKLE:
@@ -91,7 +97,7 @@ class TaskDecoder:
         )
 
     def _add_shared(
-        self, client: ServedClient, name: bytes, needs: Sequence[bytes], buffers: list[Buffer]
+        self, client: ServedClient, name: bytes, needs: Sequence[bytes], buffers: Payload
     ) -> None:
         _check_name(name)
         payload = PayloadWithObjects(buffers)
@@ -108,7 +114,7 @@ class TaskDecoder:
             raise ProtocolError("a call refers to a shared object that is not, or no longer, known")
         return tuple(one for one in found if one is not None)
 
-    def _decode_task(self, client: ServedClient, item: TaskItem, payload: list[Buffer]) -> Task:
+    def _decode_task(self, client: ServedClient, item: TaskItem, payload: Payload) -> Task:
         """Check and return one task."""
         demand = self.decode_demand(item.demand)
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
@@ -200,3 +206,8 @@ def _check_name(name: bytes) -> None:
     """
     if len(name) == RESULT_NAME_BYTES:
         raise ProtocolError("a function or shared object has a name that only results have")
+
+
+def _kept(buffer: Buffer) -> Buffer:
+    """Return a buffer that lives as long as its task."""
+    return bytes(buffer) if len(buffer) <= COPIED else buffer

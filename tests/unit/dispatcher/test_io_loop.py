@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.dispatcher import io_loop
 from gridengine.dispatcher.core.events import (
     Closing,
     Event,
@@ -183,6 +184,22 @@ def test_the_core_is_told_for_how_long_this_process_was_stopped(world: World) ->
     world.run(lambda: world.submit(1), lambda: world.later(1.0), lambda: world.later(600.25))
     ticks = [event.late for event in world.handled if isinstance(event, Tick)]
     assert ticks[:3] == [0.0, 0.0, pytest.approx(600.0)]
+
+
+def test_the_core_is_told_for_how_long_messages_may_have_waited_unread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def next_second(*messages: Message) -> Callable[[], None]:
+        return lambda: (world.later(1.0), world.say(*messages))[0]
+
+    world.run(lambda: world.submit(1), lambda: world.say(HELLO))
+    world.state.workers |= dict.fromkeys((b"v", b"u"), world.state.workers[b"w"])
+    world.state.closing = False
+    monkeypatch.setattr(io_loop, "MOST_MESSAGES", 1)
+    world.handled.clear()
+    world.run(next_second(), *[next_second(Beat())] * 6, next_second())
+    ticks = [event.unread for event in world.handled if isinstance(event, Tick)]
+    assert ticks[:8] == [0, 1, 2, 3, 4, 5, 3, 0]
 
 
 def test_the_links_deadline_is_kept(world: World) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +31,7 @@ class Server:
 
     def __init__(self, **_: object) -> None:
         self.coming: list[tuple[bytes, str, tuple[()]]] = []
+        self.beat_all: Callable[[], object] = print
         self.send = self.forget = self.take_receipts = self.acknowledge = self.open = self.close = (
             print
         )
@@ -76,6 +77,18 @@ def test_workers_are_read_when_polled_or_when_something_is_left(
     server.pending = True
     assert link.deadline == 0.0
     assert [one[1] for one in link.receive([], 0.0, 10)] == ["second"]
+
+
+def test_workers_hear_something_while_their_messages_wait_unread(
+    workers: tuple[RemoteWorkers, Server],
+) -> None:
+    link, server = workers
+    told: list[float] = []
+    for now in (0.0, 9.0, 10.0, 15.0, 20.0, 21.0, 29.0, 31.0):
+        server.beat_all = lambda now=now: told.append(now)
+        server.coming = [] if now == 21.0 else [(b"w1", "one of many", ())]
+        list(link.receive([FD], now, 1))
+    assert told == [10.0, 20.0]
 
 
 HERE, ELSEWHERE = b"here", b"elsewhere"

@@ -74,6 +74,16 @@ def test_the_time_in_which_the_dispatcher_was_stopped_is_no_silence_of_its_worke
     assert play.seen(Lost) == [Lost(b"w")]
 
 
+def test_a_worker_that_may_have_written_is_not_lost() -> None:
+    play = Play()
+    play.running()
+    play.now += 600
+    play.play(Tick(unread=590))
+    assert play.seen(Lost) == []
+    play.play(Tick(unread=500))
+    assert play.seen(Lost) == [Lost(b"w")]
+
+
 def test_calls_of_a_lost_worker_wait_in_order_and_earlier_results_are_kept() -> None:
     play = Play()
     one = chunk(play)
