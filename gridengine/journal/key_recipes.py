@@ -8,7 +8,6 @@ rebuilt from it. Nothing is imported here, since an object's library is loaded.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import logging
@@ -70,10 +69,9 @@ def _without_cached(names: frozenset[str], obj: Any) -> Reduction:
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Reduction:
     """The name and the default count: a value belongs to a context, and the token is random."""
-    default: tuple[Any, ...] = ()
-    with contextlib.suppress(LookupError):  # it has none
-        default = (contextvars.Context().run(variable.get),)
-    return _counted(variable.name, default)
+    from gridengine.serialize.context_variables import default_of  # few need it
+
+    return _counted(variable.name, default_of(variable))
 
 
 def _tensor(tensor: Any) -> Reduction:

@@ -235,7 +235,8 @@ class KnownCalls:
         if self._by_key is None:
             with explained(self._run.name, self._run.path):
                 self._by_key = self._positions()
-        positions = [_take_first(self._by_key, key) for key in keys]
+        # Each call is found only once; 0 where there is none.
+        positions = [found.pop() if (found := self._by_key.get(key)) else 0 for key in keys]
         pieces: list[Piece] = []
         start = 0
         while start < len(positions):
@@ -348,11 +349,3 @@ def _latest(reader: sqlite3.Connection, functions: Sequence[int]) -> int:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _take_first(positions: dict[bytes, list[int]], key: bytes) -> int:
-    """Return the position of a call, and remove it, so that it is found only once; 0 when there is
-    none.
-    """
-    found = positions.get(key)
-    return found.pop() if found else 0

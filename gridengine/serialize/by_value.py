@@ -423,14 +423,10 @@ def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
     pickler = _ValuePickler(file, 5, buffer_callback=file.take)
     if not can_travel(pickler, value):
         return None, NOTHING
-    parts = {id(one): one for _, one in pickler.memo.copy().values() if _may_change(one)}
-    return file.digest.digest(), parts
-
-
-def _may_change(obj: Any) -> bool:
-    """Return whether an object may change in place. One that can be hashed by its value cannot."""
-    hashed: Any = type(obj).__hash__
-    return (hashed is None or hashed is object.__hash__) and not isinstance(obj, FIXED)
+    # An object that can be hashed by its value cannot change in place.
+    by_identity: tuple[Any, ...] = None, object.__hash__
+    parts = [one for _, one in pickler.memo.copy().values() if type(one).__hash__ in by_identity]
+    return file.digest.digest(), {id(one): one for one in parts if not isinstance(one, FIXED)}
 
 
 FIXED = type, types.FunctionType, types.BuiltinFunctionType, types.CodeType

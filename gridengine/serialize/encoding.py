@@ -135,8 +135,6 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
     try:
         return encode_with(recipes)
     except (TypeError, pickle.PicklingError) as error:
-        pass
-
         more = {**dill_recipes(), **recipes}
         with contextlib.suppress(TypeError, pickle.PicklingError):
             return encode_with(more)

@@ -47,7 +47,8 @@ class CallersMain(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         current = self._gridengine_current
-        is_hidden = name in HIDDEN or (_is_sending() and _has_unforked_children())
+        is_sending = getattr(_sending(), "depth", 0) > 0
+        is_hidden = name in HIDDEN or (is_sending and _has_unforked_children())
         for names in () if is_hidden else (current.variables or {}, current):
             if name in names:
                 return names[name]
@@ -156,10 +157,6 @@ def _sending() -> threading.local:
     return threading.local()
 
 
-def _is_sending() -> bool:
-    return getattr(_sending(), "depth", 0) > 0
-
-
 def _has_unforked_children() -> bool:
     """Return whether this process has, or is about to have, children of `multiprocessing` that are
     not its forks. Those of loky are sent functions of the script by value, and stay for minutes.
@@ -264,14 +261,11 @@ class OwnModules:
         if len(names) != self._lazy_count:
             self._lazy_count = len(names)
             for name in names.copy() - set(self._lazy) - set(sys.modules):
-                self._add_lazy(name)
+                is_python_s = name.partition(".")[0] in sys.stdlib_module_names
+                spec = None if is_python_s else spec_of(name)
+                if spec is not None and spec.has_location and is_own(str(spec.origin)):
+                    self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
         return changed
-
-    def _add_lazy(self, name: str) -> None:
-        if name.partition(".")[0] not in sys.stdlib_module_names:
-            spec = spec_of(name)
-            if spec is not None and spec.has_location and is_own(str(spec.origin)):
-                self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
 
     def _add(self, name: str) -> None:
         self._seen.add(name)
