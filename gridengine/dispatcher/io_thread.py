@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from gridengine.status.rows import Status
     from gridengine.wire.server import Server
 
+T = TypeVar("T")
 log = logging.getLogger("gridengine")
 
 LOCAL_POLL_SECONDS = 0.5
@@ -558,13 +559,16 @@ def _open_link(
     """Return the link to a scheduler's workers. `home` is the folder of a stand-alone
     dispatcher.
     """
-    kind: Callable[..., LocalWorkers | RemoteWorkers | MixedWorkers] = LocalWorkers
-    if home is not None or not scheduler.local:
-        from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
 
-        kind = RemoteWorkers
-        if scheduler.local:
-            from gridengine.dispatcher.mixed_workers import MixedWorkers
+    def opened(kind: Callable[..., T]) -> T:
+        return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)
 
-            kind = MixedWorkers
-    return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)
+    if home is None and scheduler.local:
+        return opened(LocalWorkers)
+    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
+
+    if home is None or not scheduler.local:
+        return opened(RemoteWorkers)
+    from gridengine.dispatcher.mixed_workers import MixedWorkers
+
+    return MixedWorkers(opened(LocalWorkers), opened(RemoteWorkers), home)

@@ -6,52 +6,30 @@ from __future__ import annotations
 
 import itertools
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from gridengine.dispatcher.remote_workers import RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.dispatcher.worker_links import LocalWorkers
-from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
-from gridengine.settings.values import Settings
-from gridengine.wire.clock import Clock
 from gridengine.wire.messages import Message
 
 
 class MixedWorkers:
     """Agents in this thread, and workers that connect over TCP. All methods are for one thread.
-
-    Args:
-        wake: wakes that thread if it sleeps; other threads call it.
-        home: the dispatcher's folder, with the keys of workers that connect.
-        clock: that thread's.
-
-    Raises:
-        ConfigurationError: no socket can be made, or too few files may be open.
+    `home` is the dispatcher's folder.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        *,
-        run_id: str,
-        settings: Settings,
-        wake: Callable[[], None],
-        home: Home,
-        clock: Clock,
-    ) -> None:
-        self._local = LocalWorkers(
-            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
-        )
-        self._remote = RemoteWorkers(
-            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
-        )
-        self.context = self._local.context._replace(epoch=home.epoch, directory=home.folder)
-        self.streams, self.keys = self._local.streams, self._remote.keys
-        self.poller = self._local.poller
-        self.poller.register(self._remote.fd, select.POLLIN)
-        self.take_receipts = self._remote.take_receipts
-        self.acknowledge = self._remote.acknowledge
+    def __init__(self, local: LocalWorkers, remote: RemoteWorkers, home: Home) -> None:
+        self._local = local
+        self._remote = remote
+        self.context = local.context._replace(epoch=home.epoch, directory=home.folder)
+        self.streams, self.keys = local.streams, remote.keys
+        self.poller = local.poller
+        self.poller.register(remote.fd, select.POLLIN)
+        self.take_receipts = remote.take_receipts
+        self.acknowledge = remote.acknowledge
+        self.stop_workers = local.stop_workers
 
     @property
     def deadline(self) -> float:
@@ -76,10 +54,6 @@ class MixedWorkers:
     def lasts(self, peer: bytes) -> bool:
         """Return whether a worker outlives this process: only workers that connect over TCP do."""
         return not self._local.has(peer)
-
-    def stop_workers(self) -> None:
-        """Stop the workers of this process, before the launcher kills their fork servers."""
-        self._local.stop_workers()
 
     def close(self, *, failed: bool = False) -> None:
         """Close both links for good. `failed`: whether any call has failed."""

@@ -399,9 +399,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
     if not added:
         return own
-    from gridengine.call_context.environment import (
-        KEPT,  # here: it takes milliseconds, and few need it
-    )
+    from gridengine.call_context.environment import KEPT  # it takes milliseconds; few need it
 
     return {**own, **added, KEPT: "=".join(added)}
 
@@ -436,12 +434,9 @@ def gpus_of_machine() -> list[Resource]:
     lists.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        count = nvidia_gpus()
-    else:
-        count = len(
-            [word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")]
-        )
+    named = [] if visible is None else [word.strip() for word in visible.split(",")]
+    usable = [word for word in named if word not in ("", "-1", "NoDevFiles")]
+    count = nvidia_gpus() if visible is None else len(usable)
     return [GPUs(count)] if count else []
 
 

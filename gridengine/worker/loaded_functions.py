@@ -142,7 +142,9 @@ def _own_modules() -> Modules:
             packages.setdefault(name.partition(".")[0], {})[name] = module
     own: Modules = {}
     for name, package in packages.items():
-        if is_own_module(package.get(name)) and not any(map(_is_machine_code, package.values())):
+        files = [str(parts_of(module).get("__file__")) for module in package.values()]
+        has_extension = any(file.endswith(tuple(EXTENSION_SUFFIXES)) for file in files)
+        if is_own_module(package.get(name)) and not has_extension:
             own |= package
     return own
 
@@ -150,10 +152,6 @@ def _own_modules() -> Modules:
 def _remove(modules: Modules) -> None:
     for name in modules:
         sys.modules.pop(name, None)
-
-
-def _is_machine_code(module: types.ModuleType) -> bool:
-    return str(parts_of(module).get("__file__")).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def _is_elsewhere(name: str, module: types.ModuleType, path: Sequence[str]) -> bool:

@@ -41,7 +41,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.forkserver import Exited, Forked, ForkRefused
+from gridengine.worker.forkserver import Exited, Forked
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
@@ -251,12 +251,10 @@ class RunnerMessages:
             elif isinstance(event, Exited):
                 self._reap(runner, event)
             else:
-                self._return_refused(runner, event)
-
-    def _return_refused(self, runner: RunnerHandle, event: ForkRefused) -> None:
-        self._pool.remove(runner)
-        self._pool.stop_growing(event.errno)
-        self._send_returned(runner, f"no process could be started: {os.strerror(event.errno)}")
+                pool.remove(runner)
+                pool.stop_growing(event.errno)
+                why = f"no process could be started: {os.strerror(event.errno)}"
+                self._send_returned(runner, why)
 
     def _reap(self, runner: RunnerHandle, event: Exited) -> None:
         """Report the outcome of a dead runner's work. Answers that it gave before its
