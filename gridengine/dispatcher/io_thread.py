@@ -263,9 +263,7 @@ class DispatcherThread:
         self._named.note(name, file, submitter)
 
     def snapshot(self) -> Snapshot:
-        """Return the latest published state, at most some tenths of a second old; in the I/O
-        thread, the present state.
-        """
+        """Return the state, at most some tenths of a second old; in the I/O thread, the present."""
         if threading.current_thread() is self._thread:
             return self._core.state.snapshot()
         return self._loop.snapshot
@@ -347,9 +345,7 @@ class DispatcherThread:
         self._link.streams.flush(seconds)
 
     def _ask(self, reference: int) -> None:
-        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
-        itself.
-        """
+        """Fetch a result that lies at a worker. A dispatcher that is closing does so by itself."""
         if os.getpid() != self._owner:
             self._refuse()
         self._post(ResultAsked(reference))
@@ -519,9 +515,7 @@ class DispatcherThread:
             log.critical("a listener failed when it was told of that", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
-        """Close everything in a fixed order, step by step; see the steps from the last to the
-        first.
-        """
+        """Close everything in a fixed order; see the steps from the last to the first."""
         for act in self._queue.barriers:
             act()
         # The steps run in reverse order, and all of them even if one fails.
@@ -556,9 +550,7 @@ def _open_link(
     home: Home | None,
     clock: Clock,
 ) -> LocalWorkers | RemoteWorkers | MixedWorkers:
-    """Return the link to a scheduler's workers. `home` is the folder of a stand-alone
-    dispatcher.
-    """
+    """Return the link to a scheduler's workers. `home`: the folder of a stand-alone dispatcher."""
 
     def opened(kind: Callable[..., T]) -> T:
         return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)

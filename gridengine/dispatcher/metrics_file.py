@@ -1,6 +1,4 @@
-"""The file with a dispatcher's metrics as OpenMetrics text, for a collector such as a node
-exporter.
-"""
+"""The file with a dispatcher's metrics, OpenMetrics text for a collector (a node exporter, say)."""
 
 from __future__ import annotations
 

@@ -326,9 +326,7 @@ def identity_here(
 
 
 def _script() -> str:
-    """Return the path of this process's script; empty for a prompt, and for a
-    program of this package.
-    """
+    """Return the path of this process's script; empty for a prompt or a program of this package."""
     script = program()
     if "ipykernel" in script:
         return os.environ.get("JPY_SESSION_NAME", "") or "notebook"

@@ -97,9 +97,7 @@ class LastingLink(WorkersLink, Protocol):
         """Return whether a worker outlives this process."""
 
     def take_receipts(self) -> dict[bytes, int]:
-        """Return, per worker, the number of the latest message that has arrived since the previous
-        call.
-        """
+        """Return, per worker, the number of the latest message that came since the last call."""
 
     def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
         """Acknowledge messages to workers, which then need not store them any more."""
@@ -206,9 +204,7 @@ class LocalWorkers:
         self._has_room = False
 
     def adopt(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Take over a fork server that was started at the other end of this socket. For any
-        thread.
-        """
+        """Take over a fork server that was started at the socket's other end. For any thread."""
         self._adopted.append((sock, process))
         # `close` may have emptied the queue just before.
         if self._closed:
@@ -294,9 +290,7 @@ class LocalWorkers:
         self._inbox.append((peer, message, buffers))
 
     def _tick(self, now: float) -> None:
-        """Let agents enforce time limits; end broken agents; send beats and measurements, as
-        workers elsewhere do.
-        """
+        """Let agents enforce time limits; end broken ones; send beats and measurements."""
         self._has_room = False
         beats = now >= self._beat_at
         if beats:
@@ -350,9 +344,7 @@ class LocalWorkers:
         self.close()
 
     def close(self, *, failed: bool = False) -> None:
-        """End all runners and the processes that they have left behind; adopt no more fork servers.
-        May be called twice.
-        """
+        """End all runners and what they have left behind; adopt no more. May be called twice."""
         self._closed = True
         for peer in list(self._agents):
             self._end(peer, "closed")

@@ -51,9 +51,7 @@ class Piece(Struct, frozen=True):
 
 
 class _KnownBlock(Struct):
-    """A block in the file: its digest, its number of calls, and the row of each call's result (0:
-    none).
-    """
+    """A block in the file: digest, number of calls, and the row of each call's result (0: none)."""
 
     form: int
     calls: int
@@ -78,9 +76,7 @@ _BEGIN = "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
 _LEFT_BEHIND = (
     f"SELECT function FROM blocks WHERE {_BEGIN} GROUP BY function HAVING max(session) < {_BEGIN}"
 )
-"""The functions whose calls are all earlier. A run that never began anew has none: `WHERE` saves it
-the sorting.
-"""
+"""Functions whose calls are all earlier. `WHERE` saves a run that never began anew the sorting."""
 
 
 class KnownCalls:
@@ -117,9 +113,7 @@ class KnownCalls:
         self.made_by = ""
         """The other version of Python that last made its calls; empty if it was this one."""
         self.is_other = False
-        """Whether the run has only functions of this name that were given other arguments before,
-        as by a partial.
-        """
+        """Whether only functions of this name with other given arguments (of a partial) exist."""
         self.pickled = 0
         """The size in bytes of the calls that were last found as a block."""
         self.earlier = 0
@@ -266,9 +260,7 @@ class KnownCalls:
 
     @staticmethod
     def _put_last(found: list[int], best: Callable[[int], int]) -> None:
-        """Sort positions, which are taken from the end: the best one comes last, and among equals
-        the earliest.
-        """
+        """Sort positions, which are taken from the end, best last; of equals the earliest last."""
         if len(found) > 1:
             found.reverse()
             found.sort(key=best)
@@ -293,9 +285,7 @@ class KnownCalls:
         return self._connection
 
     def _outcomes(self, piece: Piece) -> Iterator[Piece]:
-        """Split calls into pieces that have an outcome, one for each row, and pieces that must be
-        made.
-        """
+        """Split calls into pieces with an outcome, one for each row, and pieces to be made."""
         if not piece.block:
             yield piece
             return

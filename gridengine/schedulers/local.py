@@ -430,9 +430,7 @@ def memory_here(cores: int = 0) -> Memory:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs for this process: those in CUDA_VISIBLE_DEVICES, else those that the driver
-    lists.
-    """
+    """Return the GPUs for this process: those in CUDA_VISIBLE_DEVICES, else the driver's."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     named = [] if visible is None else [word.strip() for word in visible.split(",")]
     usable = [word for word in named if word not in ("", "-1", "NoDevFiles")]
@@ -470,9 +468,7 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that was started ahead by this process in the same environment, if
-        there is one.
-        """
+        """Return a fork server that this process started ahead in this environment, if any."""
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
             if server.owner == os.getpid() and server.environment == _environment(

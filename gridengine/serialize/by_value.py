@@ -108,9 +108,7 @@ class Pickler(pickle.Pickler):
         return functions.reduction(function, self._origins, version_of, in_texts)
 
     def reduce_class(self, cls: type) -> Reduction:
-        """Return a class's skeleton, and the definitions by which it and its bases are filled
-        afterwards.
-        """
+        """Return a class's skeleton, and the definitions that fill it and its bases afterwards."""
         if not is_by_value(cls):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
@@ -213,9 +211,7 @@ class Pickler(pickle.Pickler):
         return functions.load_in_text, (found.pickled,)
 
     def _pickled_optional(self, obj: Any) -> bytes | None:
-        """Return the pickle of an object that may be left out; None if it cannot be pickled, or is
-        large.
-        """
+        """Return the pickle of an object that may be left out; None if it has none, or is large."""
         if self._is_optional:
             return None
         file = _Limited(MOST_OPTIONAL)

@@ -51,9 +51,7 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
 
 
 def _offered(variable: ContextVar[Any]) -> tuple[str, str] | None:
-    """Return the importable module that has this variable, and its name there; None if no module
-    has it.
-    """
+    """Return the importable module with this variable, and its name there; None if none has it."""
     for module_name, module in list(sys.modules.items()):
         if module_name not in ("__main__", "__mp_main__") and getattr(module, "__spec__", None):
             for name, value in list(vars(module).items()):

@@ -36,9 +36,7 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """A duplicate of an open file that calls need. It is closed when nothing refers to this object
-    any more.
-    """
+    """A duplicate of an open file that calls need, closed when nothing refers to it any more."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = os.dup(descriptor)

@@ -29,9 +29,7 @@ from gridengine.serialize.shared_objects import (
 )
 
 OUT_OF_BAND = 64 * 1024
-"""From this size in bytes a buffer travels apart from the pickle. To copy a smaller one costs less
-than a frame.
-"""
+"""From this size in bytes a buffer is apart from the pickle: a copy costs more than a frame."""
 
 
 def encode(
@@ -160,9 +158,7 @@ SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_
 
 @functools.cache
 def dill_recipes() -> Mapping[type, Recipe]:
-    """Return dill's recipes, without those of locks and files, which would arrive as other locks
-    and files.
-    """
+    """Return dill's recipes, but not those of locks and files, which would arrive as others."""
     import dill  # here: few need it, and its import would delay every start
 
     refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)

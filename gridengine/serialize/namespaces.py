@@ -136,9 +136,7 @@ def token_of(variables: dict[str, Any]) -> bytes:
 
 @functools.cache
 def _changes() -> dict[tuple[bytes, str], tuple[bytes, int]]:
-    """Return the last version of each variable that this process has sent, and how often it has
-    changed before.
-    """
+    """Return the last sent version of each variable, and how often it had changed before."""
     return {}
 
 
@@ -149,9 +147,7 @@ def _token(process: int, name: str) -> bytes:
 
 
 class Namespace:
-    """The global variables of one module of a caller, or the attributes of a class, in the present
-    space.
-    """
+    """The global variables of a module, or the attributes of a class, in the present space."""
 
     def __init__(
         self,
@@ -174,9 +170,7 @@ class Namespace:
         """The variables, versions and kept values in other spaces."""
 
     def enter(self, space: str) -> None:
-        """Change to the variables of a space. Functions and classes refer to the same dictionary,
-        in all spaces.
-        """
+        """Change to the variables of a space, in the same dictionary, to which functions refer."""
         others = self._others
         others[self._space] = dict(self.variables), self.versions, self._kept
         known = others.pop(space, None)

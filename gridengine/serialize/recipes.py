@@ -109,9 +109,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
 
 @functools.cache
 def _dataclass_recipes() -> Mapping[type, Recipe]:
-    """Return recipes that pickle the marks of `dataclasses` by name, because each is a single
-    object.
-    """
+    """Return recipes that pickle the marks of `dataclasses` by name: each is a single object."""
     import dataclasses  # here: few need it, and its import would delay every start
 
     return {

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 
 LARGE = 1 << 20
-"""From this size in bytes a buffer goes into a block. To send a smaller one to each process costs
-less.
-"""
+"""From this size in bytes a buffer goes into a block. Sending a smaller one to each costs less."""
 MOST_BLOCKS = 200
 """The most blocks of results, each of which takes a descriptor. Further results are sent to the
 processes that need them, like other buffers.
@@ -97,9 +95,7 @@ class Block(mmap.mmap):
 
     @property
     def path(self) -> str:
-        """The path by which processes of this machine and user can open the block; empty if they
-        cannot.
-        """
+        """The path by which this user's processes can open the block; empty if they cannot."""
         return path_of(self.fd, self.name)
 
 

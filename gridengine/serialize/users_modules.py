@@ -178,9 +178,7 @@ None if there is no file.
 
 
 class _Own(Struct):
-    """A module, the `__spec__` that it was loaded by, which a reload replaces, and its file at the
-    last check.
-    """
+    """A module, its `__spec__`, which a reload replaces, and its file at the last check."""
 
     module: types.ModuleType
     spec: object
@@ -289,9 +287,7 @@ class OwnModules:
 
 
 parts_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
-"""Returns the variables of a module. A module that is loaded when it is first used is not loaded
-for that.
-"""
+"""Returns the variables of a module, without loading one that waits for its first use."""
 
 
 def _stamp(path: str) -> Stamp:

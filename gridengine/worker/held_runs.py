@@ -60,9 +60,7 @@ class HeldRuns:
         self._client = client
         self._hello = hello
         self._runs: dict[int, tuple[int, int, HeldRun]] = {}
-        """The runs as the dispatcher has acknowledged them, each with the numbers of its batch and
-        allocation.
-        """
+        """The runs as the dispatcher has acknowledged them, each with its batch and allocation."""
         self._sent: deque[tuple[int, Message, Payload]] = deque()
         self._batches = itertools.count(1)
         self._taken = 0

@@ -133,9 +133,7 @@ def modules_before_fork() -> tuple[int, Modules]:
 
 
 def _own_modules() -> Modules:
-    """Return the callers' own modules by name, whole packages, without packages that have extension
-    modules.
-    """
+    """Return the callers' own modules by name: whole packages, but none with extension modules."""
     packages: dict[str, Modules] = {}
     for name, module in list(sys.modules.items()):
         if name not in MAINS and is_module(module):
@@ -179,9 +177,7 @@ class LoadedFunctions:
         self.environment = CallEnvironment(site, threads)
         self._scratch = "" if site is None else site.scratch
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
-        """For each function: its module search path, its directory, its definition and its
-        payload.
-        """
+        """By function: its module search path, its directory, its definition and its payload."""
         self._loaded: dict[bytes, Loaded] = {}
         self._tables: dict[bytes, Table] = {}
         """The global variables of each loaded function."""

@@ -244,9 +244,7 @@ class WorkerProcess:
         return self.status
 
     def disconnect(self) -> None:
-        """Close the connection. A busy dispatcher has a whole lease to acknowledge the last
-        messages.
-        """
+        """Close the connection. A busy dispatcher has a whole lease to acknowledge what is left."""
         if self.abandoned:
             self._client.close()
         else:
@@ -340,9 +338,7 @@ class WorkerProcess:
                 self._agent.handle(message, buffers)
 
     def check_connection(self, now: float) -> float:
-        """Check whether there is a reason to leave. Return after how many seconds to check
-        again.
-        """
+        """Check for a reason to leave. Return after how many seconds to check again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
             # This process or the machine was suspended: messages that were sent meanwhile have yet

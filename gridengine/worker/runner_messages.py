@@ -93,9 +93,7 @@ class RunnerMessages:
         self.begin_waiting: Callable[[RunnerHandle, Waits], object] = lambda runner, message: None
         """Called when a call gives back its slot without having made calls."""
         self._wanted_late: dict[int, list[tuple[int, int]]] = {}
-        """Results that turned out to be needed after their runs were assigned, in the form of
-        `Assignment.kept`.
-        """
+        """Results found to be needed after the assignment, in the form of `Assignment.kept`."""
 
     def handle_runner(self, runner: RunnerHandle) -> None:
         """Handle the messages of a runner."""
@@ -153,9 +151,7 @@ class RunnerMessages:
     def _store_wanted(
         self, message: Results, buffers: Payload, wanted: Mapping[int, Assignment]
     ) -> tuple[Results, Payload]:
-        """Store the results that other calls need. Return the message and the buffers that are to
-        be sent.
-        """
+        """Store the results that other calls need. Return the message and buffers to be sent."""
         try:
             self._result_blocks.keep(buffers)
         except OSError as error:
@@ -257,9 +253,7 @@ class RunnerMessages:
                 self._send_returned(runner, why)
 
     def _reap(self, runner: RunnerHandle, event: Exited) -> None:
-        """Report the outcome of a dead runner's work. Answers that it gave before its
-        death count.
-        """
+        """Report the outcome of a dead runner's work. Answers before its death count."""
         self.handle_last_messages(runner)
         worked = runner.has_answered or runner.status.run
         self._failed_starts = 0 if worked else self._failed_starts + 1

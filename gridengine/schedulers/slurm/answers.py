@@ -147,9 +147,7 @@ REMEDIES = {
     r"accounting/qos policy": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` "
     "list the limits: ask for less, or name another account= or qos=",
 }
-"""Remedies by regular expressions for refusals, in the texts of Slurm 22.05; the first match
-counts.
-"""
+"""Remedies by regular expressions for refusals, in Slurm 22.05's texts; the first match counts."""
 BY_A_RULE = (
     "a rule of the site may refuse it (job_submit in its slurm.conf): `sbatch` by hand with the "
     "same options says whether it does; change what its words name, or ask the administrators"
@@ -314,9 +312,7 @@ def parse_squeue(text: str) -> dict[str, Seen]:
 
 
 def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
-    """Return the state of a task, from squeue's words. With the reason `BeginTime` it may have been
-    requeued.
-    """
+    """Return the state of a task, from squeue's words; `BeginTime`: perhaps it was requeued."""
     if state in ENDS:
         return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
     status = STATES.get(state)

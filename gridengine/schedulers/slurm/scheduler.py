@@ -172,9 +172,7 @@ class SlurmLauncher(CommandLauncher):
         return replace(end, blameless=True)
 
     def close(self) -> None:
-        """Delete all tasks, and wait for srun: killed at once, it leaves nodes unusable for
-        seconds.
-        """
+        """Delete all tasks, and wait for srun: killed at once, it blocks nodes for seconds."""
         super().close()
         deadline = time.monotonic() + END_SECONDS
         for one in self._running if self._of_srun else ():

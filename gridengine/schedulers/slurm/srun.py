@@ -197,9 +197,7 @@ class Srun:
         )
 
     def wait_for_answer(self, deadline: float) -> bool:
-        """Wait until srun has a job or has failed; return whether that is known by this monotonic
-        time.
-        """
+        """Wait until srun has a job or has failed; return whether it has by this monotonic time."""
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
     def wait_for_end(self, deadline: float) -> bool:
