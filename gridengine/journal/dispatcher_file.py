@@ -158,7 +158,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each for its rows, all or none. `settle` calls `then` when durable."""
+        """Execute statements, each for its rows, all or none. If durable, `settle` calls `then`."""
 
         def act(connection: sqlite3.Connection) -> None:
             for statement, rows in changes:
