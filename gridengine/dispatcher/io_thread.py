@@ -60,8 +60,7 @@ from gridengine.wire.processes import LOCAL_THREADS, THREADS, check_threads, kee
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.metrics_file import MetricsFile
-    from gridengine.dispatcher.mixed_workers import MixedWorkers
-    from gridengine.dispatcher.remote_workers import RemoteWorkers
+    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
     from gridengine.dispatcher.run_directory import Home
     from gridengine.dispatcher.serving.client_listener import Action, ClientListener
     from gridengine.dispatcher.started_ahead import StartedAhead
@@ -557,10 +556,8 @@ def _open_link(
 
     if home is None and scheduler.local:
         return opened(LocalWorkers)
-    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
+    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers  # imports ZeroMQ
 
     if home is None or not scheduler.local:
         return opened(RemoteWorkers)
-    from gridengine.dispatcher.mixed_workers import MixedWorkers
-
     return MixedWorkers(opened(LocalWorkers), opened(RemoteWorkers), home)

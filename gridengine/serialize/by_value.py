@@ -404,17 +404,6 @@ def version_of(value: Any) -> tuple[Version, Mapping[int, Any]]:
         return _version_of_code(value.__code__) if token_of(value.__globals__) else None, NOTHING
     if kind is functools._lru_cache_wrapper and not is_importable(value):
         return None, NOTHING  # what it has cached may depend on any variable
-    return _version_of_object(value)
-
-
-@functools.lru_cache(maxsize=4096)
-def _version_of_code(code: types.CodeType) -> bytes:
-    from _blake2 import blake2b  # not `hashlib`: see `pickling`
-
-    return blake2b(dump_code(code), digest_size=16).digest()
-
-
-def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
     file = _Digester()
     pickler = _ValuePickler(file, 5, buffer_callback=file.take)
     if not can_travel(pickler, value):
@@ -423,6 +412,13 @@ def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
     by_identity: tuple[Any, ...] = None, object.__hash__
     parts = [one for _, one in pickler.memo.copy().values() if type(one).__hash__ in by_identity]
     return file.digest.digest(), {id(one): one for one in parts if not isinstance(one, FIXED)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _version_of_code(code: types.CodeType) -> bytes:
+    from _blake2 import blake2b  # not `hashlib`: see `pickling`
+
+    return blake2b(dump_code(code), digest_size=16).digest()
 
 
 FIXED = type, types.FunctionType, types.BuiltinFunctionType, types.CodeType

@@ -219,7 +219,7 @@ class OwnModules:
         for name, own in list(self._own.items()):
             module = sys.modules.get(name)
             if module is own.module:
-                if parts_of(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
+                if parts_of(module).get("__spec__") is own.spec and stamp_of(own.path) == own.stamp:
                     continue
             elif module is None:  # about to be imported anew, or removed
                 continue
@@ -249,7 +249,7 @@ class OwnModules:
         """
         changed = []
         for name, (path, stamp) in list(self._lazy.items()):
-            present = _stamp(path)
+            present = stamp_of(path)
             self._lazy[name] = path, present
             if present != stamp:
                 changed.append(name)
@@ -262,7 +262,7 @@ class OwnModules:
                 is_python_s = name.partition(".")[0] in sys.stdlib_module_names
                 spec = None if is_python_s else spec_of(name)
                 if spec is not None and spec.has_location and is_own(str(spec.origin)):
-                    self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
+                    self._lazy[name] = str(spec.origin), stamp_of(str(spec.origin))
         return changed
 
     def _add(self, name: str) -> None:
@@ -276,7 +276,7 @@ class OwnModules:
                     from pathlib import Path
 
                     path = str(Path.cwd() / path)
-                stamp = _stamp(path)
+                stamp = stamp_of(path)
                 self._own[name] = _Own(module, parts.get("__spec__"), path, stamp)
                 self.newest = max(self.newest, stamp[0] if stamp else 0)
                 if "." not in name:
@@ -290,7 +290,8 @@ parts_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)[
 """Returns the variables of a module, without loading one that waits for its first use."""
 
 
-def _stamp(path: str) -> Stamp:
+def stamp_of(path: str) -> Stamp:
+    """Return the facts of a file that are compared."""
     try:
         facts = os.stat(path)  # noqa: PTH116 - each map does this
     except OSError:

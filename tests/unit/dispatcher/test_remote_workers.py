@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher import remote_workers
-from gridengine.dispatcher.mixed_workers import MixedWorkers
-from gridengine.dispatcher.remote_workers import RemoteWorkers
+from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
