@@ -67,9 +67,6 @@ class LaunchRecord:
     """The workers that were launched and not seen to end, and the `facts` that a later launcher
     needs. All methods are for one thread.
 
-    Args:
-        path: of the file.
-
     Raises:
         ConfigurationError: the file exists and cannot be read.
     """
@@ -142,9 +139,7 @@ class LauncherThread:
     """The thread that owns a launcher. It takes requests in order, and posts events.
 
     Args:
-        make: makes the launcher.
         run: the dispatcher that workers connect to.
-        post: called with each event.
         record: the record of launched workers, for a dispatcher that may be restarted. If it has
             workers of an earlier process, the launcher takes them over.
         made: the launcher, if it was made already.

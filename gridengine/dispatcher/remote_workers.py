@@ -50,9 +50,8 @@ class RemoteWorkers:
     """Workers elsewhere: they connect over TCP, or exchange files. All methods are for one thread.
 
     Args:
-        wake: wakes that thread if it sleeps; other threads call it.
         home: the folder of a stand-alone dispatcher, with the keys of its workers.
-        clock: that thread's.
+        wake, clock: as those of `LocalWorkers`.
 
     Raises:
         ConfigurationError: no socket, or no run directory, can be made.

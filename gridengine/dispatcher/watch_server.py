@@ -230,7 +230,6 @@ class WatchServer:
     """Answers watchers. All methods are for one thread.
 
     Args:
-        path: of the socket.
         answer: returns the answer to a line of a watcher.
         forget: called when a watcher, which may follow, is gone.
         record: the content of a file beside the socket, which stays when this process is killed;

@@ -60,9 +60,7 @@ class Descriptor(shared_objects.SharedObject):
 class ReceivedDescriptor(NamedTuple):
     """A descriptor in the process that unpickles it, in the form that `multiprocessing` expects.
 
-    Args:
-        name: the name of the descriptor.
-        what: the type of the object that it is a part of, for errors.
+    `what` is the type of the object that it is a part of, for errors.
     """
 
     name: bytes

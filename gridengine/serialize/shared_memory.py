@@ -102,7 +102,6 @@ class Block(mmap.mmap):
 class StoredPayload(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
-    block: the block.
     places: the place of each such buffer, in their order.
     digest: the digest of the block's content; empty if the content is too large for that.
     needs: see `shared_objects.needs_of`.

@@ -50,10 +50,7 @@ class HeldRuns:
 
     A dispatcher that does not know this worker takes these runs as assigned. It handles messages
     that are sent again as if they came for the first time, because each call is settled once.
-
-    Args:
-        client: the connection.
-        hello: returns the worker's first message.
+    `hello` returns the worker's first message.
     """
 
     def __init__(self, client: SessionClient, hello: Callable[[], Hello]) -> None:

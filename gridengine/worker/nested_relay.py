@@ -50,7 +50,6 @@ class NestedCalls:
     """Forwards messages between a worker's runners and their dispatcher.
 
     Args:
-        pool: the pool of these runners.
         poller: calls when a socket can be read.
         send: sends a message with its buffers to the dispatcher.
         take_all_queued: empties all queues, and returns the runs that were in them.

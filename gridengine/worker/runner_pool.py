@@ -69,10 +69,8 @@ class RunnerPool:
     takes no slot.
 
     Args:
-        fork_server: forks the runners.
         poller: calls when a runner's channel can be read.
         definitions: the definitions that runners are sent before they need them.
-        readers: read the runners' output.
         spare: how many idle runners stay.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes, relay, clock: as those of the `Agent`.
