@@ -262,7 +262,9 @@ class DispatcherThread:
         self._named.note(name, file, submitter)
 
     def snapshot(self) -> Snapshot:
-        """Return the state, at most some tenths of a second old; in the I/O thread, the present."""
+        """Return the latest published state, at most some tenths of a second old; in the I/O
+        thread, the present state.
+        """
         if threading.current_thread() is self._thread:
             return self._core.state.snapshot()
         return self._loop.snapshot

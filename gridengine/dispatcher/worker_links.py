@@ -290,7 +290,9 @@ class LocalWorkers:
         self._inbox.append((peer, message, buffers))
 
     def _tick(self, now: float) -> None:
-        """Let agents enforce time limits; end broken ones; send beats and measurements."""
+        """Let agents enforce time limits; end broken agents; send beats and measurements, as
+        workers elsewhere do.
+        """
         self._has_room = False
         beats = now >= self._beat_at
         if beats:
@@ -344,7 +346,9 @@ class LocalWorkers:
         self.close()
 
     def close(self, *, failed: bool = False) -> None:
-        """End all runners and what they have left behind; adopt no more. May be called twice."""
+        """End all runners and the processes that they have left behind; adopt no more fork servers.
+        May be called twice.
+        """
         self._closed = True
         for peer in list(self._agents):
             self._end(peer, "closed")

@@ -112,7 +112,9 @@ class DispatcherFile:
         """The deferred writes by number, oldest first."""
         self._deferred_bytes = 0
         self._later: dict[int, None] = {}
-        """The numbers of deferred writes that are neither durable nor superseded durably."""
+        """The numbers of deferred writes that are neither durable nor superseded by a durable
+        write.
+        """
         self._last_later = 0
         self._behind: deque[tuple[int, Callable[[], object]]] = deque()
         """Functions to call once no deferred write up to this number is left."""
@@ -158,7 +160,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each for its rows, all or none. If durable, `settle` calls `then`."""
+        """Execute statements, each for its rows, all or none. `settle` calls `then` once durable."""
 
         def act(connection: sqlite3.Connection) -> None:
             for statement, rows in changes:
@@ -169,7 +171,7 @@ class DispatcherFile:
     def write_later(
         self, statement: str, row: Sequence[Any], size: int, then: Callable[[], object]
     ) -> int:
-        """Write one row of this many bytes, deferred: it may be withdrawn. Return its number."""
+        """Write one row of so many bytes, at first deferred and withdrawable. Return its number."""
         self._last_later = number = self._last_later + 1
         self._later[number] = None
 

@@ -113,7 +113,9 @@ class KnownCalls:
         self.made_by = ""
         """The other version of Python that last made its calls; empty if it was this one."""
         self.is_other = False
-        """Whether only functions of this name with other given arguments (of a partial) exist."""
+        """Whether the run has only functions of this name that were given other arguments before,
+        as by a partial.
+        """
         self.pickled = 0
         """The size in bytes of the calls that were last found as a block."""
         self.earlier = 0

@@ -29,14 +29,18 @@ def dependencies(depends: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """
     for number, one in enumerate(depends):
         if isinstance(one, str | os.PathLike):
-            path = Path(one)
-            files = sorted(file for file in path.rglob("*") if file.is_file())
-            inside = [(str(file.relative_to(path)), _of_file(file)) for file in files]
-            yield f"depends on {os.fspath(one)}", inside if path.is_dir() else _of_file(path)
+            yield f"depends on {os.fspath(one)}", _of_path(Path(one))
         elif isinstance(one, types.ModuleType) and not is_own_module(one):
             yield f"depends on {one.__name__}", _version(one)
         else:
             yield f"depends on {getattr(one, '__name__', f'value {number + 1}')}", one
+
+
+def _of_path(path: Path) -> Any:
+    if path.is_dir():
+        files = sorted(one for one in path.rglob("*") if one.is_file())
+        return [(str(one.relative_to(path)), _of_file(one)) for one in files]
+    return _of_file(path)
 
 
 def _of_file(path: Path) -> bytes:

@@ -45,7 +45,9 @@ class BroughtFiles(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The shell lines that begin the script, in the scratch folder: one log, no home."""
+        """The shell lines that begin the script, in the scratch folder. There is one log, and the
+        job has no home.
+        """
         return ["exec 2>&1", f'export {SCRATCH}="$PWD" HOME="$PWD"', *self.unpacking]
 
     def all_files(self, connection: Path, unbrought: re.Pattern[str]) -> list[Path]:

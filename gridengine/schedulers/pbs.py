@@ -50,7 +50,9 @@ STATES = {
 ENDED = frozenset("FX")
 """The states of a finished job, and of a finished subjob of an unfinished array."""
 NEVER_RAN = "92"
-"""The substate of a job that PBS ended for a dependency that cannot come true; 91: deleted."""
+"""The substate of a job that PBS ended because its dependency can never come true. Somebody's
+deletion is 91.
+"""
 STAGING, NOT_STAGED = "15", "37"
 """STAGING: PBS is bringing the files of a job to its host. NOT_STAGED: PBS could not bring the
 files of a job or an array; a subjob stays STAGING then, and has no host any more.

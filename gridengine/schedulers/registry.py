@@ -61,7 +61,9 @@ class SchedulerEntry(NamedTuple):
         return self.scheduler_class()(**options)
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
-        """Yield the findings of `gridengine doctor` on this scheduler here, as they are made."""
+        """Yield the findings of `gridengine doctor` on this scheduler and machine, as they are
+        made.
+        """
         if self.system:
             return self.system_class()._findings(environment)
         from gridengine.schedulers.checks import machine_findings

@@ -147,7 +147,9 @@ def _token(process: int, name: str) -> bytes:
 
 
 class Namespace:
-    """The global variables of a module, or the attributes of a class, in the present space."""
+    """The global variables of one module of a caller, or the attributes of a class, in the present
+    space.
+    """
 
     def __init__(
         self,
@@ -170,7 +172,9 @@ class Namespace:
         """The variables, versions and kept values in other spaces."""
 
     def enter(self, space: str) -> None:
-        """Change to the variables of a space, in the same dictionary, to which functions refer."""
+        """Change to the variables of a space. Functions and classes refer to the same dictionary,
+        in all spaces.
+        """
         others = self._others
         others[self._space] = dict(self.variables), self.versions, self._kept
         known = others.pop(space, None)

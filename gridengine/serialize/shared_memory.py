@@ -95,7 +95,9 @@ class Block(mmap.mmap):
 
     @property
     def path(self) -> str:
-        """The path by which this user's processes can open the block; empty if they cannot."""
+        """The path by which processes of this machine and user can open the block; empty if they
+        cannot.
+        """
         return path_of(self.fd, self.name)
 
 

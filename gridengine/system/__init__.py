@@ -82,7 +82,9 @@ if sys.platform == "linux":
         return os.memfd_create(shown_as), ""
 
     def path_of(fd: int, name: str) -> str:
-        """Return the path by which this user's processes can open memory; empty if they cannot."""
+        """Return the path by which processes of this machine and user can open memory; empty if
+        they cannot.
+        """
         return f"/proc/{os.getpid()}/fd/{fd}"
 
     def release(fd: int, name: str, owner: int) -> None:

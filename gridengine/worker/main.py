@@ -244,7 +244,9 @@ class WorkerProcess:
         return self.status
 
     def disconnect(self) -> None:
-        """Close the connection. A busy dispatcher has a whole lease to acknowledge what is left."""
+        """Close the connection. A busy dispatcher has a whole lease to acknowledge the last
+        messages.
+        """
         if self.abandoned:
             self._client.close()
         else:

@@ -116,7 +116,9 @@ class RunnerHandle:
         self.backlog: Batch = deque()
         """The runs of the present batch that were not sent to the runner yet."""
         self.given: dict[int, Assignment] = {}
-        """The runs that the runner was sent and has not ended, by number, as they begin."""
+        """The runs that the runner was sent and has not ended, by number, in the order in which
+        they begin.
+        """
         self.ahead: dict[int, AssignedRun] = {}
         """The `given` runs of the next batch, which was sent before the present one had ended."""
         self._to_skip: set[int] = set()

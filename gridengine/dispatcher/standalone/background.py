@@ -28,7 +28,9 @@ from gridengine.wire.connection_file import replace_private, to_json
 
 MODULE = "gridengine.dispatcher.standalone.process"
 READY = "ready"
-"""What a dispatcher writes when clients can connect; any other text says why it could not start."""
+"""A dispatcher writes this when clients can connect. Any other text is the reason why it could not
+start.
+"""
 NONE = -1
 """Stands for a descriptor that a process does not inherit."""
 LOOK_SECONDS = 0.05

@@ -187,7 +187,9 @@ class DrmaaServer:
         self.guard(files)
 
     def keep(self, jobs: Sequence[str]) -> None:
-        """Let exactly these cluster tasks stay when the parent is gone, for another process."""
+        """Let exactly these cluster tasks stay when the parent is gone: another process adopts
+        them.
+        """
         self._kept = set(jobs)
 
     def guard(self, files: list[str]) -> None:
