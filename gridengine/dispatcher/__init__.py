@@ -13,7 +13,7 @@ Read `io_loop` first, then `unsettled` (the tasks without outcomes, and who is t
 `io_thread` puts the parts together. Callers' ends are in the room `calls`.
 
 - `worker_links` has the interface of links to workers, and the link to agents in this thread;
-  `remote_workers` has a server's socket, `mixed_workers` both kinds side by side; `started_ahead`
+  `remote_workers` has a server's socket, alone and beside agents in this thread; `started_ahead`
   starts a worker elsewhere before this room is imported.
 - `serving` is the end of clients in other processes, `standalone` the process of a dispatcher that
   stands alone, `run_directory` the folders.
@@ -49,10 +49,9 @@ Rejected:
   has a thread of its own, which also satisfies DRMAA: one session in a process, used by one thread.
 - A lock on the core's tables for those who watch. The I/O thread publishes an immutable snapshot a
   few times a second, and answers questions itself, between two events.
-- Sending followers each event as it happens. Calls may end by the ten thousand in a second;
-  followers get a status at intervals with the events since, made once for all who want the same.
 - Fetching every result. Large results stay at their workers until the caller asks
   (`io_loop.PayloadsAtWorkers`).
-- Workers on a stand-alone dispatcher's own machine that connect over TCP as others do. Calls on
-  this machine keep their speed; `mixed_workers` has both kinds.
+
+`docs/decisions.md` has why followers get a status at intervals, and why workers on a stand-alone
+dispatcher's own machine do not connect over TCP.
 """

@@ -1,6 +1,4 @@
-"""`NamedCalls`: the words by which people name a part of a dispatcher's calls: a named run, or a
-client.
-"""
+"""`NamedCalls`: the words that name a part of a dispatcher's calls: a named run or a client."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -60,8 +60,7 @@ from gridengine.wire.processes import LOCAL_THREADS, THREADS, check_threads, kee
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.metrics_file import MetricsFile
-    from gridengine.dispatcher.mixed_workers import MixedWorkers
-    from gridengine.dispatcher.remote_workers import RemoteWorkers
+    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
     from gridengine.dispatcher.run_directory import Home
     from gridengine.dispatcher.serving.client_listener import Action, ClientListener
     from gridengine.dispatcher.started_ahead import StartedAhead
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from gridengine.status.rows import Status
     from gridengine.wire.server import Server
 
+T = TypeVar("T")
 log = logging.getLogger("gridengine")
 
 LOCAL_POLL_SECONDS = 0.5
@@ -346,9 +346,7 @@ class DispatcherThread:
         self._link.streams.flush(seconds)
 
     def _ask(self, reference: int) -> None:
-        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
-        itself.
-        """
+        """Fetch a result that lies at a worker. A dispatcher that is closing does so by itself."""
         if os.getpid() != self._owner:
             self._refuse()
         self._post(ResultAsked(reference))
@@ -518,9 +516,7 @@ class DispatcherThread:
             log.critical("a listener failed when it was told of that", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
-        """Close everything in a fixed order, step by step; see the steps from the last to the
-        first.
-        """
+        """Close everything in a fixed order; see the steps from the last to the first."""
         for act in self._queue.barriers:
             act()
         # The steps run in reverse order, and all of them even if one fails.
@@ -555,16 +551,15 @@ def _open_link(
     home: Home | None,
     clock: Clock,
 ) -> LocalWorkers | RemoteWorkers | MixedWorkers:
-    """Return the link to a scheduler's workers. `home` is the folder of a stand-alone
-    dispatcher.
-    """
-    kind: Callable[..., LocalWorkers | RemoteWorkers | MixedWorkers] = LocalWorkers
-    if home is not None or not scheduler.local:
-        from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
+    """Return the link to a scheduler's workers. `home`: the folder of a stand-alone dispatcher."""
 
-        kind = RemoteWorkers
-        if scheduler.local:
-            from gridengine.dispatcher.mixed_workers import MixedWorkers
+    def opened(kind: Callable[..., T]) -> T:
+        return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)
 
-            kind = MixedWorkers
-    return kind(scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock)
+    if home is None and scheduler.local:
+        return opened(LocalWorkers)
+    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers  # imports ZeroMQ
+
+    if home is None or not scheduler.local:
+        return opened(RemoteWorkers)
+    return MixedWorkers(opened(LocalWorkers), opened(RemoteWorkers), home)

@@ -45,9 +45,7 @@ def lost_to_client(buffers: Sequence[Buffer]) -> ConfigurationError:
 
 
 def lost(buffers: Sequence[Buffer]) -> ConfigurationError:
-    """Return the outcome, after a restart, of a result that other calls need and no row could
-    hold.
-    """
+    """Return the outcome, after a restart, of a result that calls need and no row could hold."""
     return ConfigurationError(
         f"a result of {size_of(buffers):,} bytes that this call needs is lost: its dispatcher was "
         f"started again, and the journal takes results of {MOST_BYTES:,} bytes at most",

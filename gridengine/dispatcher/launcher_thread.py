@@ -67,9 +67,6 @@ class LaunchRecord:
     """The workers that were launched and not seen to end, and the `facts` that a later launcher
     needs. All methods are for one thread.
 
-    Args:
-        path: of the file.
-
     Raises:
         ConfigurationError: the file exists and cannot be read.
     """
@@ -113,9 +110,7 @@ class LaunchRecord:
             self._changed = self.handles.pop(handle, None) is not None or self._changed
 
     def save(self, launcher: Launcher) -> None:
-        """Write the file if anything has changed, and tell the launcher which workers are on
-        record.
-        """
+        """Write the file if anything has changed, and tell the launcher which workers are in it."""
         if not self._changed:
             return
         groups, noted = [], list[Handle]()
@@ -144,9 +139,7 @@ class LauncherThread:
     """The thread that owns a launcher. It takes requests in order, and posts events.
 
     Args:
-        make: makes the launcher.
         run: the dispatcher that workers connect to.
-        post: called with each event.
         record: the record of launched workers, for a dispatcher that may be restarted. If it has
             workers of an earlier process, the launcher takes them over.
         made: the launcher, if it was made already.
@@ -268,9 +261,7 @@ class LauncherThread:
         self._ask(look_up)
 
     def read_log(self, handles: Sequence[Handle], seconds: float) -> None:
-        """If the log of a running worker says why it cannot connect, log the reason and post
-        `Explained`.
-        """
+        """Log why a running worker cannot connect, if its log says so, and post `Explained`."""
 
         def look_up() -> Event | None:
             with fork_hooks().importing:
@@ -305,9 +296,7 @@ class LauncherThread:
         return self._launcher
 
     def _save(self) -> None:
-        """Write the record. If that fails, the next request tries again; the workers themselves are
-        not affected.
-        """
+        """Write the record. If that fails, the next request tries again; workers go on."""
         if self._record is not None and self._launcher is not None:
             try:
                 self._record.save(self._launcher)

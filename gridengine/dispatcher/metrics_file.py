@@ -1,6 +1,4 @@
-"""The file with a dispatcher's metrics as OpenMetrics text, for a collector such as a node
-exporter.
-"""
+"""The file with a dispatcher's metrics, OpenMetrics text for a collector (a node exporter, say)."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ class MetricsFile:
         self._path = Path(path.replace("{pid}", str(os.getpid()))).expanduser()
         self._run_id, self._name = run_id, name
         self._told = False
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._closed = threading.Event()
 
     def start(self, look: Callable[[], Status]) -> None:
@@ -108,21 +106,20 @@ class MetricsFile:
     def close(self, status: Status) -> None:
         """Write the dispatcher's final metrics, and nothing after them."""
         with self._writing:
-            self._write(status)
+            self.write(status)
             self._closed.set()
 
     def write(self, status: Status) -> None:
         """Write metrics, unless this is closed."""
-        with self._writing:
-            if not self._closed.is_set():
-                self._write(status)
-
-    def _write(self, status: Status) -> None:
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            new.write_text(metrics(status, self._run_id, self._name), encoding="utf-8")
-            new.replace(self._path)
-        except OSError as error:
-            if not self._told:
-                log.warning("the metrics cannot be written to %s: %s", self._path, error.strerror)
-            self._told = True
+        with self._writing:
+            if self._closed.is_set():
+                return
+            try:
+                new.write_text(metrics(status, self._run_id, self._name), encoding="utf-8")
+                new.replace(self._path)
+            except OSError as error:
+                if not self._told:
+                    words = "the metrics cannot be written to %s: %s"
+                    log.warning(words, self._path, error.strerror)
+                self._told = True

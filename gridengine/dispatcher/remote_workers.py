@@ -1,11 +1,15 @@
-"""The link to workers elsewhere, whose messages come to a server's socket."""
+"""The link to workers elsewhere, whose messages come to a server's socket; alone, or beside the
+link to workers of this machine.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import select
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from gridengine.dispatcher.core_policy import beat_seconds, check_lease
 from gridengine.dispatcher.run_directory import (
@@ -30,6 +34,9 @@ from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, S
 from gridengine.wire.server import Server
 from gridengine.wire.session_server import SessionServer
 
+if TYPE_CHECKING:
+    from gridengine.dispatcher.worker_links import LocalWorkers
+
 log = logging.getLogger("gridengine")
 
 ANSWERS_PER_LEASE, MOST_UNANSWERED = 6, 4
@@ -43,9 +50,8 @@ class RemoteWorkers:
     """Workers elsewhere: they connect over TCP, or exchange files. All methods are for one thread.
 
     Args:
-        wake: wakes that thread if it sleeps; other threads call it.
         home: the folder of a stand-alone dispatcher, with the keys of its workers.
-        clock: that thread's.
+        wake, clock: as those of `LocalWorkers`.
 
     Raises:
         ConfigurationError: no socket, or no run directory, can be made.
@@ -149,6 +155,54 @@ class RemoteWorkers:
                 tidy(self.context, failed=failed)
             else:
                 tidy_logs(self.context.directory / LOGS)
+
+
+class MixedWorkers:
+    """The links of a stand-alone dispatcher that has workers on its own machine, beside workers
+    that people start by hand elsewhere. All methods are for one thread. `home` is its folder.
+    """
+
+    def __init__(self, local: LocalWorkers, remote: RemoteWorkers, home: Home) -> None:
+        self._local = local
+        self._remote = remote
+        self.context = local.context._replace(epoch=home.epoch, directory=home.folder)
+        self.streams, self.keys = local.streams, remote.keys
+        self.poller = local.poller
+        self.poller.register(remote.fd, select.POLLIN)
+        self.take_receipts = remote.take_receipts
+        self.acknowledge = remote.acknowledge
+        self.stop_workers = local.stop_workers
+
+    @property
+    def deadline(self) -> float:
+        return min(self._local.deadline, self._remote.deadline)
+
+    def receive(
+        self, ready: Iterable[int], now: float, most: int
+    ) -> Iterable[tuple[bytes, Message, Payload]]:
+        """Return messages of workers, at most `most` from each link, each with its sender."""
+        return itertools.chain(
+            self._local.receive(ready, now, most), self._remote.receive(ready, now, most)
+        )
+
+    def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
+        link = self._local if self._local.has(peer) else self._remote
+        link.send(peer, message, buffers)
+
+    def forget(self, peer: bytes) -> None:
+        self._local.forget(peer)
+        self._remote.forget(peer)
+
+    def lasts(self, peer: bytes) -> bool:
+        """Return whether a worker outlives this process: only workers that connect over TCP do."""
+        return not self._local.has(peer)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Close both links for good. `failed`: whether any call has failed."""
+        try:
+            self._local.close(failed=failed)
+        finally:
+            self._remote.close(failed=failed)
 
 
 def _server(

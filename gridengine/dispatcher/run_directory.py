@@ -93,9 +93,7 @@ def folder_of(name: str, settings: Settings) -> Path:
 
 
 def new_run_id(kind: str = "") -> str:
-    """Return a name for a run's folder: when the run begins, on which machine and by which
-    process.
-    """
+    """Return a name for a run's folder: when the run begins, on which machine, by which process."""
     began = time.strftime("%Y%m%d-%H%M%S")
     return f"{began}-{kind}{_host()}-{os.getpid()}-{os.urandom(3).hex()}"
 
@@ -128,9 +126,7 @@ def remove_old_runs(new: Path, keep_days: float) -> None:
 
 
 def _remove(folder: Path, until: float) -> None:
-    """Remove a run's folder. Of very many logs remove only as many as there is time for, and at
-    least one.
-    """
+    """Remove a run's folder; of very many logs only as many as there is time for, at least one."""
     logs = folder / LOGS
     with contextlib.suppress(OSError):  # there are no logs, or other processes remove them
         for number, log in enumerate(() if logs.is_symlink() else logs.iterdir()):

@@ -111,12 +111,10 @@ def _failures(
 
 
 def _named(many: Iterable[N], names: Collection[str]) -> Iterator[N]:
-    return (one for one in many if not names or is_named(one, names))
-
-
-def is_named(one: object, names: Collection[str]) -> bool:
-    """Return whether a call or failure is of one of these workers, hosts, jobs or functions."""
-    return any(getattr(one, field, "") in names for field in NAMING)
+    """Yield the calls or failures of these workers, hosts, jobs or functions; all without names."""
+    for one in many:
+        if not names or any(getattr(one, field, "") in names for field in NAMING):
+            yield one
 
 
 def _short(worker: Worker) -> str:

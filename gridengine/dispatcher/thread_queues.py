@@ -28,9 +28,7 @@ class EventQueue(Generic[E]):
         self.barriers: deque[Callable[[], object]] = deque()
         """Functions, each to be called once all events posted before it have been handled."""
         self.sleeping = False
-        """Whether the I/O thread sleeps, or is about to, and nobody has woken it yet. Then a poster
-        must wake it.
-        """
+        """Whether the I/O thread sleeps, or is about to, and has yet to be woken by a poster."""
         wakeup = Wakeup()
         self.fd = wakeup.fd
         """Polls as readable when the I/O thread must wake."""
@@ -58,17 +56,13 @@ class EventQueue(Generic[E]):
             self.wake()
 
     def barrier(self) -> threading.Event:
-        """Return an event that is set once everything that this thread has posted has been
-        handled.
-        """
+        """Return an event that is set once everything this thread has posted has been handled."""
         done = threading.Event()
         self.ask(done.set)
         return done
 
     def ask(self, act: Callable[[], object]) -> None:
-        """Have the I/O thread call a function once everything that this thread has posted has been
-        handled.
-        """
+        """Have the I/O thread call a function once all that this thread has posted is handled."""
         self.barriers.append(act)
         if self.sleeping:
             self.wake()

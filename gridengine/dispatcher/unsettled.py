@@ -36,14 +36,10 @@ class Listener(Protocol):
     def noted(self, event: TaskMessage) -> None: ...
 
     def abandoned(self) -> None:
-        """The call that submitted these tasks has ended, and so the tasks end too. Submit nothing
-        more.
-        """
+        """The call that submitted these tasks has ended, so they end too. Submit nothing more."""
 
     def restarted(self) -> None:
-        """The dispatcher is a new process: what calls in progress were told, and what they have
-        pushed, may be lost.
-        """
+        """The dispatcher is a new process: what calls were told or have pushed may be lost."""
 
 
 class _Calls(Struct, eq=False, gc=False):

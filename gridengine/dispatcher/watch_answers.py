@@ -83,16 +83,12 @@ class WatchAnswers:
         state: the core's.
         launcher: asks the batch system why workers wait.
         recent: the latest lines of the log, see `EffectPerformer.recent`.
-        identity: of the dispatcher.
         traffic: how many messages workers have sent, and were sent, by kind.
         settings: shown in reports.
         post: has an event handled soon.
         began: when the dispatcher began, in monotonic seconds.
-        journal: the dispatcher's, if it has one.
         listener: the end of clients in other processes, if there may be any.
         printed: the output of calls, if no log has it.
-        named: the named runs of the calls.
-        clock: the I/O thread's.
     """
 
     def __init__(
@@ -326,9 +322,7 @@ def identity_here(
 
 
 def _script() -> str:
-    """Return the path of this process's script; empty for a prompt, and for a
-    program of this package.
-    """
+    """Return the path of this process's script; empty for a prompt or a program of this package."""
     script = program()
     if "ipykernel" in script:
         return os.environ.get("JPY_SESSION_NAME", "") or "notebook"

@@ -149,9 +149,7 @@ class WatchStreams:
             self._schedule()
 
     def push(self, now: float) -> None:
-        """Send answers to all followers that are due, and drop those that have not read for
-        long.
-        """
+        """Send answers to all followers that are due; drop those that have not read for long."""
         self._push([one for one, stream in self._streams.items() if now >= stream.due], now)
         self._schedule()
 
@@ -232,7 +230,6 @@ class WatchServer:
     """Answers watchers. All methods are for one thread.
 
     Args:
-        path: of the socket.
         answer: returns the answer to a line of a watcher.
         forget: called when a watcher, which may follow, is gone.
         record: the content of a file beside the socket, which stays when this process is killed;
@@ -283,9 +280,7 @@ class WatchServer:
             path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        """Accept a watcher of the same user; drop watchers that have not read their answer in
-        time.
-        """
+        """Accept a watcher of the same user; drop those that have not read their answer in time."""
         try:
             sock, _ = self._listener.accept()
         except OSError:  # the watcher has gone, or too many files are open

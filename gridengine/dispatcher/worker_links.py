@@ -97,9 +97,7 @@ class LastingLink(WorkersLink, Protocol):
         """Return whether a worker outlives this process."""
 
     def take_receipts(self) -> dict[bytes, int]:
-        """Return, per worker, the number of the latest message that has arrived since the previous
-        call.
-        """
+        """Return, per worker, the number of the latest message that came since the last call."""
 
     def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
         """Acknowledge messages to workers, which then need not store them any more."""
@@ -206,9 +204,7 @@ class LocalWorkers:
         self._has_room = False
 
     def adopt(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Take over a fork server that was started at the other end of this socket. For any
-        thread.
-        """
+        """Take over a fork server that was started at the socket's other end. For any thread."""
         self._adopted.append((sock, process))
         # `close` may have emptied the queue just before.
         if self._closed:

@@ -237,9 +237,7 @@ def _pickled(
 
 
 class _KeyPickler(Pickler):
-    """Pickles only for digests: the user's own functions and classes are replaced by their
-    names.
-    """
+    """Pickles only for digests: the user's own functions and classes are mere names."""
 
     walk: _Walk
 

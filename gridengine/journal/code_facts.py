@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.serialize.byte_code import codes
-from gridengine.serialize.users_modules import is_own, spec_of
+from gridengine.serialize.users_modules import Stamp, is_own, spec_of, stamp_of
 
 CONSTANTS_SHIFT = sys.version_info >= (3, 14)
 """Whether a docstring, which does not count, shifts the numbers of the constants."""
@@ -94,17 +94,10 @@ def own_code(names: Iterable[str]) -> Iterator[tuple[str, types.CodeType]]:
         seen.add(name)
         if spec is None or not spec.has_location or not is_own(str(spec.origin)):
             continue
-        found = _compiled(str(spec.origin), _time_of(str(spec.origin)))
+        found = _compiled(str(spec.origin), stamp_of(str(spec.origin)))
         if found is not None:
             yield name, found
             waiting += _imports(found, spec.parent)
-
-
-def _time_of(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -132,7 +125,7 @@ def with_packages(names: Iterable[str]) -> set[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(path: str, changed: int) -> types.CodeType | None:
+def _compiled(path: str, stamp: Stamp) -> types.CodeType | None:
     """Return the code of a file; None when it is not a readable Python file."""
     try:
         with tokenize.open(path) as file:

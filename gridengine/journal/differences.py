@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from gridengine.errors import safe_repr
 from gridengine.journal.call_keys import CallKeys
 from gridengine.journal.key_recipes import recipe_of
-from gridengine.serialize.unpicklable import Parts, arguments, name_of, parts_of
+from gridengine.serialize.unpicklable import arguments, name_of, parts_of
 
+Part: TypeAlias = tuple[str, Any]
 DEEPEST = 20
 """How many objects within each other are looked into."""
 SHOWN = 60
@@ -20,11 +21,10 @@ def difference(before: Any, now: Any, form: int) -> str:
     """Return a text that names the smallest part that differs between two calls of this form; empty
     if each has the same parts.
     """
-    pairs = arguments(form, before), arguments(form, now)
-    counts = [len([*arguments(form, one)]) for one in (before, now)]
-    if counts[0] != counts[1]:
-        return f"the number of arguments differs: {counts[0]} before, {counts[1]} now"
-    found = _first(*pairs)
+    old_parts, new_parts = [*arguments(form, before)], [*arguments(form, now)]
+    if len(old_parts) != len(new_parts):
+        return f"the number of arguments differs: {len(old_parts)} before, {len(new_parts)} now"
+    found = _first(old_parts, new_parts)
     if found is None:
         return ""
     path, old, new = found
@@ -45,15 +45,13 @@ def difference(before: Any, now: Any, form: int) -> str:
     return f"{path} differs{where}: {values}"
 
 
-def _first(before: Parts, now: Parts) -> tuple[str, Any, Any] | None:
+def _first(before: Iterable[Part], now: Iterable[Part]) -> tuple[str, Any, Any] | None:
     """Return the first parts that differ, with the text for their place."""
-    return next(_differing(dict(before), now), None)
-
-
-def _differing(before: dict[str, Any], now: Parts) -> Iterator[tuple[str, Any, Any]]:
+    known = dict(before)
     for place, new in now:
-        if place in before and _key(before[place]) != _key(new):
-            yield place, before[place], new
+        if place in known and _key(known[place]) != _key(new):
+            return place, known[place], new
+    return None
 
 
 def _key(part: Any) -> bytes:

@@ -60,9 +60,7 @@ CREATE TABLE IF NOT EXISTS states (
 
 
 LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
-"""How long a deferred write waits to be withdrawn, and how many bytes deferred writes may have
-together.
-"""
+"""How long a deferred write waits to be withdrawn, and how many bytes all may have together."""
 
 
 class _Deferred(Struct, eq=False):
@@ -122,9 +120,7 @@ class DispatcherFile:
         """Functions to call once no deferred write up to this number is left."""
 
     def _check_protocol(self) -> None:
-        """Check that the messages in the file have the protocol of this process, which new messages
-        will have.
-        """
+        """Check that the messages in the file have this process's protocol, as new ones will."""
         found = self.read("SELECT value FROM counters WHERE name = 'protocol'").fetchone()
         [held] = self.read(
             "SELECT EXISTS (SELECT 1 FROM clients) OR EXISTS (SELECT 1 FROM workers)"
@@ -164,9 +160,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each for each of its rows, all or none. `settle` calls `then` once
-        they are durable.
-        """
+        """Execute statements, each for its rows, all or none. `settle` calls `then` once durable."""
 
         def act(connection: sqlite3.Connection) -> None:
             for statement, rows in changes:
@@ -177,9 +171,7 @@ class DispatcherFile:
     def write_later(
         self, statement: str, row: Sequence[Any], size: int, then: Callable[[], object]
     ) -> int:
-        """Write one row of this many bytes, deferred: it may be withdrawn for a while. Return its
-        number.
-        """
+        """Write one row of so many bytes, at first deferred and withdrawable. Return its number."""
         self._last_later = number = self._last_later + 1
         self._later[number] = None
 

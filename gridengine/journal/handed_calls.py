@@ -35,9 +35,7 @@ class HandedCalls(NamedTuple):
 
 
 def origin(file: RunFile) -> str:
-    """Return the unique name by which dispatchers know this run; empty when it cannot be written
-    now.
-    """
+    """Return the unique name by which dispatchers know this run; empty if it cannot be written."""
 
     def make(connection: sqlite3.Connection) -> None:
         for table in _HANDED:

@@ -8,7 +8,6 @@ rebuilt from it. Nothing is imported here, since an object's library is loaded.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import logging
@@ -70,10 +69,9 @@ def _without_cached(names: frozenset[str], obj: Any) -> Reduction:
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Reduction:
     """The name and the default count: a value belongs to a context, and the token is random."""
-    default: tuple[Any, ...] = ()
-    with contextlib.suppress(LookupError):  # it has none
-        default = (contextvars.Context().run(variable.get),)
-    return _counted(variable.name, default)
+    from gridengine.serialize.context_variables import default_of  # few need it
+
+    return _counted(variable.name, default_of(variable))
 
 
 def _tensor(tensor: Any) -> Reduction:
@@ -101,10 +99,6 @@ def _storage(storage: Any) -> Reduction:
 
 def _typed_storage(storage: Any) -> Reduction:
     return _counted(type(storage), str(storage.dtype), storage._untyped_storage)
-
-
-def _compiled_module(module: Any) -> Reduction:
-    return _counted(type(module), module._orig_mod)
 
 
 def _jitted(function: Any) -> Reduction:
@@ -167,10 +161,6 @@ def _plain_array(array: Any) -> Reduction:
     return _counted(type(array), array.to_numpy())
 
 
-def _index_of_dates(index: Any) -> Reduction:
-    return _counted(type(index), index.name, index.array)
-
-
 def _dates(array: Any) -> Reduction:
     """Array of dates, times or periods: the array keeps a cache, and its frequency another."""
     return _counted(type(array), str(array.dtype), array.asi8, str(getattr(array, "freq", None)))
@@ -189,9 +179,9 @@ def _coordinate_matrix(matrix: Any) -> Reduction:
     return _counted(type(matrix), matrix.shape, matrix.data, where)
 
 
-def _tree(tree: Any) -> Reduction:
-    """The points and options count. The nodes follow from them, and their pickle has addresses."""
-    return _counted(type(tree), tree.data, tree.leafsize, tree.boxsize, tree.size)
+def _attributes(*names: str) -> Recipe:
+    """Return a recipe by which these attributes count."""
+    return lambda obj: _counted(type(obj), *(getattr(obj, name) for name in names))
 
 
 _RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
@@ -201,20 +191,21 @@ _RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
         "torch.Tensor": _tensor,
         "torch.UntypedStorage": _storage,
         "torch.TypedStorage": _typed_storage,
-        "torch.OptimizedModule": _compiled_module,
+        "torch.OptimizedModule": _attributes("_orig_mod"),
         "numba.Dispatcher": _jitted,
         "numba.DUFunc": _jitted_ufunc,
         "numba.GUFunc": _jitted_gufunc,
         "numba.JitClassType": _jitted_class,
         "pandas.DataFrame": _frame,
         "pandas.Series": _series,
-        "pandas.DatetimeTimedeltaMixin": _index_of_dates,
+        "pandas.DatetimeTimedeltaMixin": _attributes("name", "array"),
         "pandas.DatetimeLikeArrayMixin": _dates,
         "pandas.NumpyExtensionArray": _plain_array,
         "pandas.PandasArray": _plain_array,
         "scipy._cs_matrix": _compressed_matrix,
         "scipy._coo_base": _coordinate_matrix,
-        "scipy.cKDTree": _tree,
+        # The nodes follow from these, and their pickle has addresses.
+        "scipy.cKDTree": _attributes("data", "leafsize", "boxsize", "size"),
     }
 )
 """Recipes by the package and the name of a type; its module's name changes with versions."""

@@ -51,9 +51,7 @@ class Piece(Struct, frozen=True):
 
 
 class _KnownBlock(Struct):
-    """A block in the file: its digest, its number of calls, and the row of each call's result (0:
-    none).
-    """
+    """A block in the file: digest, number of calls, and the row of each call's result (0: none)."""
 
     form: int
     calls: int
@@ -78,9 +76,7 @@ _BEGIN = "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
 _LEFT_BEHIND = (
     f"SELECT function FROM blocks WHERE {_BEGIN} GROUP BY function HAVING max(session) < {_BEGIN}"
 )
-"""The functions whose calls are all earlier. A run that never began anew has none: `WHERE` saves it
-the sorting.
-"""
+"""Functions whose calls are all earlier. `WHERE` saves a run that never began anew the sorting."""
 
 
 class KnownCalls:
@@ -235,7 +231,8 @@ class KnownCalls:
         if self._by_key is None:
             with explained(self._run.name, self._run.path):
                 self._by_key = self._positions()
-        positions = [_take_first(self._by_key, key) for key in keys]
+        # Each call is found only once; 0 where there is none.
+        positions = [found.pop() if (found := self._by_key.get(key)) else 0 for key in keys]
         pieces: list[Piece] = []
         start = 0
         while start < len(positions):
@@ -265,9 +262,7 @@ class KnownCalls:
 
     @staticmethod
     def _put_last(found: list[int], best: Callable[[int], int]) -> None:
-        """Sort positions, which are taken from the end: the best one comes last, and among equals
-        the earliest.
-        """
+        """Sort positions, which are taken from the end, best last; of equals the earliest last."""
         if len(found) > 1:
             found.reverse()
             found.sort(key=best)
@@ -292,9 +287,7 @@ class KnownCalls:
         return self._connection
 
     def _outcomes(self, piece: Piece) -> Iterator[Piece]:
-        """Split calls into pieces that have an outcome, one for each row, and pieces that must be
-        made.
-        """
+        """Split calls into pieces with an outcome, one for each row, and pieces to be made."""
         if not piece.block:
             yield piece
             return
@@ -348,11 +341,3 @@ def _latest(reader: sqlite3.Connection, functions: Sequence[int]) -> int:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _take_first(positions: dict[bytes, list[int]], key: bytes) -> int:
-    """Return the position of a call, and remove it, so that it is found only once; 0 when there is
-    none.
-    """
-    found = positions.get(key)
-    return found.pop() if found else 0

@@ -118,9 +118,7 @@ def reads_globals(found: Iterable[Use], variables: Mapping[str, Any]) -> bool:
 
 
 def imports_by_text(code: types.CodeType, variables: Mapping[str, Any]) -> Imports:
-    """Return the modules that this code, or code within it, imports by a text, or takes from
-    `sys.modules`.
-    """
+    """Return the modules that this code, or code in it, imports by texts or from `sys.modules`."""
     names, others = set[str](), False
     for one in codes(code):
         instructions = [*_instructions(one)]

@@ -119,9 +119,7 @@ class _Blob:
         self._error = error
 
     def __conform__(self, protocol: object) -> Buffer:
-        """Return the bytes that SQLite writes. A single buffer is a pickle and is written
-        unchanged.
-        """
+        """Return the bytes that SQLite writes. A single buffer is a pickle, written unchanged."""
         try:
             if self._payload is None:
                 return pickle.dumps(self._error, 5)
@@ -317,9 +315,7 @@ class RunFile:
             self._rows.setdefault(table, []).append(row)
 
     def _write(self, tables: dict[str, list[Row]], connection: sqlite3.Connection) -> None:
-        """Write rows, in the writer's thread. A row that cannot be pickled, or is too large, is
-        left out.
-        """
+        """Write rows, in the writer's thread, but none that cannot be pickled or is too large."""
         with self._lock_of_rows:
             if self._rows is tables:
                 self._rows = None

@@ -163,9 +163,7 @@ def is_under_way(name: str, path: Path) -> bool:
 
 
 def calls(connection: sqlite3.Connection) -> Iterator[StoredCalls]:
-    """Yield the calls of the last session that made any, in the order in which they were
-    handed in.
-    """
+    """Yield the calls of the last session that made any, in the order of their submission."""
     states: dict[int, int] = {0: 0}
     rows: dict[int, list[int]] = {}
     for id, block, start, stop, state in connection.execute(

@@ -1,6 +1,4 @@
-"""A thread that writes to an SQLite file. Changes that arrive within some milliseconds are one
-commit.
-"""
+"""A thread that writes to an SQLite file: changes within some milliseconds are one commit."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ class JournalWriter:
         self._disconnect()
 
     def _next(self) -> list[Change]:
-        """Wait for changes and return those for one commit, after they had time to gather; none at
-        the end.
-        """
+        """Wait for changes; return those for one commit, after time to gather; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             pause = self._delay_seconds if self.failure is None else RETRY_SECONDS
@@ -339,9 +335,7 @@ log needs memory that all its users share (https://www.sqlite.org/wal.html).
 
 
 def is_on_network(path: Path) -> bool:
-    """Return whether other machines may have the file system of this file mounted; True when
-    unknown.
-    """
+    """Return whether other machines may have this file's file system mounted; True if unknown."""
     try:
         kinds = mounts()
         place = path.resolve()

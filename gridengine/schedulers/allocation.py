@@ -46,9 +46,7 @@ class Allocation:
     stays: str = field(default="", compare=False)
 
     def memory_beside(self, cores: int) -> float:
-        """Return how many bytes of memory go with this many cores of a node; infinite if
-        unknown.
-        """
+        """Return how many bytes of memory go with so many cores of a node; infinite if unknown."""
         return self.memory or cores * self.memory_per_core or math.inf
 
     def __str__(self) -> str:

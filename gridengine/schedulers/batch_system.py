@@ -104,9 +104,7 @@ CAUSES = {
         "machine as nodes know it; the batch system's mail to you has the copy's own words",
     ),
 }
-"""Words in the log of a worker that never connected, or in the reason of its job's end: the cause,
-and the remedy.
-"""
+"""Words in the log of a worker that never connected, or of a job's end: cause and remedy."""
 
 
 NO_LOG = (
@@ -339,9 +337,7 @@ class BatchLauncher(Launcher, Generic[Task]):
 
     @property
     def files(self) -> list[Path]:
-        """The files to remove when this process is gone. They never belong to another process's
-        dispatcher.
-        """
+        """The files to remove when this process is gone; never another dispatcher's."""
         return [
             path for path in (self.run.connection, self.script) if path.parent == self.run.directory
         ]

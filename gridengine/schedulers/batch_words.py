@@ -33,9 +33,7 @@ def megabytes(size: float) -> int:
 
 
 def clock_time(seconds: float) -> str:
-    """Return seconds, rounded up, in the form "02:01:00". There are no days: hours have no upper
-    limit.
-    """
+    """Return seconds, rounded up, as "02:01:00". There are no days: hours have no upper limit."""
     whole = math.ceil(seconds)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
 
@@ -146,9 +144,7 @@ class BatchWords(ABC):
     system has no words for that.
     """
     spans_nodes = False
-    """Whether a job may be given several nodes, by `ranks`; if not, one node has all ranks of a
-    call.
-    """
+    """Whether a job may have several nodes, by `ranks`; if not, one node has a call's ranks."""
     rank_starter: str = ""
     """The words before a program that start it as {ranks} ranks of {cores} cores each on the
     {nodes} nodes of a job; without them mpirun is given the nodes.
@@ -157,9 +153,7 @@ class BatchWords(ABC):
     """Whether an argument that is False is an option too; if not, it is left out."""
 
     def telling(self, reason: str) -> str:
-        """Return the part of a reason why a job waits that counts for the remedy: all by
-        default.
-        """
+        """Return the part of a reason to wait that counts for the remedy; all by default."""
         return reason
 
     @property

@@ -41,9 +41,7 @@ class Finding:
 
 
 def setting_of(setting: str) -> Setting:
-    """Return a setting and its source; both empty if the settings cannot be read, which another
-    check reports.
-    """
+    """Return a setting and its source; both empty if unreadable, which another check reports."""
     try:
         return sources()[setting]
     except ConfigurationError:

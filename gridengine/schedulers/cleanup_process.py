@@ -24,9 +24,7 @@ RETRY_SECONDS = 2.0
 
 
 def wait(parent: int) -> bytes:
-    """Wait until the parent has closed this process's standard input or is gone; return the text
-    that it wrote.
-    """
+    """Wait until the parent is gone or has closed our standard input; return what it wrote."""
     said = b""
     while True:
         if select.select([0], [], [], PARENT_SECONDS)[0]:

@@ -223,9 +223,7 @@ class CommandRunner:
         return [shutil.which(name, path=self.environment.get("PATH")) or name, *arguments]
 
     def said_by_variables(self) -> list[str]:
-        """Return the requests that the user makes by variables, for people, such as
-        `SBATCH_PARTITION=long`.
-        """
+        """Return the user's requests by variables, for people, such as `SBATCH_PARTITION=long`."""
         begin = self._system.request_variables
         return sorted(
             f"{name}={value} (of the environment)"

@@ -148,9 +148,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     @functools.cached_property
     def system(self) -> BatchCommands:
-        """The system with the limits of its site; raises SchedulerUnavailable if the system does
-        not answer.
-        """
+        """The system with its site's limits; raises SchedulerUnavailable if it does not answer."""
         asked, self._site_asked = self._site_asked, None
         try:
             if asked is not None:
@@ -264,9 +262,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             return True
 
     def start_guard(self) -> None:
-        """Start the process that deletes all jobs when this process is gone, unless they are to
-        outlive it.
-        """
+        """Start the process that deletes all jobs when this one is gone, unless they may stay."""
         if self._guard is None and not self.run.epoch:
             self._guard = self._new_guard()
 
@@ -306,9 +302,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return reports on these tasks, from one listing and further questions about the failed
-        ones.
-        """
+        """Return reports on these tasks, from one listing and questions about the failed ones."""
         now = time.monotonic()
         if now - self._listed_at < LISTING_SECONDS:
             return {}
@@ -480,9 +474,7 @@ def _is_over(seen: Seen) -> bool:
 
 
 def _started_again(task: CommandTask, seen: Seen) -> bool:
-    """Note a task's start. Return whether the task ran before, and now waits again or was
-    restarted.
-    """
+    """Note a task's start. Return whether it ran before, and now waits again or was restarted."""
     before = task.start
     if seen.state is WorkerStatus.RUNNING and before is None:
         task.start = seen.start
@@ -508,8 +500,6 @@ def report_of(seen: Seen) -> Report:
 def system_at_site(
     system: BatchCommands, runner: CommandRunner, options: Sequence[str]
 ) -> BatchCommands:
-    """Return the system with the limits of its site; raise a BatchSystemError if it does not
-    answer.
-    """
+    """Return the system with its site's limits; raise a BatchSystemError if it does not answer."""
     asked = worker_options(system, options, ANY)
     return system.told(runner.answers(system.questions()), asked)

@@ -1,6 +1,4 @@
-"""`CommandScheduler`: the class by which a user runs calls on a batch system that is used by its
-commands.
-"""
+"""`CommandScheduler`: the class by which users run calls on a batch system that has commands."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ _BLOCKS: dict[int, str] = {}
 THIS_MACHINE = "this machine"
 KEEPS_HERE = "GRIDENGINE_SCHEDULER=processes keeps them here"
 FIRST_WORKERS = 4
-"""So many workers of a cluster that nobody named are requested until it is known whether calls are
-worth more.
-"""
+"""So many workers of a cluster that nobody named are requested until calls prove worth more."""
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
 

@@ -82,9 +82,7 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
 
 
 def why_no_command(command: str, environment: Mapping[str, str]) -> str:
-    """Return the reason why the batch system with this command cannot be used here; empty if it may
-    be usable.
-    """
+    """Return why the batch system with this command cannot be used here; empty if it may be."""
     import shutil  # here: it takes 3 ms, and is not needed if the user names a scheduler
 
     found = shutil.which(command, path=environment.get("PATH", os.defpath))

@@ -124,9 +124,7 @@ class FluxCommands(BatchCommands):
         return [*options, "--nodes=1"] if alone else options
 
     def time(self, seconds: float) -> list[str]:
-        """Return a time limit with a signal before it, because at the limit itself Flux sends
-        SIGALRM.
-        """
+        """Return a time limit with a signal before it: at the limit itself Flux sends SIGALRM."""
         return [f"--time-limit={math.ceil(seconds)}s", f"--signal=SIGTERM@{SIGNAL_SECONDS}s"]
 
     def parse_time(self, text: str) -> float:

@@ -214,9 +214,7 @@ class HTCondorCommands(BatchCommands):
         return shell(WHY, id)
 
     def because(self, output: str) -> str:
-        """Return, from `WHY`, the conditions that no slot meets, and whether any slot could meet
-        them.
-        """
+        """Return, from `WHY`, the conditions that no slot meets, and whether any slot could."""
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)

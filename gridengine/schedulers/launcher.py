@@ -144,9 +144,7 @@ class LaunchContext(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """The submission that `launch` would make: the number of workers, the request, and their
-    script.
-    """
+    """The submission that `launch` would make: the number of workers, the request, the script."""
 
     count: int  # type: ignore[assignment]
     request: Mapping[str, object]
@@ -213,9 +211,7 @@ class Launcher(ABC):
     def adopt(  # noqa: B027 - most launchers' workers end with them
         self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]
     ) -> None:
-        """Take over these workers of an earlier epoch, with its `facts`. Must be called first of
-        all.
-        """
+        """Take over an earlier epoch's workers, with its `facts`. Must be called first of all."""
 
     def keep(self, handles: Collection[Handle]) -> None:  # noqa: B027 - as above
         """Have exactly these workers stay, for the next epoch, if this process is killed."""
@@ -233,7 +229,5 @@ class Launcher(ABC):
         """
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return the reason why these queued workers wait, in the batch system's words; empty if
-        unknown.
-        """
+        """Return why these queued workers wait, in the batch system's words; empty if unknown."""
         return ""

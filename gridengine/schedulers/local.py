@@ -399,9 +399,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
     if not added:
         return own
-    from gridengine.call_context.environment import (
-        KEPT,  # here: it takes milliseconds, and few need it
-    )
+    from gridengine.call_context.environment import KEPT  # it takes milliseconds; few need it
 
     return {**own, **added, KEPT: "=".join(added)}
 
@@ -432,16 +430,11 @@ def memory_here(cores: int = 0) -> Memory:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs for this process: those in CUDA_VISIBLE_DEVICES, else those that the driver
-    lists.
-    """
+    """Return the GPUs for this process: those in CUDA_VISIBLE_DEVICES, else the driver's."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        count = nvidia_gpus()
-    else:
-        count = len(
-            [word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")]
-        )
+    named = [] if visible is None else [word.strip() for word in visible.split(",")]
+    usable = [word for word in named if word not in ("", "-1", "NoDevFiles")]
+    count = nvidia_gpus() if visible is None else len(usable)
     return [GPUs(count)] if count else []
 
 
@@ -475,9 +468,7 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that was started ahead by this process in the same environment, if
-        there is one.
-        """
+        """Return a fork server that this process started ahead in this environment, if any."""
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
             if server.owner == os.getpid() and server.environment == _environment(

@@ -40,9 +40,7 @@ begins with the time, and names the signal.
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether a log is empty, or says only that its job was cancelled: then it may be
-    removed.
-    """
+    """Return whether a log is empty, or only says that its job was cancelled: it may be removed."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):  # a worker may name anything
@@ -61,9 +59,7 @@ NO_ANSWER = "gets no answer of its dispatcher"
 
 
 def unanswered(path: str) -> str:
-    """Return, from a worker's log, the dispatcher's addresses that the worker tried in vain, and
-    why.
-    """
+    """Return, from a worker's log, the dispatcher's addresses that it tried in vain, and why."""
     found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
     return found[1] if found else ""
 

@@ -27,9 +27,7 @@ def interpreter_flags() -> list[str]:
 
 
 def hiding_flags() -> list[str]:
-    """Return the flags by which this interpreter ignores modules that the environment or the user
-    adds.
-    """
+    """Return the flags by which this interpreter ignores modules of the environment or the user."""
     return [flag for flag in interpreter_flags() if flag in _HIDING]
 
 

@@ -82,9 +82,7 @@ class NestedScheduler(Scheduler):
         return "<the scheduler of the call that runs here>"
 
     def close(self) -> None:
-        """Cancel the nested calls of this process that have not ended. The scheduler remains
-        usable.
-        """
+        """Cancel this process's nested calls that have not ended. The scheduler remains usable."""
         if self._shared is not None:
             self._shared.close()
 
@@ -130,9 +128,7 @@ class RemoteScheduler(Scheduler):
         """The objects that hold calls back."""
 
     def leaving_as(self, name: str) -> RemoteScheduler:
-        """Return a scheduler whose calls go on without this process, for the next client with that
-        name.
-        """
+        """Return a scheduler whose calls outlive this process, for the next client of that name."""
         made = RemoteScheduler(
             self.path,
             weight=self.weight,

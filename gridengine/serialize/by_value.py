@@ -108,9 +108,7 @@ class Pickler(pickle.Pickler):
         return functions.reduction(function, self._origins, version_of, in_texts)
 
     def reduce_class(self, cls: type) -> Reduction:
-        """Return a class's skeleton, and the definitions by which it and its bases are filled
-        afterwards.
-        """
+        """Return a class's skeleton, and the definitions that fill it and its bases afterwards."""
         if not is_by_value(cls):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
@@ -213,9 +211,7 @@ class Pickler(pickle.Pickler):
         return functions.load_in_text, (found.pickled,)
 
     def _pickled_optional(self, obj: Any) -> bytes | None:
-        """Return the pickle of an object that may be left out; None if it cannot be pickled, or is
-        large.
-        """
+        """Return the pickle of an object that may be left out; None if it has none, or is large."""
         if self._is_optional:
             return None
         file = _Limited(MOST_OPTIONAL)
@@ -408,7 +404,14 @@ def version_of(value: Any) -> tuple[Version, Mapping[int, Any]]:
         return _version_of_code(value.__code__) if token_of(value.__globals__) else None, NOTHING
     if kind is functools._lru_cache_wrapper and not is_importable(value):
         return None, NOTHING  # what it has cached may depend on any variable
-    return _version_of_object(value)
+    file = _Digester()
+    pickler = _ValuePickler(file, 5, buffer_callback=file.take)
+    if not can_travel(pickler, value):
+        return None, NOTHING
+    # An object that can be hashed by its value cannot change in place.
+    by_identity: tuple[Any, ...] = None, object.__hash__
+    parts = [one for _, one in pickler.memo.copy().values() if type(one).__hash__ in by_identity]
+    return file.digest.digest(), {id(one): one for one in parts if not isinstance(one, FIXED)}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -416,21 +419,6 @@ def _version_of_code(code: types.CodeType) -> bytes:
     from _blake2 import blake2b  # not `hashlib`: see `pickling`
 
     return blake2b(dump_code(code), digest_size=16).digest()
-
-
-def _version_of_object(value: Any) -> tuple[Version, Mapping[int, Any]]:
-    file = _Digester()
-    pickler = _ValuePickler(file, 5, buffer_callback=file.take)
-    if not can_travel(pickler, value):
-        return None, NOTHING
-    parts = {id(one): one for _, one in pickler.memo.copy().values() if _may_change(one)}
-    return file.digest.digest(), parts
-
-
-def _may_change(obj: Any) -> bool:
-    """Return whether an object may change in place. One that can be hashed by its value cannot."""
-    hashed: Any = type(obj).__hash__
-    return (hashed is None or hashed is object.__hash__) and not isinstance(obj, FIXED)
 
 
 FIXED = type, types.FunctionType, types.BuiltinFunctionType, types.CodeType

@@ -32,9 +32,7 @@ CLASS_OPERATIONS = frozenset({"LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DE
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the global variables that this code, or code within it, reads or writes,
-    sorted.
-    """
+    """Return the names of the global variables that this code, or code within it, uses, sorted."""
     return _names(code, GLOBAL_OPERATIONS)
 
 

@@ -35,9 +35,7 @@ from gridengine.serialize.users_modules import add_class_to_main
 from gridengine.threads import once
 
 Relatives: TypeAlias = tuple[list[type], list[type]]
-"""The classes that were registered with a class, and the importable ones that it was registered
-with.
-"""
+"""The classes registered with a class, and the importable ones that it was registered with."""
 NONE: Relatives = ([], [])
 
 

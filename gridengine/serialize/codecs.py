@@ -69,11 +69,8 @@ class Codec(msgspec.Struct, frozen=True):
             "traceback": traceback_text(origin or error),
             "arguments": arguments,
         }
-        return [self.encode({key: _encodable(text) for key, text in told.items()})]
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+        texts = {key: text.encode(errors="backslashreplace") for key, text in told.items()}
+        return [self.encode({key: text.decode() for key, text in texts.items()})]
 
 
 CODECS: Mapping[str, Codec] = MappingProxyType(

@@ -34,34 +34,24 @@ def _tokens() -> tuple[dict[bytes, ContextVar[Any]], dict[ContextVar[Any], bytes
 
 
 @functools.cache
-def _known_places() -> dict[ContextVar[Any], tuple[str, str]]:
-    return {}
-
-
 def _place_of(variable: ContextVar[Any]) -> Place:
-    _, tokens = _tokens()
-    places = _known_places()
-    if variable not in tokens and variable not in places:
-        offered = _offered(variable)
-        if offered is not None:
-            places[variable] = offered
-    return places.get(variable) or _with_token(variable)
-
-
-def _with_token(variable: ContextVar[Any]) -> Place:
     variables, tokens = _tokens()
+    if variable not in tokens and (offered := _offered(variable)) is not None:
+        return offered
     token = tokens.setdefault(variable, os.urandom(16))
     variables[token] = variable
-    default: tuple[Any, ...] = ()
-    with contextlib.suppress(LookupError):  # it has none
-        default = (contextvars.Context().run(variable.get),)
-    return token, variable.name, default
+    return token, variable.name, default_of(variable)
+
+
+def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
+    """Return a variable's default value in a tuple; an empty one if it has none."""
+    with contextlib.suppress(LookupError):
+        return (contextvars.Context().run(variable.get),)
+    return ()
 
 
 def _offered(variable: ContextVar[Any]) -> tuple[str, str] | None:
-    """Return the importable module that has this variable, and its name there; None if no module
-    has it.
-    """
+    """Return the importable module with this variable, and its name there; None if none has it."""
     for module_name, module in list(sys.modules.items()):
         if module_name not in ("__main__", "__mp_main__") and getattr(module, "__spec__", None):
             for name, value in list(vars(module).items()):

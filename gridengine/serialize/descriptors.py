@@ -36,9 +36,7 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """A duplicate of an open file that calls need. It is closed when nothing refers to this object
-    any more.
-    """
+    """A duplicate of an open file that calls need, closed when nothing refers to it any more."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = os.dup(descriptor)
@@ -62,9 +60,7 @@ class Descriptor(shared_objects.SharedObject):
 class ReceivedDescriptor(NamedTuple):
     """A descriptor in the process that unpickles it, in the form that `multiprocessing` expects.
 
-    Args:
-        name: the name of the descriptor.
-        what: the type of the object that it is a part of, for errors.
+    `what` is the type of the object that it is a part of, for errors.
     """
 
     name: bytes

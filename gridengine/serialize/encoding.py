@@ -29,9 +29,7 @@ from gridengine.serialize.shared_objects import (
 )
 
 OUT_OF_BAND = 64 * 1024
-"""From this size in bytes a buffer travels apart from the pickle. To copy a smaller one costs less
-than a frame.
-"""
+"""From this size in bytes a buffer is apart from the pickle: a copy costs more than a frame."""
 
 
 def encode(
@@ -135,8 +133,6 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
     try:
         return encode_with(recipes)
     except (TypeError, pickle.PicklingError) as error:
-        pass
-
         more = {**dill_recipes(), **recipes}
         with contextlib.suppress(TypeError, pickle.PicklingError):
             return encode_with(more)
@@ -162,9 +158,7 @@ SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_
 
 @functools.cache
 def dill_recipes() -> Mapping[type, Recipe]:
-    """Return dill's recipes, without those of locks and files, which would arrive as other locks
-    and files.
-    """
+    """Return dill's recipes, but not those of locks and files, which would arrive as others."""
     import dill  # here: few need it, and its import would delay every start
 
     refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)

@@ -125,9 +125,7 @@ def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> Bas
 
 
 def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
-    """Give an exception its attributes, even if its class does not allow that, as a frozen
-    dataclass.
-    """
+    """Give an exception its attributes, even if its class forbids that, as a frozen dataclass."""
     for name, value in attributes.items():
         object.__setattr__(error, name, value)
 
@@ -237,9 +235,7 @@ class PartialResults(list[Any]):
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return an exception's traceback as text, without the frames of this package before the user's
-    code.
-    """
+    """Return an exception's traceback as text, from the first frame of the user's code on."""
     inner = users_frames(error)
     try:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))

@@ -130,14 +130,11 @@ def _imports(code: types.CodeType, package: str) -> list[tuple[str, tuple[str, .
                 if "IF_FALSE" in after.opname:
                     end_of_main_block = after.argval
         elif one.offset >= end_of_main_block:
-            name, members = _absolute(one.argval, first, package), second or ("",)
+            name, members = one.argval, second or ("",)
+            if first:  # so many leading dots
+                name = f"{package.rsplit('.', first - 1)[0]}.{name}".rstrip(".")
             stores = (at.argval for at in islice(every, index, None) if "STORE_" in at.opname)
             variables = members if members == (ALL,) else tuple(islice(stores, len(members)))
             found.append((name, variables))
             found += ((f"{name}.{one}", (to,)) for one, to in zip(members, variables, strict=True))
     return [one for one in found if one[0].partition(".")[0] not in LEFT_OUT]
-
-
-def _absolute(name: str, level: int, package: str) -> str:
-    """Return the whole name of a module that is imported with so many leading dots."""
-    return f"{package.rsplit('.', level - 1)[0]}.{name}".rstrip(".") if level else name

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -154,16 +155,12 @@ class _ItemwiseUnpickler(pickle._Unpickler):
                 left += self._holders.pop(id(one), ())
 
 
-def _attempting(code: bytes, act: Operation) -> Operation:
-    if code == pickle.POP:
-        return lambda unpickler: unpickler.pop(act)
-    return lambda unpickler: unpickler.attempt(code, act)
-
-
 _PLAIN: dict[int, Operation] = pickle._Unpickler.dispatch
 _ItemwiseUnpickler.dispatch = {
     **_PLAIN,
     **{
-        code[0]: _attempting(code, _PLAIN[code[0]]) for code in (pickle.POP, *OPERANDS, *ABOVE_MARK)
+        code[0]: partial(_ItemwiseUnpickler.attempt, code=code, act=_PLAIN[code[0]])
+        for code in (*OPERANDS, *ABOVE_MARK)
     },
+    pickle.POP[0]: partial(_ItemwiseUnpickler.pop, act=_PLAIN[pickle.POP[0]]),
 }

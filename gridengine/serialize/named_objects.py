@@ -21,13 +21,6 @@ from gridengine.serialize.recipes import Recipe, Reduction
 NEVER = (type, types.ModuleType, BaseException, list, tuple, dict, set, frozenset, *ATOMS)
 
 
-class _Discarded:
-    """A file for a trial, which drops all that is written."""
-
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
 def name_recipes(
     recipes: Mapping[type, Recipe], unchanged: Mapping[type, Recipe]
 ) -> dict[type, Recipe]:
@@ -69,7 +62,8 @@ def _is_home(module: str, kind: type) -> bool:
 
 
 def _is_pickled(obj: Any, recipes: Mapping[type, Recipe], pickler: Pickler) -> bool:
-    trial = Pickler(_Discarded(), 5, buffer_callback=lambda buffer: None)
+    nowhere: Any = types.SimpleNamespace(write=len)  # drops all that is written
+    trial = Pickler(nowhere, 5, buffer_callback=lambda buffer: None)
     trial.recipes, trial.for_caller = recipes, pickler.for_caller
     return can_travel(trial, obj)
 

@@ -136,9 +136,7 @@ def token_of(variables: dict[str, Any]) -> bytes:
 
 @functools.cache
 def _changes() -> dict[tuple[bytes, str], tuple[bytes, int]]:
-    """Return the last version of each variable that this process has sent, and how often it has
-    changed before.
-    """
+    """Return the last sent version of each variable, and how often it had changed before."""
     return {}
 
 
@@ -195,7 +193,10 @@ class Namespace:
         if present is not None:
             self._kept[name, present] = self.variables.get(name, MISSING)
             if (name, present) not in self.of_functions:
-                self._drop_versions(name)
+                # Keep the last few values of a variable that no function names.
+                kept = [one for one in self._kept if one[0] == name]
+                for one in [one for one in kept if one not in self.of_functions][:-MOST_UNUSED]:
+                    del self._kept[one]
         if version is not None:
             value = self._kept.pop((name, version), value)
         self.versions[name] = version
@@ -204,12 +205,6 @@ class Namespace:
         else:
             self.variables[name] = value
         return True
-
-    def _drop_versions(self, name: str) -> None:
-        """Drop all but the last few values of a variable that no function names."""
-        others = [one for one in self._kept if one[0] == name and one not in self.of_functions]
-        for one in others[:-MOST_UNUSED]:
-            del self._kept[one]
 
     def forget(self, used: Mapping[str, set[Variable]]) -> None:
         """Drop the values that no function needs any more. `used` are the variables that functions

@@ -37,7 +37,6 @@ class PayloadAtWorker(list[Buffer]):
 
     reference: the number of the result.
     size: the size of the payload in bytes.
-    worker: the worker that has it.
     """
 
     def __init__(self, reference: int, size: int, worker: bytes) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from gridengine.serialize import functions, lazy_imports, sentinels, shared_objects, type_parameters
 from gridengine.serialize.byte_code import dump_code, load_code
 from gridengine.serialize.classes import Filled
-from gridengine.serialize.namespaces import Origin, find
+from gridengine.serialize.namespaces import MISSING, Origin, find
 
 Reduction: TypeAlias = Any
 """A value that `object.__reduce_ex__` may return, or `NotImplemented`."""
@@ -27,11 +27,10 @@ Recipe: TypeAlias = Callable[[Any, Any], Reduction]
 
 
 def _reduce_cell(pickler: Any, cell: types.CellType) -> Reduction:
-    try:
-        state = (cell.cell_contents,)
-    except ValueError:  # the variable has no value yet
+    content = functions.contents_of(cell, MISSING)
+    if content is MISSING:  # the variable has no value yet
         return types.CellType, ()
-    return types.CellType, (), state, None, None, functions.fill_cell
+    return types.CellType, (), (content,), None, None, functions.fill_cell
 
 
 def _reduce_module(pickler: Any, module: types.ModuleType) -> Reduction:
@@ -109,9 +108,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
 
 @functools.cache
 def _dataclass_recipes() -> Mapping[type, Recipe]:
-    """Return recipes that pickle the marks of `dataclasses` by name, because each is a single
-    object.
-    """
+    """Return recipes that pickle the marks of `dataclasses` by name: each is a single object."""
     import dataclasses  # here: few need it, and its import would delay every start
 
     return {

@@ -46,21 +46,12 @@ def reduction(one: Any) -> Any:
 def find(token: bytes, module: str, name: str, text: str) -> Any:
     """Return the sentinel of this token; if there is none, make one with this name and `repr`."""
     if token not in _known().sentinels:
-        one = _of_the_script(name) or _new(module, name, text)
+        one = getattr(sys.modules["__main__"], name, None)  # the script's: stored results are read
+        if not known_classes().finds_by_name or type(one) is not SENTINEL:
+            one = SENTINEL(name, repr=text)
+            one.__module__ = module
         one = _known().sentinels.setdefault(token, one)
         _known().tokens[id(one)] = one, token
     found = _known().sentinels[token]
     add_to_main(module, {name: found})
     return found
-
-
-def _of_the_script(name: str) -> Any:
-    """Return the script's sentinel of this name, if stored results are read; else None."""
-    found = getattr(sys.modules["__main__"], name, None)
-    return found if known_classes().finds_by_name and type(found) is SENTINEL else None
-
-
-def _new(module: str, name: str, text: str) -> Any:
-    one = SENTINEL(name, repr=text)
-    one.__module__ = module
-    return one

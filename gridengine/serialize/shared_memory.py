@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 
 LARGE = 1 << 20
-"""From this size in bytes a buffer goes into a block. To send a smaller one to each process costs
-less.
-"""
+"""From this size in bytes a buffer goes into a block. Sending a smaller one to each costs less."""
 MOST_BLOCKS = 200
 """The most blocks of results, each of which takes a descriptor. Further results are sent to the
 processes that need them, like other buffers.
@@ -106,7 +104,6 @@ class Block(mmap.mmap):
 class StoredPayload(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
-    block: the block.
     places: the place of each such buffer, in their order.
     digest: the digest of the block's content; empty if the content is too large for that.
     needs: see `shared_objects.needs_of`.

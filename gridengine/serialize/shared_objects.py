@@ -177,9 +177,7 @@ def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
 
 
 def _load(payload: Payload) -> Any:
-    """Return the object of a payload. Its arrays are views of the buffers, and cannot be written
-    to.
-    """
+    """Return the object of a payload. Its arrays are views of the buffers, and read-only."""
     return pickle.loads(payload[0], buffers=protected(payload[1:]))
 
 

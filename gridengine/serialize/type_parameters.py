@@ -21,9 +21,7 @@ Alias: type = getattr(typing, "TypeAliasType", type("TypeAliasType", (), {}))
 
 
 class Deferred:
-    """Returns, when called, the value that it was filled with, or raises the error of its
-    evaluation.
-    """
+    """Returns, when called, the value that it was filled with, or raises its evaluation's error."""
 
     value: Any = None
     error: Exception | None = None
@@ -93,9 +91,7 @@ def _reduce_variable(pickler: Any, variable: Any) -> Any:
 
 
 def make_lazy_variable(name: str, module: str, parts: Mapping[str, Deferred]) -> Any:
-    """Make a `TypeVar` as `[T: bound]` does: its bound, constraints and default are evaluated on
-    request.
-    """
+    """Make a `TypeVar` as `[T: bound]` does: bound, constraints, default are evaluated lazily."""
     heading = f": {BOUNDS[next(iter(parts))]}" if parts.keys() - {"__default__"} else ""
     default = " = __default__()" if "__default__" in parts else ""
     variable = _written(

@@ -47,7 +47,8 @@ class CallersMain(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         current = self._gridengine_current
-        is_hidden = name in HIDDEN or (_is_sending() and _has_unforked_children())
+        is_sending = getattr(_sending(), "depth", 0) > 0
+        is_hidden = name in HIDDEN or (is_sending and _has_unforked_children())
         for names in () if is_hidden else (current.variables or {}, current):
             if name in names:
                 return names[name]
@@ -156,10 +157,6 @@ def _sending() -> threading.local:
     return threading.local()
 
 
-def _is_sending() -> bool:
-    return getattr(_sending(), "depth", 0) > 0
-
-
 def _has_unforked_children() -> bool:
     """Return whether this process has, or is about to have, children of `multiprocessing` that are
     not its forks. Those of loky are sent functions of the script by value, and stay for minutes.
@@ -181,9 +178,7 @@ None if there is no file.
 
 
 class _Own(Struct):
-    """A module, the `__spec__` that it was loaded by, which a reload replaces, and its file at the
-    last check.
-    """
+    """A module, its `__spec__`, which a reload replaces, and its file at the last check."""
 
     module: types.ModuleType
     spec: object
@@ -224,7 +219,7 @@ class OwnModules:
         for name, own in list(self._own.items()):
             module = sys.modules.get(name)
             if module is own.module:
-                if parts_of(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
+                if parts_of(module).get("__spec__") is own.spec and stamp_of(own.path) == own.stamp:
                     continue
             elif module is None:  # about to be imported anew, or removed
                 continue
@@ -254,7 +249,7 @@ class OwnModules:
         """
         changed = []
         for name, (path, stamp) in list(self._lazy.items()):
-            present = _stamp(path)
+            present = stamp_of(path)
             self._lazy[name] = path, present
             if present != stamp:
                 changed.append(name)
@@ -264,14 +259,11 @@ class OwnModules:
         if len(names) != self._lazy_count:
             self._lazy_count = len(names)
             for name in names.copy() - set(self._lazy) - set(sys.modules):
-                self._add_lazy(name)
+                is_python_s = name.partition(".")[0] in sys.stdlib_module_names
+                spec = None if is_python_s else spec_of(name)
+                if spec is not None and spec.has_location and is_own(str(spec.origin)):
+                    self._lazy[name] = str(spec.origin), stamp_of(str(spec.origin))
         return changed
-
-    def _add_lazy(self, name: str) -> None:
-        if name.partition(".")[0] not in sys.stdlib_module_names:
-            spec = spec_of(name)
-            if spec is not None and spec.has_location and is_own(str(spec.origin)):
-                self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
 
     def _add(self, name: str) -> None:
         self._seen.add(name)
@@ -284,7 +276,7 @@ class OwnModules:
                     from pathlib import Path
 
                     path = str(Path.cwd() / path)
-                stamp = _stamp(path)
+                stamp = stamp_of(path)
                 self._own[name] = _Own(module, parts.get("__spec__"), path, stamp)
                 self.newest = max(self.newest, stamp[0] if stamp else 0)
                 if "." not in name:
@@ -295,12 +287,11 @@ class OwnModules:
 
 
 parts_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
-"""Returns the variables of a module. A module that is loaded when it is first used is not loaded
-for that.
-"""
+"""Returns the variables of a module, without loading one that waits for its first use."""
 
 
-def _stamp(path: str) -> Stamp:
+def stamp_of(path: str) -> Stamp:
+    """Return the facts of a file that are compared."""
     try:
         facts = os.stat(path)  # noqa: PTH116 - each map does this
     except OSError:

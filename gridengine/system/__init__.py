@@ -92,9 +92,7 @@ if sys.platform == "linux":
         os.close(fd)
 
     def sealed_memory(write: Callable[[int], object]) -> int:
-        """Return memory that `write` has filled by its descriptor, and that nobody can change any
-        more.
-        """
+        """Return memory that `write` has filled by its descriptor, and that nobody can change."""
         fd = nameless_memory()
         try:
             write(fd)
@@ -192,9 +190,7 @@ else:
 
 
 def peer_user(sock: socket.socket) -> int:
-    """Return the user of the process at the other end of a Unix socket, for which the kernel
-    vouches.
-    """
+    """Return the user at the other end of a Unix socket, for whom the kernel vouches."""
     return _credentials(sock)[1]
 
 
@@ -242,9 +238,7 @@ if sys.platform == "linux":
             return 0
 
     def resident_bytes(pid: int | None = None) -> int:
-        """Return a process's resident memory in bytes; 0 when it is gone. The default is this
-        process.
-        """
+        """Return a process's resident bytes; 0 when it is gone. The default is this process."""
         try:
             return _pages(pid)[1] * _PAGE
         except (OSError, IndexError):

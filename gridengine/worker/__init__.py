@@ -93,9 +93,6 @@ Rejected:
   each result is sent before the next call begins, which costs other calls nothing. Where nobody can
   say whether a call had begun, it fails, because `retries=0` means "at most once". A worker that
   leaves says which calls had begun; the core guesses only where it does not.
-- Asking for the next batch at the end of each one. While the caller computes in Python, the agent
-  in its process answers some milliseconds late. A runner has its next batch ahead, and the agent
-  takes it back as long as it has not begun.
 - Watching modules by a function's references. All own modules are watched, which is cheaper and
   covers arguments. A change replaces runners, not workers: a fork takes milliseconds, a cluster job
   a round of the queue. Modules are not part of a function's digest: each edit would send its data

@@ -238,9 +238,7 @@ class Agent:
         return list(self._definitions.messages)
 
     def end_nested_calls(self) -> None:
-        """Kill the runners that have submitted nested calls: their dispatcher is gone, and so are
-        these calls.
-        """
+        """Kill the runners that have submitted nested calls, which ended with their dispatcher."""
         self._nested_calls.end_all()
 
     def forget_output(self, under_way: Mapping[int, int]) -> None:

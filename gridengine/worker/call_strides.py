@@ -17,9 +17,7 @@ from gridengine.call_context.status_block import CUT, CUT_RUN, INDEX, RUN, UNTIL
 
 _MOST_CALLS = 256
 _QUICK_SECONDS = 0.0005
-"""A stride that takes less is followed by a larger one; one that takes twice as long, by a single
-call.
-"""
+"""A quicker stride is followed by a larger one; one of twice that time, by a single call."""
 
 
 class CallStrides:

@@ -116,9 +116,7 @@ def end_all(descendants: Descendants) -> None:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Send a signal to the process group that a process leads, or to the process alone before it
-    leads one.
-    """
+    """Send a signal to the group that a process leads, or to it alone before it leads one."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:

@@ -50,19 +50,14 @@ class HeldRuns:
 
     A dispatcher that does not know this worker takes these runs as assigned. It handles messages
     that are sent again as if they came for the first time, because each call is settled once.
-
-    Args:
-        client: the connection.
-        hello: returns the worker's first message.
+    `hello` returns the worker's first message.
     """
 
     def __init__(self, client: SessionClient, hello: Callable[[], Hello]) -> None:
         self._client = client
         self._hello = hello
         self._runs: dict[int, tuple[int, int, HeldRun]] = {}
-        """The runs as the dispatcher has acknowledged them, each with the numbers of its batch and
-        allocation.
-        """
+        """The runs as the dispatcher has acknowledged them, each with its batch and allocation."""
         self._sent: deque[tuple[int, Message, Payload]] = deque()
         self._batches = itertools.count(1)
         self._taken = 0

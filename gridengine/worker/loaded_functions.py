@@ -133,16 +133,16 @@ def modules_before_fork() -> tuple[int, Modules]:
 
 
 def _own_modules() -> Modules:
-    """Return the callers' own modules by name, whole packages, without packages that have extension
-    modules.
-    """
+    """Return the callers' own modules by name: whole packages, but none with extension modules."""
     packages: dict[str, Modules] = {}
     for name, module in list(sys.modules.items()):
         if name not in MAINS and is_module(module):
             packages.setdefault(name.partition(".")[0], {})[name] = module
     own: Modules = {}
     for name, package in packages.items():
-        if is_own_module(package.get(name)) and not any(map(_is_machine_code, package.values())):
+        files = [str(parts_of(module).get("__file__")) for module in package.values()]
+        has_extension = any(file.endswith(tuple(EXTENSION_SUFFIXES)) for file in files)
+        if is_own_module(package.get(name)) and not has_extension:
             own |= package
     return own
 
@@ -150,10 +150,6 @@ def _own_modules() -> Modules:
 def _remove(modules: Modules) -> None:
     for name in modules:
         sys.modules.pop(name, None)
-
-
-def _is_machine_code(module: types.ModuleType) -> bool:
-    return str(parts_of(module).get("__file__")).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def _is_elsewhere(name: str, module: types.ModuleType, path: Sequence[str]) -> bool:
@@ -181,9 +177,7 @@ class LoadedFunctions:
         self.environment = CallEnvironment(site, threads)
         self._scratch = "" if site is None else site.scratch
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
-        """For each function: its module search path, its directory, its definition and its
-        payload.
-        """
+        """By function: its module search path, its directory, its definition and its payload."""
         self._loaded: dict[bytes, Loaded] = {}
         self._tables: dict[bytes, Table] = {}
         """The global variables of each loaded function."""

@@ -340,9 +340,7 @@ class WorkerProcess:
                 self._agent.handle(message, buffers)
 
     def check_connection(self, now: float) -> float:
-        """Check whether there is a reason to leave. Return after how many seconds to check
-        again.
-        """
+        """Check for a reason to leave. Return after how many seconds to check again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
             # This process or the machine was suspended: messages that were sent meanwhile have yet
@@ -404,7 +402,8 @@ def _hello(connection: Connection) -> Hello:
         slots=connection.slots,
         pid=os.getpid(),
         log=_log_path(),
-        elapsed=seconds_since(os.environ.get(BEGAN, "")),
+        # The launch script notes when the job began, in seconds of `uptime`.
+        elapsed=max(0.0, uptime() - float(began)) if (began := os.environ.get(BEGAN)) else 0.0,
         resources=connection.resources,
         pulls=_peer_keys(connection) is not None,
     )
@@ -432,15 +431,6 @@ def end_job(command: str) -> None:
             f"over: {error}",
             file=sys.stderr,
         )
-
-
-def seconds_since(began: str) -> float:
-    """Return for how many seconds a cluster job has run that began at this time, in seconds of
-    `uptime`; 0 if the time is not given.
-    """
-    if not began:
-        return 0.0
-    return max(0.0, uptime() - float(began))
 
 
 def _log_path() -> str:

@@ -21,9 +21,7 @@ thousand workers cost the dispatcher a hundredth of a processor.
 
 
 def signs_of_life(meter: Meter, *, every: int = EVERY) -> Iterator[Beat | Measured]:
-    """Yield a worker's signs of life without end: now and then, while runs are in progress, a
-    measurement.
-    """
+    """Yield a worker's signs of life without end; during runs, a measurement now and then."""
     for count in itertools.count(1):
         yield (None if count % every else meter.measure()) or Beat()
 
@@ -49,9 +47,7 @@ class Meter:
         self._looked_at = clock.monotonic()
         self._agent_used = 0.0 if agent_seconds is None else agent_seconds()
         self._used: dict[int, float] | None = {}
-        """Each runner's processor time at the last measurement; None when there were too many
-        runners.
-        """
+        """Each runner's processor time at the last measurement; None if there were too many."""
 
     def measure(self) -> Measured | None:
         """Return a measurement; None when no run is in progress."""

@@ -244,9 +244,7 @@ _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
 
 
 class _Finder(Struct, eq=False):
-    """An import hook that finds these modules normally, and calls a function once each has been
-    imported.
-    """
+    """An import hook that finds these modules normally, and calls a function after each import."""
 
     adaptations: Mapping[str, Callable[[Any], None]]
 

@@ -50,7 +50,6 @@ class NestedCalls:
     """Forwards messages between a worker's runners and their dispatcher.
 
     Args:
-        pool: the pool of these runners.
         poller: calls when a socket can be read.
         send: sends a message with its buffers to the dispatcher.
         take_all_queued: empties all queues, and returns the runs that were in them.
@@ -90,9 +89,7 @@ class NestedCalls:
         return b"", link.theirs.fileno()
 
     def pass_on(self, message: ToClient, buffers: Payload = ()) -> None:
-        """Forward a message of the dispatcher to its runner. Nothing happens if the runner
-        is gone.
-        """
+        """Forward a message of the dispatcher to its runner, unless that is gone."""
         link = self._links.get(message.runner)
         if link is None:
             return
@@ -103,9 +100,7 @@ class NestedCalls:
         self._pool.send(link, message, buffers)
 
     def end_all(self) -> None:
-        """Kill the runners that have a socket for nested calls: the outcomes that they await will
-        not come.
-        """
+        """Kill the runners with a socket for nested calls: the awaited outcomes will not come."""
         for link in self._links.values():
             link.runner.end(CANCELLED, signal.SIGKILL, math.inf)
 

@@ -36,9 +36,7 @@ class AllocatedResources:
         """The resources that calls get; None until `get` has determined them or failed."""
         self._unfit: ConfigurationError | None = None
         self.variables: Variables = NONE_GIVEN
-        """The environment variables of the allocation; the same object as long as the allocation
-        stays.
-        """
+        """The environment variables of the allocation; one object for as long as it stays."""
 
     def allocate(self, message: Allocate, buffers: Payload) -> None:
         """Switch to another allocation."""

@@ -1,6 +1,4 @@
-"""A runner's outcomes on their way to the agent: small values are joined, and nothing is held back
-for long.
-"""
+"""A runner's outcomes on their way to the agent: small values are joined, none waits for long."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ class ResultBuffer:
         self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
         self.passed_on: dict[int, Payload] = {}
-        """Results that later runs of the same batch need, by run; an empty payload until the result
-        exists.
-        """
+        """Results that later runs of the same batch need, by run; empty until the result exists."""
         self.threads = 0
         """How many daemon threads this buffer has started."""
         self._in_batch = self._looking = False
@@ -93,9 +89,7 @@ class ResultBuffer:
         os.register_at_fork(after_in_child=partial(setattr, self, "due", float("-inf")))
 
     def is_forked(self) -> bool:
-        """Return whether user code has forked this process from the runner. Only the runner may
-        send.
-        """
+        """Return whether user code forked this process from the runner, which alone may send."""
         return os.getpid() != self._pid
 
     def begin(
@@ -172,9 +166,7 @@ class ResultBuffer:
             self._channel.deliver(*self._told.popleft())
 
     def begin_batch(self) -> None:
-        """Let the backstop thread send outcomes until `end_batch`, so that none waits for the end
-        of a call.
-        """
+        """Let the backstop thread send outcomes until `end_batch`: none waits for a call's end."""
         if not self.threads:
             threading.Thread(target=self._watch, name="gridengine-results", daemon=True).start()
             self.threads = 1

@@ -31,9 +31,7 @@ Batch: TypeAlias = deque[AssignedRun]
 
 
 class BatchQueue(deque[Batch]):
-    """Batches in the order in which they begin. A batch whose runs were all taken out
-    disappears.
-    """
+    """Batches in the order in which they begin. One whose runs were all taken out disappears."""
 
     def take_out(self, runs: Set[int]) -> list[int]:
         """Remove these runs from the queue; return the ones that were in it."""
@@ -75,9 +73,7 @@ class RunnerEnding(msgspec.Struct):
 
 
 class RunnerAllocation:
-    """An allocation at this worker: its message, its queued batches, and the runner that works in
-    it.
-    """
+    """An allocation at this worker: its message, its queued batches, and its runner."""
 
     def __init__(self, message: Allocate, payload: Payload) -> None:
         self.message = message
@@ -124,9 +120,7 @@ class RunnerHandle:
         they begin.
         """
         self.ahead: dict[int, AssignedRun] = {}
-        """The `given` runs that belong to the next batch, which was sent before the present batch
-        had ended.
-        """
+        """The `given` runs of the next batch, which was sent before the present one had ended."""
         self._to_skip: set[int] = set()
         """The runs that were taken back and that the runner has not reached yet."""
         self._maybe_barred = False
@@ -396,9 +390,7 @@ class RunnerHandle:
         return [output.take_excerpt() for output in self.outputs]
 
     def failed_call(self) -> tuple[int, int] | None:
-        """Return the run and call in which the runner died; None when it was in no
-        unanswered call.
-        """
+        """Return the run and call in which the runner died; None if in no unanswered call."""
         run, index = self.status.run, self.status.index
         assignment = self.given.get(run)
         once = assignment is not None and assignment.once

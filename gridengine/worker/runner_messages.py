@@ -41,7 +41,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.forkserver import Exited, Forked, ForkRefused
+from gridengine.worker.forkserver import Exited, Forked
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
@@ -93,9 +93,7 @@ class RunnerMessages:
         self.begin_waiting: Callable[[RunnerHandle, Waits], object] = lambda runner, message: None
         """Called when a call gives back its slot without having made calls."""
         self._wanted_late: dict[int, list[tuple[int, int]]] = {}
-        """Results that turned out to be needed after their runs were assigned, in the form of
-        `Assignment.kept`.
-        """
+        """Results found to be needed after the assignment, in the form of `Assignment.kept`."""
 
     def handle_runner(self, runner: RunnerHandle) -> None:
         """Handle the messages of a runner."""
@@ -153,9 +151,7 @@ class RunnerMessages:
     def _store_wanted(
         self, message: Results, buffers: Payload, wanted: Mapping[int, Assignment]
     ) -> tuple[Results, Payload]:
-        """Store the results that other calls need. Return the message and the buffers that are to
-        be sent.
-        """
+        """Store the results that other calls need. Return the message and buffers to be sent."""
         try:
             self._result_blocks.keep(buffers)
         except OSError as error:
@@ -251,17 +247,13 @@ class RunnerMessages:
             elif isinstance(event, Exited):
                 self._reap(runner, event)
             else:
-                self._return_refused(runner, event)
-
-    def _return_refused(self, runner: RunnerHandle, event: ForkRefused) -> None:
-        self._pool.remove(runner)
-        self._pool.stop_growing(event.errno)
-        self._send_returned(runner, f"no process could be started: {os.strerror(event.errno)}")
+                pool.remove(runner)
+                pool.stop_growing(event.errno)
+                why = f"no process could be started: {os.strerror(event.errno)}"
+                self._send_returned(runner, why)
 
     def _reap(self, runner: RunnerHandle, event: Exited) -> None:
-        """Report the outcome of a dead runner's work. Answers that it gave before its
-        death count.
-        """
+        """Report the outcome of a dead runner's work. Answers before its death count."""
         self.handle_last_messages(runner)
         worked = runner.has_answered or runner.status.run
         self._failed_starts = 0 if worked else self._failed_starts + 1

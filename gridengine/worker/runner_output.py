@@ -27,9 +27,7 @@ from gridengine.wire.messages import Message, Output
 
 _READ = 64 * 1024
 _HOLD_SECONDS = 0.1
-"""How long the beginning of a line waits for its end, so that no other runner's output comes
-between.
-"""
+"""How long the beginning of a line waits for its end, lest another runner's output come between."""
 
 
 class OutputReader:
@@ -216,9 +214,7 @@ class Relay(Struct, eq=False):
             self._send(Output(run, stream), [data])
 
     def begin_again(self, under_way: Mapping[int, int]) -> None:
-        """Set how many bytes of each run are under way to a new dispatcher; for runs that are not
-        listed, none.
-        """
+        """Set how many bytes of each listed run (else none) are on the way to a new dispatcher."""
         self._under_way = dict(under_way)
 
     def taken(self, run: int, count: int) -> None:

@@ -49,9 +49,7 @@ _LOOK_SECONDS = 0.05
 _LONGEST_SECONDS = 3600.0
 """Between two calls of `tick`, at most. Of time limits further away no suspension is noticed."""
 _SURPLUS_SECONDS = 1.0
-"""How long surplus runners stay that took the place of waiting calls: another call may
-wait soon.
-"""
+"""How long surplus runners stay that replaced waiting calls: another may wait soon."""
 
 
 class Connected(Protocol):
@@ -71,10 +69,8 @@ class RunnerPool:
     takes no slot.
 
     Args:
-        fork_server: forks the runners.
         poller: calls when a runner's channel can be read.
         definitions: the definitions that runners are sent before they need them.
-        readers: read the runners' output.
         spare: how many idle runners stay.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes, relay, clock: as those of the `Agent`.
@@ -324,9 +320,7 @@ class RunnerPool:
         return runner
 
     def stop_growing(self, number: int) -> None:
-        """Go on with the present runners: the system refused to start one more, with this error
-        number.
-        """
+        """Go on with the present runners: the system refused one more, with this error number."""
         self._more = len(self._waiting)
         self._slots = len(self.runners) - self._more
         if not self._slots:
@@ -411,9 +405,7 @@ class RunnerPool:
             self._give_ahead(runner, queue)
 
     def go_on(self, runner: RunnerHandle) -> None:
-        """After a runner has ended all its runs: give it the next ones, or end it if that was
-        requested.
-        """
+        """Give a runner that has ended all its runs the next ones; or end it, if requested."""
         if runner.given or runner.dead:
             return
         if runner.ending is not None:

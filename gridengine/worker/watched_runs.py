@@ -72,9 +72,7 @@ class WatchedRuns:
         self._result_buffer.deliver(Pushed(run, len(payload)), payload)
 
     def push(self, payload: Payload) -> None:
-        """Send the client of the call in progress something, after all that the call has
-        printed.
-        """
+        """Send the client of the call in progress something, after all that the call printed."""
         if self._result_buffer.is_forked():
             exit_forked(None)
         flush_output()

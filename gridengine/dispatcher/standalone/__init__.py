@@ -32,8 +32,6 @@ Keep in step:
 
 Rejected:
 
-- A dispatcher that forks and watches itself. The supervisor is a process that does nothing else: it
-  imports no ZeroMQ, has no threads, and starts the same process that runs without it.
 - Letting `stop` end everything, as a service manager's does. A user who stops a dispatcher by hand
   has calls there that took hours. Calls that wait are not waited for: there may be a million.
 - Deleting the folder at the end. With its keys and options, a start on any machine with the same

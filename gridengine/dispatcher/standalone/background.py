@@ -128,8 +128,7 @@ def start(
 
     parent: the reading end of a pipe; the dispatcher ends when the writing end is closed.
     output: the descriptors for the output of calls on this machine; by default it goes to a log in
-        the
-    folder.
+        the folder.
 
     Raises:
         ConfigurationError, ClusterError: it could not start; the text has the dispatcher's own

@@ -36,9 +36,7 @@ from gridengine.worker.forkserver import restore_dispositions, unblock
 log = logging.getLogger("gridengine")
 
 NOT_AGAIN = 2
-"""The exit status of a process that must not be started again, because it would fail in the same
-way.
-"""
+"""The exit status of a process that must not be started again: it would fail in the same way."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 STEADY_SECONDS = 60.0
 """A process that dies after this long has not failed in its start."""
@@ -234,9 +232,7 @@ class _Process:
         return replaced
 
     def _logs_to_file(self) -> bool:
-        """Return whether standard error is the dispatcher's own log, and not a file of the
-        user's.
-        """
+        """Return whether standard error is the dispatcher's own log, not a file of the user's."""
         try:
             return os.path.samestat(os.fstat(2), self._folder.log.stat())
         except OSError:

@@ -50,9 +50,7 @@ ENDED, DIED, MOVED = 103, 104, 105
 another process or at another port now.
 """
 SSH_FAILED, CANNOT_RUN = 255, (126, 127)
-"""The exit statuses of ssh for its own errors (ssh(1)), and of shells for a command that is not
-there.
-"""
+"""The exit statuses of ssh for its own errors (ssh(1)), and of shells for a missing command."""
 CLOSE_SECONDS, GREETING_SECONDS = 2.0, 20.0
 OPTIONS = (
     ("ServerAliveInterval", "15"),

@@ -9,9 +9,6 @@ where the tunnel leads. The process that keeps the tunnel open holds the lock. S
 The link breaks when the network is away or the laptop sleeps. It is opened again, and clients go on
 by the same sessions: they read the folder again while they hear nothing. Each link has a socket of
 its own. The former one could still be held by the user's `ControlMaster`, at a path that is gone.
-
-Rejected: a tunnel in the background. ssh could not ask for a password there when the link has to be
-opened again, and somebody has to be told when that fails.
 """
 
 from __future__ import annotations

@@ -175,9 +175,7 @@ class Diagnostics:
         self._limit_of_job = functools.cache(self._ask_job)
 
     def failure(self, job: str) -> JobFailure | None:
-        """Return why a job failed, if that is known: the log knows at once, the accounts 15 s
-        later.
-        """
+        """Return why a job failed, if known: the log knows at once, the accounts 15 s later."""
         number, _, task = job.partition(".")
         task = task or "1"
         return self.logged_failure(job) or parse_accounting(
@@ -248,9 +246,7 @@ class Diagnostics:
         return self.ask(name, *arguments).output
 
     def ask(self, name: str, *arguments: str) -> CommandOutput:
-        """Return the answer of one of Grid Engine's commands, in English; empty if it is not
-        here.
-        """
+        """Return the answer of a command of Grid Engine's, in English; empty if it is not here."""
         command = self.find(name)
         if not command:
             return CommandOutput("")

@@ -330,9 +330,7 @@ class DrmaaSession:
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Have these cluster tasks deleted soon. If the DRMAA process dies first, the next one
-        deletes them.
-        """
+        """Have these cluster tasks deleted soon, by the next DRMAA process if this one dies."""
         with self._lock:
             self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))

@@ -206,9 +206,7 @@ class DrmaaServer:
         return ids
 
     def probe(self) -> None:
-        """Submit a job on hold, and delete it: there is no other way to learn whether this user may
-        submit.
-        """
+        """Submit a job on hold, and delete it: nothing else tells whether this user may submit."""
         ids = self.submit(
             {
                 "remoteCommand": "/bin/true",
@@ -219,9 +217,7 @@ class DrmaaServer:
         self.terminate(ids)
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` for the jobs that can be asked about within this
-        time.
-        """
+        """Return `{id: [state, how it ended]}` of the jobs that can be asked about in this time."""
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:

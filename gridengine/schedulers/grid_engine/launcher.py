@@ -298,9 +298,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     # Watching.
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return reports on these tasks. If there are many, the most urgent ones are asked about
-        first.
-        """
+        """Return reports on these tasks; of many, the most urgent are asked about first."""
         now = time.monotonic()
         known = {handle.id: handle for handle in handles if handle in self.tasks}
         asked = [handle.id for handle in self._most_urgent_first(known.values())[:MOST_ASKED]]
@@ -409,9 +407,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return exit_report(handle, report._replace(host=can_leave_out), host, look=self._words.look)
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return the reason why the first of these tasks waits, in the words of `qstat -j`, and the
-        remedy.
-        """
+        """Return why the first of these tasks waits, in `qstat -j`'s words, and the remedy."""
         return explanation(self._words, self._diagnostics.waiting(handles[0].id)) if handles else ""
 
     # Ends.

@@ -246,9 +246,7 @@ class GridEngineWords(BatchWords):
 
 
 class OtherWords(BatchWords):
-    """The words of a system that only its DRMAA library knows: the text of `native`, as the user
-    wrote it.
-    """
+    """The words of a system that only its DRMAA library knows: the text of `native`, unchanged."""
 
     key = "drmaa"
 

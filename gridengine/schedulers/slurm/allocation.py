@@ -51,9 +51,7 @@ def numbers_of(text: str) -> tuple[int, ...]:
 
 
 def rank_hosts(environment: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Return the nodes of a Slurm job and how many tasks each has, from "n[1-3]" and "2(x2),1"
-    (sbatch(1)).
-    """
+    """Return the nodes of a Slurm job with their tasks, from "n[1-3]" and "2(x2),1" (sbatch(1))."""
     names = expanded(environment["SLURM_JOB_NODELIST"])
     return list(zip(names, numbers_of(environment["SLURM_TASKS_PER_NODE"]), strict=True))
 

@@ -147,9 +147,7 @@ REMEDIES = {
     r"accounting/qos policy": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` "
     "list the limits: ask for less, or name another account= or qos=",
 }
-"""Remedies by regular expressions for refusals, in the texts of Slurm 22.05; the first match
-counts.
-"""
+"""Remedies by regular expressions for refusals, in Slurm 22.05's texts; the first match counts."""
 BY_A_RULE = (
     "a rule of the site may refuse it (job_submit in its slurm.conf): `sbatch` by hand with the "
     "same options says whether it does; change what its words name, or ask the administrators"
@@ -207,37 +205,14 @@ GRACEFUL = ("COMPLETED", "CANCELLED")
 STDOUT_SIGNAL = 53
 """Slurm's own "signal" for a job whose output file cannot be opened."""
 
-_REASONS = (
-    (r"None", "not looked at yet", "wait; ask again in a minute"),
-    (r"Priority", "other jobs come first", "wait; `squeue --start` estimates when it starts"),
-    (r"Resources", "what it asks for is in use", "wait, or ask for less"),
-    (r"BeginTime", "it may not start before a certain time", ""),
+_LASTING = (
     (r"DependencyNeverSatisfied", "a job that it depends on has failed", "change dependency="),
-    (r"Dependency.*", "it waits for other jobs", ""),
-    (r"JobArrayTaskLimit", "as many tasks of this array run as may", ""),
-    (r"Licenses", "a licence that it asks for is in use", ""),
-    (
-        r"(JobHeldUser|JobHeldAdmin|.*held.*)",
-        "it is held",
-        "`scontrol release JOB` releases it; or ask the administrators",
-    ),
-    (
-        r"Partition(Down|Inactive)",
-        "its partition is down",
-        "use another partition=, as `sinfo` lists them, or ask the administrators",
-    ),
     (
         r"Partition(NodeLimit|TimeLimit|Config)",
         "it asks for more than its partition gives, or may not use it",
         "ask for less (`sinfo -o '%P %l %c %m'` lists what each gives), or use another partition=",
     ),
-    (
-        r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
-        "nodes that it needs are down, drained or reserved",
-        "ask for others, or ask the administrators: `sinfo --list-reasons` says why",
-    ),
     (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
-    (r"Reservation.*", "its reservation has not begun", ""),
     (
         r"InvalidQOS|QOSNotAllowed|Job's QOS not permitted.*",
         "its QOS is not allowed here",
@@ -253,6 +228,35 @@ _REASONS = (
         "one job may not ask for so much, or so little, in its QOS or account",
         "ask for something else, or use another qos= or account=",
     ),
+)
+"""Reasons that do not pass by waiting. If nodes are down or drained, Slurm (22.05) has other
+reasons, `ReqNodeNotAvail` or `Nodes required for job are DOWN`, except for requests that no node
+can hold.
+"""
+_PASSING = (
+    (r"None", "not looked at yet", "wait; ask again in a minute"),
+    (r"Priority", "other jobs come first", "wait; `squeue --start` estimates when it starts"),
+    (r"Resources", "what it asks for is in use", "wait, or ask for less"),
+    (r"BeginTime", "it may not start before a certain time", ""),
+    (r"Dependency.*", "it waits for other jobs", ""),
+    (r"JobArrayTaskLimit", "as many tasks of this array run as may", ""),
+    (r"Licenses", "a licence that it asks for is in use", ""),
+    (
+        r"(JobHeldUser|JobHeldAdmin|.*held.*)",
+        "it is held",
+        "`scontrol release JOB` releases it; or ask the administrators",
+    ),
+    (
+        r"Partition(Down|Inactive)",
+        "its partition is down",
+        "use another partition=, as `sinfo` lists them, or ask the administrators",
+    ),
+    (
+        r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
+        "nodes that it needs are down, drained or reserved",
+        "ask for others, or ask the administrators: `sinfo --list-reasons` says why",
+    ),
+    (r"Reservation.*", "its reservation has not begun", ""),
     (
         r"(QOS|Assoc)(Grp|Max)(?!\w*RunMin)\w*Minutes\w*",
         "the computing time that its account or QOS was granted is used up: it does not start when "
@@ -271,19 +275,11 @@ _REASONS = (
         "wait for your other jobs to end, ask for less, or use another account=",
     ),
 )
-REASONS = {f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in _REASONS}
+REASONS = {
+    f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in (*_LASTING, *_PASSING)
+}
 """The meaning and remedy of each reason, by the first match ("JOB REASON CODES", squeue(1))."""
-
-
-NEVER = re.compile(
-    r"^(Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|"
-    r"Account)|(QOS|Account)NotAllowed|Job's (QOS|account) not permitted.*|"
-    r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit)$"
-)
-"""Reasons that do not pass by waiting. If nodes are down or drained, Slurm (22.05) has other
-reasons, `ReqNodeNotAvail` or `Nodes required for job are DOWN`, except for requests that no node
-can hold.
-"""
+NEVER = re.compile("|".join(f"^({pattern})$" for pattern, _, _ in _LASTING))
 
 
 def ids_of(job: str, tasks: str) -> list[str]:
@@ -316,9 +312,7 @@ def parse_squeue(text: str) -> dict[str, Seen]:
 
 
 def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
-    """Return the state of a task, from squeue's words. With the reason `BeginTime` it may have been
-    requeued.
-    """
+    """Return the state of a task, from squeue's words; `BeginTime`: perhaps it was requeued."""
     if state in ENDS:
         return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
     status = STATES.get(state)

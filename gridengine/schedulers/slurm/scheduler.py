@@ -55,7 +55,7 @@ class SlurmLauncher(CommandLauncher):
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Start the first workers by srun, if there is room, and submit the others."""
         self.begin(demand)
-        handles = self._launch_immediately(count, demand)
+        handles = self._launched_immediately(self._begin_immediately(count, demand), demand)
         try:
             return handles + (
                 super().launch(count - len(handles), demand) if count > len(handles) else []
@@ -87,10 +87,6 @@ class SlurmLauncher(CommandLauncher):
     def launch_ahead(self, demand: Demand) -> LaunchesAhead:
         self.begin(demand)
         return partial(self._launched_immediately, self._begin_immediately(1, demand), demand)
-
-    def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
-        """Start workers by srun, as many as there is room for; return their handles."""
-        return self._launched_immediately(self._begin_immediately(count, demand), demand)
 
     def _begin_immediately(self, count: int, demand: Demand) -> list[Srun]:
         """Begin to start workers by srun, if it may be able to; return the processes."""
@@ -176,9 +172,7 @@ class SlurmLauncher(CommandLauncher):
         return replace(end, blameless=True)
 
     def close(self) -> None:
-        """Delete all tasks, and wait for srun: killed at once, it leaves nodes unusable for
-        seconds.
-        """
+        """Delete all tasks, and wait for srun: killed at once, it blocks nodes for seconds."""
         super().close()
         deadline = time.monotonic() + END_SECONDS
         for one in self._running if self._of_srun else ():

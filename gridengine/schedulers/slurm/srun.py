@@ -37,17 +37,12 @@ ALIKE = frozenset(
     )
 )
 """The options that mean the same to srun, for a job of one task; others are left to sbatch."""
+_ALIKE = "ACCOUNT", "CONSTRAINT", "GRES", "PARTITION", "QOS", "RESERVATION", "WCKEY"
 VARIABLES = {
-    "SBATCH_ACCOUNT": "--account",
-    "SBATCH_CONSTRAINT": "--constraint",
-    "SBATCH_GRES": "--gres",
+    **{f"SBATCH_{name}": f"--{name.lower()}" for name in _ALIKE},
     "SBATCH_MEM_PER_CPU": "--mem-per-cpu",
     "SBATCH_MEM_PER_NODE": "--mem",
-    "SBATCH_PARTITION": "--partition",
-    "SBATCH_QOS": "--qos",
-    "SBATCH_RESERVATION": "--reservation",
     "SBATCH_TIMELIMIT": "--time",
-    "SBATCH_WCKEY": "--wckey",
 }
 """Variables by which users request something of sbatch, and srun's options for them."""
 
@@ -197,9 +192,7 @@ class Srun:
         )
 
     def wait_for_answer(self, deadline: float) -> bool:
-        """Wait until srun has a job or has failed; return whether that is known by this monotonic
-        time.
-        """
+        """Wait until srun has a job or has failed; return whether it has by this monotonic time."""
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
     def wait_for_end(self, deadline: float) -> bool:

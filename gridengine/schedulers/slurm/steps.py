@@ -127,7 +127,6 @@ class StepLauncher(BatchLauncher[Srun]):
     """Starts one worker on each node of a job, each by its own srun.
 
     Args:
-        job: the job's id.
         held: the resources of the worker on each node.
     """
 

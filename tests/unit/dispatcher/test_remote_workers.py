@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import mixed_workers, remote_workers
-from gridengine.dispatcher.mixed_workers import MixedWorkers
-from gridengine.dispatcher.remote_workers import RemoteWorkers
+from gridengine.dispatcher import remote_workers
+from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
 from gridengine.dispatcher.run_directory import Home
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.schema import Settings
@@ -134,15 +133,11 @@ class Link:
 
 
 @pytest.fixture
-def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
+def links() -> tuple[MixedWorkers, Link, Link]:
     """Both together, the workers of this machine, and the others."""
     local, remote = Link(HERE), Link(ELSEWHERE)
-    monkeypatch.setattr(mixed_workers, "LocalWorkers", lambda *_, **__: local)
-    monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
-    parts: Any = None
-    home: Any = SimpleNamespace(epoch=4, folder=Path("night"))
-    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)
-    return made, local, remote
+    given: Any = local, remote, SimpleNamespace(epoch=4, folder=Path("night"))
+    return MixedWorkers(*given), local, remote
 
 
 def test_each_link_is_sent_its_own_messages_and_those_of_both_come_in(
