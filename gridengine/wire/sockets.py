@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import zmq
@@ -20,8 +20,6 @@ from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.session import PIECE
-
-log = logging.getLogger("gridengine.authentication")
 
 
 def new_keys(*, watchers: bool = False) -> ServerKeys:
@@ -41,7 +39,11 @@ class KeyCheck:
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: ServerKeys) -> None:
+        import logging  # workers start without
+
+        self._log = log = logging.getLogger("gridengine.authentication")
         log.setLevel(log.level or logging.WARNING)  # whatever users set for "gridengine"
+        self._debugging = partial(log.isEnabledFor, logging.DEBUG)
         texts = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._users = {z85.decode(text): text for text in texts}
         self._asked = context.socket(zmq.REP)
@@ -69,9 +71,11 @@ class KeyCheck:
         given = credentials[0] if is_known else b""
         # How long this takes tells nobody anything: the client has proved that it has the secret.
         user = self._users.get(given)
-        if log.isEnabledFor(logging.DEBUG):
+        if self._debugging():
             came = "accepted" if user else "refused"
-            log.debug("%s from %s, key %s", came, address.decode(), z85.encode(given).decode())
+            self._log.debug(
+                "%s from %s, key %s", came, address.decode(), z85.encode(given).decode()
+            )
         status = (b"200", b"OK", user) if user else (b"400", b"unknown key", b"")
         return [b"1.0", number, *status, b""]
 

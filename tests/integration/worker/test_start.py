@@ -62,6 +62,21 @@ def test_a_runner_loads_the_modules_of_a_call_and_few_others(loaded: dict[str, l
     assert not heavy.intersection(_new(loaded["runner"]))
 
 
+def test_a_worker_elsewhere_loads_few_modules_before_it_connects() -> None:
+    script = (
+        "import json, sys; from gridengine.worker import main;"
+        "from gridengine.wire import dispatcher_connection; print(json.dumps([*sys.modules]))"
+    )
+    command = [sys.executable, "-P", "-c", script]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    modules = json.loads(done.stdout)
+    own = [name for name in modules if name.partition(".")[0] == "gridengine"]
+    assert len(own) <= 49, own
+    # What calls need is imported by its fork server.
+    heavy = {"logging", "traceback", "gridengine.resources", "gridengine.serialize.pickling"}
+    assert not heavy.intersection(_new(modules))
+
+
 def test_the_caller_loads_neither_dataclasses_nor_openssl(loaded: dict[str, list[str]]) -> None:
     heavy = {"dataclasses", "_hashlib"}
     if sys.version_info >= (3, 14):
