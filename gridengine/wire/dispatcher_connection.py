@@ -23,8 +23,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.system.polling import READABLE, Polling
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
-from gridengine.wire.local_connection import IDENTITY_BYTES, connect
-from gridengine.wire.session import Frames
+from gridengine.wire.session import IDENTITY_BYTES, Frames
 from gridengine.wire.session_client import LOOK_SECONDS, SessionClient
 from gridengine.wire.sockets import PolledSocket, buffers_of
 
@@ -92,6 +91,8 @@ class DispatcherConnection(SessionClient):
 
     def _connect_locally(self) -> None:
         if self._watched is not None:
+            from gridengine.wire.local_connection import connect  # workers have none
+
             if self._local is not None:
                 self._local.close()
             self._local = connect(self._server_key, self._identity, self._watched)

@@ -47,7 +47,7 @@ from gridengine.system.polling import READABLE, WRITABLE, Polling
 from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import PacketSocket
-from gridengine.wire.session import Frames
+from gridengine.wire.session import IDENTITY_BYTES, Frames
 
 _BACKLOG = 128
 MOST_WAITING = 128
@@ -55,9 +55,8 @@ MOST_WAITING = 128
 _MOST_READY = 16
 """How many connections are looked at in turn; the kernel gives those first that waited longest."""
 _NONCE, _DIGEST = 16, 32
-IDENTITY_BYTES = 16
 _FIRST = _DIGEST + _NONCE
-"""The sizes of a nonce, a digest, a client's identity and the first packet in bytes."""
+"""The sizes of a nonce, a digest and the first packet in bytes."""
 _READ_PACKETS = 64
 
 
