@@ -12,8 +12,8 @@ STYLE = "padding: 0 1em 0 0; text-align: left"
 
 
 def log() -> Logger:
-    """Return the package's logger. Workers import `logging` with their first message, since they
-    start 3 ms sooner without.
+    """Return the package's logger. `logging` is imported here, since workers connect 3 ms sooner
+    without.
     """
     import logging
 

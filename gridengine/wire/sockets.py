@@ -10,12 +10,12 @@ import errno
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 import zmq
 from zmq.utils import z85
 
+from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ServerKeys
@@ -39,11 +39,8 @@ class KeyCheck:
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: ServerKeys) -> None:
-        import logging  # workers start without
-
-        self._log = log = logging.getLogger("gridengine.authentication")
-        log.setLevel(log.level or logging.WARNING)  # whatever users set for "gridengine"
-        self._debugging = partial(log.isEnabledFor, logging.DEBUG)
+        self._log = log().getChild("authentication")
+        self._log.setLevel(self._log.level or "WARNING")  # whatever users set for "gridengine"
         texts = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._users = {z85.decode(text): text for text in texts}
         self._asked = context.socket(zmq.REP)
@@ -71,7 +68,7 @@ class KeyCheck:
         given = credentials[0] if is_known else b""
         # How long this takes tells nobody anything: the client has proved that it has the secret.
         user = self._users.get(given)
-        if self._debugging():
+        if self._log.isEnabledFor(10):  # DEBUG
             came = "accepted" if user else "refused"
             self._log.debug(
                 "%s from %s, key %s", came, address.decode(), z85.encode(given).decode()

@@ -311,6 +311,7 @@ class RunnerPool:
         except OSError as error:
             self.stop_growing(error.errno or 0)
             return None
+        log()  # imported while the runner starts: later no descriptor may be left for that
         stop_by, now = self._leaves
         runner.status.leave_by(stop_by, now=now)
         self.runners[runner.id] = runner
