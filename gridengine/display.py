@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 STYLE = "padding: 0 1em 0 0; text-align: left"
+
+
+def log() -> Logger:
+    """Return the package's logger. `logging` is imported here, since workers connect 3 ms sooner
+    without.
+    """
+    import logging
+
+    return logging.getLogger("gridengine")
 
 
 def plural(count: int, noun: str) -> str:

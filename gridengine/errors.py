@@ -126,6 +126,14 @@ UNSHARED = (
 """The remedy when a worker and its dispatcher do not see each other's files."""
 
 
+def text_of(error: BaseException) -> str | None:
+    """Return an exception's text; None if its class's own code fails."""
+    try:
+        return str(error)
+    except Exception:
+        return None
+
+
 def safe_repr(value: object, *, most: float = math.inf) -> str:
     """Return the `repr` of an object that may be of a user's own class; only Ctrl-C is raised. A
     text of over `most` characters is cut to half of that.

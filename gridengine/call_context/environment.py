@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.call_context import EXPORTED, KEPT, LOG, SCRATCH, SITE
 from gridengine.call_context.current_call import CARRIED, GVAR
 from gridengine.call_context.process_resources import default_threads
 from gridengine.errors import PicklingError
@@ -25,26 +26,6 @@ from gridengine.wire.messages import CallerState
 
 Variables: TypeAlias = Mapping[bytes, bytes]
 NONE_GIVEN: Variables = MappingProxyType({})
-
-BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The environment variable that holds the start time of a worker's cluster job, in seconds of
-/proc/uptime.
-"""
-JOB_END = "GRIDENGINE_JOB_END"
-"""The environment variable with the command that ends a worker's own job. It is set where the job
-would go on after a worker that leaves because its dispatcher is gone.
-"""
-SCRATCH, LOG = "GRIDENGINE_JOB_SCRATCH", "GRIDENGINE_JOB_LOG"
-"""Environment variables of a worker that shares no files with its caller. The first is the
-folder in which its calls run, and from which they import. The second is the end of the path that
-its log has at the caller's.
-"""
-KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
-"""Two environment variables with names of variables, joined by "=". The first lists variables that
-the launch script set for calls; the second lists variables that the submitting process had.
-"""
-SITE = "*"
-"""As the value of `GRIDENGINE_JOB_KEPT`: calls get none of the caller's environment variables."""
 
 PLACE = (
     rb"HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|TMPDIR|TMP|TEMP|TEMPDIR"  # a machine's

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from gridengine.errors import ConfigurationError
-from gridengine.serialize.exceptions import text_of
+from gridengine.errors import ConfigurationError, text_of
 from gridengine.system import (
     DataLimit,
     bind_to,

@@ -6,7 +6,8 @@ import re
 import sys
 import types
 
-from gridengine.serialize.exceptions import note_on, text_of
+from gridengine.errors import text_of
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.users_modules import parts_of
 
 MISSING = r"(?i)\bnot (?:been )?(?:defined|found|exist)|\b(?:undefined|unknown|no such)\b"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from pathlib import Path
 
+from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.settings.locations import home_folder
 from gridengine.wire.connection_file import make_private_folder, replace_private
-
-log = logging.getLogger("gridengine")
 
 SUFFIX = ".json"
 
@@ -53,4 +51,4 @@ def write_report(run_id: str, content: bytes, most: int) -> None:
         for path in report_files()[most:]:
             path.unlink(missing_ok=True)
     except (OSError, ConfigurationError) as error:
-        log.debug("no report of this run is kept: %s", error)
+        log().debug("no report of this run is kept: %s", error)

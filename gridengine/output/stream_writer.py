@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import fcntl
 import io
-import logging
 import os
 import select
 import stat
@@ -26,6 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
+from gridengine.display import log
 from gridengine.system.machine import own_path
 from gridengine.threads import once
 
@@ -121,8 +121,6 @@ class LogLimit:
         finally:
             os.close(file)
 
-
-log = logging.getLogger("gridengine")
 
 _STEP = 4096
 """How much is written at a time. A write of this much is atomic (pipe(7), PIPE_BUF), and consists
@@ -340,13 +338,13 @@ class StreamWriter:
         why = error.strerror or str(error)
         if self._why != why:
             self._why, self._failed = why, True
-            log.error("the output of runners cannot be written to %s: %s", self._name, why)
+            log().error("the output of runners cannot be written to %s: %s", self._name, why)
 
     def _log_lost(self) -> None:
         with self._changed:
             lost, self._lost = self._lost, 0
         if lost:
-            log.error(
+            log().error(
                 "%d bytes that runners printed were not written to %s: %s",
                 lost,
                 self._name,

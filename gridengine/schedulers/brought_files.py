@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.call_context.environment import SCRATCH
+from gridengine.call_context import SCRATCH
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.worker_command import command_words
 from gridengine.serialize.users_modules import is_own_module, parts_of

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gridengine.call_context.environment import LOG
+from gridengine.call_context import LOG
 from gridengine.errors import (
     ConfigurationError,
     GridEngineError,

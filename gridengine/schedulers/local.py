@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Never
 
 from gridengine.arguments import Seconds, to_gigabytes, whole
+from gridengine.call_context import EXPORTED, KEPT, SCRATCH
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
@@ -161,7 +162,6 @@ def names_of_variables(environment: Mapping[str, str], scratch: str = "") -> dic
     from gridengine.wire.processes import fork_hooks
 
     with fork_hooks().importing:
-        from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
         from gridengine.call_context.process_resources import THREADS
 
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
@@ -397,11 +397,7 @@ class SpawnedForkServer(NamedTuple):
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
-    if not added:
-        return own
-    from gridengine.call_context.environment import KEPT  # it takes milliseconds; few need it
-
-    return {**own, **added, KEPT: "=".join(added)}
+    return {**own, **added, KEPT: "=".join(added)} if added else own
 
 
 def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Self
 
-from gridengine.call_context.environment import LOG
+from gridengine.call_context import LOG
 from gridengine.errors import (
     ConfigurationError,
     GridEngineError,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from gridengine.call_context import BEGAN, EXPORTED, KEPT, SITE
 from gridengine.errors import ConfigurationError
 
 _HIDING = frozenset({"-I", "-E", "-S", "-s"})
@@ -211,12 +212,6 @@ def launch_script(
     first: shell lines that are run before everything else.
     more: further words of the command, for the shell.
     """
-    # Imported here: it takes milliseconds, and local workers have no script.
-    from gridengine.wire.processes import fork_hooks
-
-    with fork_hooks().importing:
-        from gridengine.call_context.environment import BEGAN, EXPORTED, KEPT, SITE
-
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [
         f"#!/bin/bash{' -l' if prologue else ''}",

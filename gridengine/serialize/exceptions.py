@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import builtins
 import pickle
-import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gridengine.errors import safe_repr, users_frames
+from gridengine.errors import safe_repr, text_of, users_frames
 
 MOST_OPTIONAL = 64 * 1024
 """The most bytes of the pickle of an object that may be left out."""
@@ -177,14 +176,6 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
     return copy
 
 
-def text_of(error: BaseException) -> str | None:
-    """Return an exception's text; None if its class's own code fails."""
-    try:
-        return str(error)
-    except Exception:
-        return None
-
-
 def note_on(error: BaseException, notes: list[str]) -> None:
     """Add notes to an exception directly, even if its class would refuse, as a frozen dataclass
     does. Its present list of notes is not changed, since another exception may have the same list.
@@ -236,6 +227,8 @@ class PartialResults(list[Any]):
 
 def traceback_text(error: BaseException) -> str:
     """Return an exception's traceback as text, from the first frame of the user's code on."""
+    import traceback  # a worker's agent starts without
+
     inner = users_frames(error)
     try:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))

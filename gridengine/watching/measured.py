@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import islice
 
 from gridengine.arguments import GIGABYTE
-from gridengine.display import plural
+from gridengine.display import log, plural
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.watching.phrases import seconds, size
 from gridengine.watching.runs_on_disk import ended_answers
 
-log = logging.getLogger("gridengine")
 AS_MEASURED = "as measured"
 MOST_RUNS = 5
 """How many of the last runs with calls of the function count."""
@@ -34,7 +32,7 @@ def measured(name: str) -> Resource:
     memory = max((one.peak_memory for one in found), default=0)
     longest = max((bound for one in found for bound, _ in one.histogram), default=0.0)
     if not found:
-        log.warning(
+        log().warning(
             "resources=%r: no report has calls of %s; none are requested", AS_MEASURED, name
         )
         return ZERO
@@ -44,5 +42,5 @@ def measured(name: str) -> Resource:
     if memory:
         space = Memory(round(max(LEAST_MEMORY, MEMORY_MARGIN * memory) / GIGABYTE, 2))
         request, told = space & needs, f"{space} (up to {size(memory)}, and a quarter); {told}"
-    log.warning("resources of %s as measured in %s: %s", name, plural(len(found), "run"), told)
+    log().warning("resources of %s as measured in %s: %s", name, plural(len(found), "run"), told)
     return request

@@ -4,7 +4,6 @@ callable sends them.
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 from collections.abc import Callable
@@ -14,11 +13,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.display import printable
+from gridengine.display import log, printable
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.status.rows import Status
 
-log = logging.getLogger("gridengine")
 COMMAND_SECONDS = 20.0
 """How long a command may take."""
 MOST_CHARACTERS = 1000
@@ -110,7 +108,7 @@ class Notifier:
                 self._to(notice)
         except (Exception, SystemExit) as error:
             if not self._told:
-                log.warning("notify=%s has failed: %s", safe_repr(self._to), safe_repr(error))
+                log().warning("notify=%s has failed: %s", safe_repr(self._to), safe_repr(error))
             self._told = True
 
 

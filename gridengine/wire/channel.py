@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TypeAlias
 
@@ -219,10 +221,20 @@ class Channel:
         """
         messages: Received = []
         while not messages:
+            self._wait_readable()
             self._pull(messages, 0)
             if self.ended:
                 raise EOFError
         return messages
+
+    @cached_property
+    def _wait_readable(self) -> Callable[[], object]:
+        """Waits until the socket can be read. Linux wakes a reader that sleeps in `recvmsg` also
+        when its peer has read what this end sent, once for each call; one that polls, it does not.
+        """
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return poller.poll
 
     def _pull(self, messages: Received, flags: int) -> bool:
         """Read once, and add the messages that the read completes. Return whether there may be more

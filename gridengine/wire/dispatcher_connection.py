@@ -8,7 +8,6 @@ ZeroMQ reconnects by itself but loses the messages that were under way when a co
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import socket
@@ -19,16 +18,14 @@ from collections.abc import Iterator, Sequence
 
 import zmq
 
+from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.system.polling import READABLE, Polling
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
-from gridengine.wire.local_connection import IDENTITY_BYTES, connect
-from gridengine.wire.session import Frames
+from gridengine.wire.session import IDENTITY_BYTES, Frames
 from gridengine.wire.session_client import LOOK_SECONDS, SessionClient
 from gridengine.wire.sockets import PolledSocket, buffers_of
-
-log = logging.getLogger("gridengine")
 
 REPORTS = 6
 """A worker that cannot connect logs the reason after this fraction (one sixth) of `start_seconds`,
@@ -94,6 +91,8 @@ class DispatcherConnection(SessionClient):
 
     def _connect_locally(self) -> None:
         if self._watched is not None:
+            from gridengine.wire.local_connection import connect  # workers have none
+
             if self._local is not None:
                 self._local.close()
             self._local = connect(self._server_key, self._identity, self._watched)
@@ -150,7 +149,7 @@ class DispatcherConnection(SessionClient):
             address = self._first_to_answer(addresses, patience, events)
             if not address:
                 error = _no_answer(connection, patience)
-                log.warning("%s; it tries on", error.message)
+                log().warning("%s; it tries on", error.message)
                 address = self._first_to_answer(addresses, rest, events)
                 if not address:
                     raise error

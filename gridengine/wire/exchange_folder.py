@@ -45,7 +45,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 import re
 import secrets
@@ -57,13 +56,12 @@ from pathlib import Path
 
 import msgspec
 
+from gridengine.display import log
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.system.machine import file_age
 from gridengine.wire.connection_file import folder_at, is_private, why_unreachable
 from gridengine.wire.session import Frames
-
-log = logging.getLogger("gridengine")
 
 DISPATCHER = "dispatcher"
 """The name of the dispatcher's folder in the exchange folder."""
@@ -239,7 +237,9 @@ class Inbox:
                     data = _read(fd, name)
                     frames = decode_file(f"{self._folder.name}/{name}", data, self._key)
                 except ProtocolError as error:
-                    log.warning("dropped the file %s in %s: %s", name, self._folder, error.message)
+                    log().warning(
+                        "dropped the file %s in %s: %s", name, self._folder, error.message
+                    )
                     frames, data = [], b""
                 except FileNotFoundError:  # the list was older than the folder
                     continue

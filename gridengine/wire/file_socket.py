@@ -14,7 +14,6 @@ second.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import shutil
@@ -23,6 +22,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from gridengine.display import log
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.system.polling import Wakeup
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -36,8 +36,6 @@ from gridengine.wire.exchange_folder import (
     Outbox,
 )
 from gridengine.wire.session import Frames, is_beat
-
-log = logging.getLogger("gridengine")
 
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 1.0
 _PATIENCE = 8
@@ -194,12 +192,12 @@ class Files:
         if doing not in self._failing:
             self._failing.add(doing)
             reason = error.strerror or error
-            log.warning("cannot %s: %s; it is tried again each second", doing, reason)
+            log().warning("cannot %s: %s; it is tried again each second", doing, reason)
 
     def _tell_success(self, doing: str) -> None:
         if doing in self._failing:
             self._failing.remove(doing)
-            log.warning("it was possible again to %s", doing)
+            log().warning("it was possible again to %s", doing)
 
 
 class FileSocket:

@@ -32,7 +32,6 @@ be proved here too, and a dispatcher that is started again elsewhere would need 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 from _blake2 import blake2b  # not `hashlib` nor `secrets`, which load OpenSSL
@@ -40,6 +39,7 @@ from _operator import _compare_digest
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 
+from gridengine.display import log
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.system import CLOSED_ON_EXEC, PACKETS, packet_address, peer_user
@@ -47,9 +47,7 @@ from gridengine.system.polling import READABLE, WRITABLE, Polling
 from gridengine.wire.block_socket import BlockSocket
 from gridengine.wire.channel import socket_pair
 from gridengine.wire.packet_socket import PacketSocket
-from gridengine.wire.session import Frames
-
-log = logging.getLogger("gridengine")
+from gridengine.wire.session import IDENTITY_BYTES, Frames
 
 _BACKLOG = 128
 MOST_WAITING = 128
@@ -57,9 +55,8 @@ MOST_WAITING = 128
 _MOST_READY = 16
 """How many connections are looked at in turn; the kernel gives those first that waited longest."""
 _NONCE, _DIGEST = 16, 32
-IDENTITY_BYTES = 16
 _FIRST = _DIGEST + _NONCE
-"""The sizes of a nonce, a digest, a client's identity and the first packet in bytes."""
+"""The sizes of a nonce, a digest and the first packet in bytes."""
 _READ_PACKETS = 64
 
 
@@ -138,7 +135,7 @@ class LocalConnection(ABC):
         except BlockingIOError:  # the proof has not come yet
             return
         except OSError as error:
-            log.debug("a local connection was not opened: %s", error)
+            log().debug("a local connection was not opened: %s", error)
             self.end()
         else:
             self.is_open = True
@@ -283,7 +280,7 @@ class LocalClients:
         except BlockingIOError:
             return
         except OSError as error:
-            log.debug("a local connection has ended: %s", error)
+            log().debug("a local connection has ended: %s", error)
         self._drop(sock)
 
     def _drop(self, sock: socket.socket) -> None:
@@ -308,7 +305,7 @@ class LocalClients:
             try:
                 envelopes = connection.receive(min(share, _READ_PACKETS))
             except ProtocolError as error:
-                log.warning(
+                log().warning(
                     "the local connection of %s is closed: %s", peer.hex()[:8], error.message
                 )
             if connection.has_ended():

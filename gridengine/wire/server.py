@@ -7,7 +7,6 @@ key). CURVE without the check of the client's key would encrypt for anybody.
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections import OrderedDict, deque
@@ -35,8 +34,6 @@ from gridengine.wire.sockets import (
     new_keys,
     secure,
 )
-
-log = logging.getLogger("gridengine")
 
 _BACKLOG = 4096
 """How many connections may wait to be accepted. All workers of a cluster may start at once, and a

@@ -28,6 +28,8 @@ MOST_FIRST = 64 * 1024 * 1024
 """
 PIECE = 256 * 1024
 """The size of a piece in bytes; a longer message travels in pieces."""
+IDENTITY_BYTES = 16
+"""The size of the identity by which a dispatcher knows a worker or client."""
 Frames = list[Buffer]
 
 

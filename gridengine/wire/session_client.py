@@ -10,13 +10,16 @@ import math
 import select
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.framing import OtherProtocol, decode, encode
-from gridengine.wire.local_connection import LocalConnection
 from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import PIECE, Frames, Session
+
+if TYPE_CHECKING:
+    from gridengine.wire.local_connection import LocalConnection
 
 _ASK_SECONDS, LOOK_SECONDS = 0.5, 2.0
 """Two intervals while a worker closes. It sends a beat every `_ASK_SECONDS`, and the answers

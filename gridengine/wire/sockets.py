@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -16,12 +15,11 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
+from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.session import PIECE
-
-log = logging.getLogger("gridengine.authentication")
 
 
 def new_keys(*, watchers: bool = False) -> ServerKeys:
@@ -41,7 +39,8 @@ class KeyCheck:
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: ServerKeys) -> None:
-        log.setLevel(log.level or logging.WARNING)  # whatever users set for "gridengine"
+        self._log = log().getChild("authentication")
+        self._log.setLevel(self._log.level or "WARNING")  # whatever users set for "gridengine"
         texts = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._users = {z85.decode(text): text for text in texts}
         self._asked = context.socket(zmq.REP)
@@ -69,9 +68,11 @@ class KeyCheck:
         given = credentials[0] if is_known else b""
         # How long this takes tells nobody anything: the client has proved that it has the secret.
         user = self._users.get(given)
-        if log.isEnabledFor(logging.DEBUG):
+        if self._log.isEnabledFor(10):  # DEBUG
             came = "accepted" if user else "refused"
-            log.debug("%s from %s, key %s", came, address.decode(), z85.encode(given).decode())
+            self._log.debug(
+                "%s from %s, key %s", came, address.decode(), z85.encode(given).decode()
+            )
         status = (b"200", b"OK", user) if user else (b"400", b"unknown key", b"")
         return [b"1.0", number, *status, b""]
 

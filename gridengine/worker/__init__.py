@@ -44,6 +44,10 @@ fork server each module delays the first result and takes memory in each runner,
 only some calls need: `logging`, `pathlib`, OpenSSL (`hashlib`). Neither process looks for garbage
 while it imports. `tests/integration/worker/test_start.py` counts the modules of each.
 
+Elsewhere the main process imports the agent's modules and forks the fork server. Then the main
+process imports ZeroMQ and connects, while the fork server imports what calls need. Hence the
+agent's modules import nothing that only calls, clients or messages to people need.
+
 Rejected:
 
 - Forking the fork server from the caller, which would save the start of an interpreter. Calls would

@@ -7,7 +7,6 @@ function that it was given.
 
 from __future__ import annotations
 
-import logging
 import math
 import signal
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from gridengine.call_context.process_resources import Processors, threads_of_call
+from gridengine.display import log
 from gridengine.errors import ProtocolError
 from gridengine.output.stream_writer import StandardStreams
 from gridengine.serialize.payload import Payload
@@ -57,7 +57,6 @@ from gridengine.worker.runner_pool import RunnerPool
 if TYPE_CHECKING:
     from gridengine.worker.pulls import PeerKeys
 
-log = logging.getLogger("gridengine")
 
 _LOG_SECONDS = 3.0
 """How long the report of a crash waits for the worker's log when nobody reads the log."""
@@ -216,7 +215,7 @@ class Agent:
         while not self.broken and any(runner.id in pool.runners for runner in dismissed):
             remaining = deadline - self._clock.monotonic()
             if remaining <= 0:
-                log.warning(
+                log().warning(
                     "threads or exit handlers that calls have left go on for more than %g s, and "
                     "are cut off",
                     pool.grace_seconds,

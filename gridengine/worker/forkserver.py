@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import struct
-import traceback
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from select import select
@@ -186,7 +186,7 @@ def be_fork_server(
         process.serve()
         status = 0
     except BaseException:
-        traceback.print_exc()
+        sys.__excepthook__(*sys.exc_info())
     finally:
         try:
             signal.set_wakeup_fd(-1)
@@ -309,7 +309,7 @@ class _ForkServerProcess:
             prefer_as_oom_victim()
             self._run(descriptors)
         except BaseException:
-            traceback.print_exc()
+            sys.__excepthook__(*sys.exc_info())
             os._exit(1)
         finally:
             os._exit(0)

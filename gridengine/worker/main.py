@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from gridengine.call_context.environment import BEGAN, JOB_END, LOG, SiteEnvironment
+from gridengine.call_context import BEGAN, JOB_END, LOG
 from gridengine.errors import GridEngineError
 from gridengine.output.stream_writer import LogLimit, StandardStreams
-from gridengine.resources.demand import decode_demand
-from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import ResultBlocks
 from gridengine.system import Descendants, usable_memory
@@ -88,9 +86,8 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(arguments[0]).absolute()
     Descendants()  # from here on, orphans become this process's children
     restore_dispositions()
-    fork_server = ForkServer.fork_off(
-        partial(_be_runner, SiteEnvironment.here()), _make_ready
-    )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    # Forked before ZeroMQ is loaded: it must have neither its threads nor its sockets.
+    fork_server = ForkServer.fork_off(_be_runner, _make_ready)
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
@@ -135,10 +132,11 @@ def main(arguments: Sequence[str]) -> int:
         woken.close()
 
 
-def _be_runner(site: SiteEnvironment, descriptors: RunnerDescriptors) -> NoReturn:
+def _be_runner(descriptors: RunnerDescriptors) -> NoReturn:
+    from gridengine.call_context.environment import SiteEnvironment
     from gridengine.worker import runner
 
-    runner.main(descriptors, site)
+    runner.main(descriptors, SiteEnvironment.here())
 
 
 def _make_ready() -> None:
@@ -380,6 +378,9 @@ def holding(connection: Connection, resources: str = "[]") -> Connection:
     held = msgspec.json.decode(resources, type=list[tuple[str, list[Any]]])
     if not held:
         return connection
+    from gridengine.resources.demand import decode_demand  # workers without start sooner
+    from gridengine.resources.kinds import Cores
+
     cores = decode_demand(held, 1.0).resources.get(Cores)
     slots = 1 if cores is None else cores.N
     return msgspec.structs.replace(connection, slots=slots, resources=held)

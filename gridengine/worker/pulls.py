@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import math
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gridengine.display import log
 from gridengine.errors import GridEngineError, ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.system.polling import Poller
@@ -36,7 +36,6 @@ from gridengine.worker.runner_handle import Batch, take_out
 if TYPE_CHECKING:
     from gridengine.wire.peer_results import ResultClient, ResultServer
 
-log = logging.getLogger("gridengine")
 
 CONNECT_SECONDS, SILENT_SECONDS = 5.0, 15.0
 """A pull fails if the other worker does not answer at all within the first, or if nothing arrives
@@ -134,7 +133,7 @@ class Pulls:
             *outer, loopback = own_addresses()
         except (GridEngineError, zmq.ZMQError, OSError, RuntimeError) as error:
             # no port, descriptor or thread is left
-            log.warning("other workers get no results from this one: %s", error)
+            log().warning("other workers get no results from this one: %s", error)
             return
         hosts = [f"[{one}]" if ":" in one else one for one in outer or [loopback]]
         addresses = [f"tcp://{host}:{self._server.port}" for host in hosts]
@@ -169,7 +168,7 @@ class Pulls:
         try:
             connection = self._connections.pop(message.key, None) or self._connect(message)
         except OSError as error:  # no descriptor is left, or the address is none
-            log.warning("no connection to another worker: %s", error)
+            log().warning("no connection to another worker: %s", error)
             self._failed.add(name)
             is_full = error.errno in (errno.EMFILE, errno.ENFILE)  # no fault of that host
             self._send(Pulled(name, message.number, ABSENT if is_full else UNREACHED), ())
@@ -236,7 +235,7 @@ class Pulls:
                 elif name:
                     self._end(name, ABSENT)
         except ProtocolError as error:
-            log.warning("another worker sends what is no result: %s", error.message)
+            log().warning("another worker sends what is no result: %s", error.message)
             self._disconnect(key)
 
     def _disconnect(self, key: str) -> None:

@@ -20,6 +20,7 @@ from functools import cached_property, partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gridengine.call_context import KEPT
 from gridengine.call_context.current_call import (
     GVAR,
     CallingProcess,
@@ -28,7 +29,7 @@ from gridengine.call_context.current_call import (
     Interrupted,
     ProcessSpent,
 )
-from gridengine.call_context.environment import KEPT, SiteEnvironment, matches, place_variables
+from gridengine.call_context.environment import SiteEnvironment, matches, place_variables
 from gridengine.call_context.process_resources import MemoryLimit, peak_memory
 from gridengine.call_context.status_block import (
     BACKGROUND,

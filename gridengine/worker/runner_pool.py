@@ -4,7 +4,6 @@ when a runner is started or ended.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from gridengine.display import log
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.system import data_bytes
@@ -34,8 +34,6 @@ from gridengine.worker.runner_handle import (
     take_out,
 )
 from gridengine.worker.runner_output import OutputReaders, Relay, RunOutput
-
-log = logging.getLogger("gridengine")
 
 NOTHING = Allocate(0, buffers=0)
 """The allocation of calls that request nothing."""
@@ -309,6 +307,7 @@ class RunnerPool:
         except OSError as error:
             self.stop_growing(error.errno or 0)
             return None
+        log()  # imported while the runner starts: later no descriptor may be left for that
         stop_by, now = self._leaves
         runner.status.leave_by(stop_by, now=now)
         self.runners[runner.id] = runner
@@ -326,7 +325,7 @@ class RunnerPool:
         if not self._slots:
             self.broken = f"no runner can be started: {os.strerror(number)}"
         else:
-            log.warning(
+            log().warning(
                 "no more than %d processes can be started (%s): further calls wait for these",
                 self._slots,
                 os.strerror(number),

@@ -9,7 +9,6 @@ connection alone means nothing: the network may be at fault.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from gridengine.dispatcher.serving.remote_client import (
     record_of,
     why_refused,
 )
-from gridengine.display import plural
+from gridengine.display import log, plural
 from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
@@ -55,7 +54,6 @@ from gridengine.wire.server import Server
 if TYPE_CHECKING:
     from gridengine.dispatcher.watch_server import FollowerAnswer
 
-log = logging.getLogger("gridengine")
 
 MOST_WATCHERS = 32
 OF_AGENTS = NestedHello, NestedEnded
@@ -219,14 +217,14 @@ class ClientListener:
         if found:
             self._look_at = 0.0  # perhaps none of them comes back
             who = plural(len(found), "client")
-            log.info("the calls of %s are taken up again from %s", who, journal.file.path)
+            log().info("the calls of %s are taken up again from %s", who, journal.file.path)
 
     def _give_up(self, client: RemoteClient, error: ProtocolError) -> Iterable[Event]:
         """End a client whose part of the journal is damaged: it cannot be told which of its calls
         are missing. When it comes back, it is refused, and its calls get an error.
         """
         assert self._table.journal is not None
-        log.error(
+        log().error(
             "the dispatcher's journal %s: %s; all calls of %s, script %s, are given up: run it "
             "again; the calls of other clients are kept",
             self._table.journal.file.path,
@@ -269,7 +267,7 @@ class ClientListener:
                     return
             yield from self._table.events(client.peer, message, buffers)
         except Exception as error:
-            log.warning("%s broke the protocol: %s", client, safe_repr(error))
+            log().warning("%s broke the protocol: %s", client, safe_repr(error))
             self._server.send(client.peer, Refuse(f"this client broke the protocol: {error}"))
             yield from self._end(client.peer)
 
@@ -284,7 +282,7 @@ class ClientListener:
         self._looked_at = now
         self._look_at = now + LOOK_SECONDS if self._clients or self._absent else math.inf
         for client in self._absent.take_old(self._is_present):
-            log.warning(
+            log().warning(
                 "the calls that %s has left are deleted, their retention is over: %s",
                 client,
                 client.hello.keep,
@@ -295,18 +293,18 @@ class ClientListener:
                 client.record.send_waiting()
             silent = self._awake - client.heard_at
             if client.number == WATCHER and silent > self._watcher_lease:
-                log.info("the watcher %s has been silent for %.0f s: dropped", client, silent)
+                log().info("the watcher %s has been silent for %.0f s: dropped", client, silent)
                 yield from self._end(client.peer)
             elif self._is_heard(client):
                 client.gone_at = None
             elif client.gone_at is None:
                 if silent > self._lease or client.is_dead():
-                    log.info("%s is gone", client)
+                    log().info("%s is gone", client)
                     client.gone_at = self._awake
             elif client.leaves_calls:
                 yield from self._leave(client)
             elif self._awake - client.gone_at >= self._grace:
-                log.warning("%s has not come back; its calls are ended", client)
+                log().warning("%s has not come back; its calls are ended", client)
                 yield from self._end(client.peer)
 
     def _is_heard(self, client: RemoteClient) -> bool:
@@ -343,7 +341,7 @@ class ClientListener:
             one.connected = False
         client.connected = False
         self._table.output.remove(client)
-        log.info("%s has left its calls: %s", client, client.hello.keep)
+        log().info("%s has left its calls: %s", client, client.hello.keep)
         self._absent.add(client)
         yield from self._clear(client.hello.keep)
 
@@ -400,7 +398,7 @@ class ClientListener:
                 journal.add(client.number, peer, message)
                 client.record = ClientRecord(journal, client.number, message, client.send)
         joined = self._join(client, message)
-        log.info("%s is here: %s", client, message.script)
+        log().info("%s is here: %s", client, message.script)
         return self._welcome(client, () if client.number == WATCHER else (joined,))
 
     def _welcome(self, client: RemoteClient, events: Iterable[Event]) -> Iterator[Event]:
@@ -428,7 +426,7 @@ class ClientListener:
 
     def _welcome_again(self, client: RemoteClient) -> Iterator[Event]:
         """Welcome a client that an earlier process knew, or that sends its greeting twice."""
-        log.info("%s is back", client)
+        log().info("%s is back", client)
         client.connected = True
         yield from self._welcome(client, ())
         self._table.output.resume(client)  # a job's output arrives before its outcome
@@ -456,7 +454,7 @@ class ClientListener:
         if client is not None and client.leaves_calls and message.reason == DETACHED:
             return self._leave(client)
         if client is not None:
-            log.info("%s has left", client)
+            log().info("%s has left", client)
         return self._end(peer)
 
     def _control(self, peer: bytes, message: Control, buffers: Payload) -> Iterable[Event]:

@@ -8,7 +8,6 @@ name only tasks whose numbers begin with its own.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -26,6 +25,7 @@ from gridengine.dispatcher.serving.client_process import (
     ServedClient,
 )
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.display import log
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.requests import (
     CallsFinished,
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.serving.shared_journal import Journal
     from gridengine.dispatcher.serving.task_decoder import TaskDecoder
 
-log = logging.getLogger("gridengine")
 
 C = TypeVar("C", bound="ServedClient")
 
@@ -266,7 +265,7 @@ class Clients:
         """
         for reference in references:
             if self._claimed.setdefault(reference, client) is not client:
-                log.warning("client %d refers to a result of another client's", client.number)
+                log().warning("client %d refers to a result of another client's", client.number)
                 return False
             client.claims.add(reference)
         return True

@@ -7,7 +7,6 @@ that have ended.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from array import array
 from collections import deque
@@ -28,11 +27,10 @@ from gridengine.dispatcher.serving.shared_journal import (
     ranges_of,
     read_content,
 )
+from gridengine.display import log
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import ClientHello, Durable, Finished, FinishedItem, Message, Submit
-
-log = logging.getLogger("gridengine")
 
 ROWS_OF_REQUESTS = ("ended WHERE request", "requests WHERE id")
 """The rows of a request, by table and column."""
@@ -314,7 +312,7 @@ class ClientRecord:
                 "SELECT content FROM outcomes WHERE number = ?", number
             )
         except sqlite3.Error as error:  # for example, the file of a slow disk is locked
-            log.warning("%s cannot be read: %s", self._journal.file.path, error)
+            log().warning("%s cannot be read: %s", self._journal.file.path, error)
             self._unread = True
             return None
         return read_content("outcomes", number, content)

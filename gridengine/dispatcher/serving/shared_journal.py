@@ -4,7 +4,6 @@ earlier process has used, and the encoding of rows.
 
 from __future__ import annotations
 
-import logging
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher import journal_limits
+from gridengine.display import log
 from gridengine.errors import ProtocolError, VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile, unusable
 from gridengine.serialize.byte_code import PYTHON
@@ -24,8 +24,6 @@ from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ClientHello, FinishedItem, Message, Saved, TaskItem
-
-log = logging.getLogger("gridengine")
 
 _DELETE_STATE = "DELETE FROM states WHERE task = ? AND place = ?"
 _NUMBERS = 1000
@@ -103,7 +101,7 @@ class Journal:
             self._unneeded.append((task, index))
         elif journal_limits.is_large(payload):
             self.file.write(_DELETE_STATE, [(task, index)])
-            log.warning(
+            log().warning(
                 "a call has saved a state of %s bytes, which a restart of the dispatcher will "
                 "lose: save the path of a file",
                 f"{size_of(payload):,}",

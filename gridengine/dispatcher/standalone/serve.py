@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import socket
@@ -29,6 +28,7 @@ from gridengine.dispatcher.run_directory import (
 from gridengine.dispatcher.serving.client_listener import Action, ClientListener, RemoteFollower
 from gridengine.dispatcher.serving.shared_journal import open_file
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
+from gridengine.display import log
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
@@ -38,8 +38,6 @@ from gridengine.wire.connection_file import ClientConnection, load_private, repl
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.server import Server
 from gridengine.wire.sockets import new_keys
-
-log = logging.getLogger("gridengine")
 
 SIGNAL_SECONDS = 1.0
 """The main thread wakes this often. Signal handlers run in this thread, and an endless wait would
@@ -126,7 +124,7 @@ def _introduce(
     stored = replace(stored, clients=server.keys, workers=dispatcher.worker_keys or stored.workers)
     connection = _connection(folder.name, server, dispatcher.settings)
     _write_files(folder, stored, replace(connection, returns=not temporary))
-    log.info("clients find this dispatcher by %s", folder / CLIENT)
+    log().info("clients find this dispatcher by %s", folder / CLIENT)
 
 
 def stored_identity(folder: Path) -> StoredIdentity:

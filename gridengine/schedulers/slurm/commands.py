@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from gridengine.arguments import DAY
-from gridengine.call_context.environment import JOB_END
+from gridengine.call_context import JOB_END
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import Demand

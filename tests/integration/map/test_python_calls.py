@@ -5,10 +5,14 @@ what a round trip costs beside the system's own share of it. And how many module
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from gridengine import Executor, ProcessScheduler
 from tests.support.processes import completed
 
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
@@ -24,6 +28,7 @@ back, as under load, each thread takes a few more. The call ran through 48 and 4
 package, and came back to one that it had left 77 and 75 times.
 """
 RUNS = 8
+CALLS = 300
 
 
 def measured() -> Iterator[tuple[str, dict[str, int]]]:
@@ -51,3 +56,15 @@ def takes_more(name: str, *, modules: int, ways_back: int, **calls: int) -> bool
     return (
         sum(calls.values()) > MOST[name] or modules > MODULES[name] or ways_back > WAYS_BACK[name]
     )
+
+
+def sleeps(value: int) -> int:
+    """Return how often this process has slept so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
+@pytest.mark.linux
+def test_a_runner_sleeps_once_for_each_call() -> None:
+    with ProcessScheduler(1) as scheduler, Executor(scheduler=scheduler) as executor:
+        counts = [executor.submit(sleeps, number).result() for number in range(CALLS)]
+    assert counts[-1] - counts[0] < 1.2 * CALLS

@@ -62,6 +62,49 @@ def test_a_runner_loads_the_modules_of_a_call_and_few_others(loaded: dict[str, l
     assert not heavy.intersection(_new(loaded["runner"]))
 
 
+def test_a_worker_elsewhere_loads_few_modules_before_it_connects() -> None:
+    script = (
+        "import json, sys; from gridengine.worker import main;"
+        "from gridengine.wire import dispatcher_connection; print(json.dumps([*sys.modules]))"
+    )
+    command = [sys.executable, "-P", "-c", script]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    modules = json.loads(done.stdout)
+    own = [name for name in modules if name.partition(".")[0] == "gridengine"]
+    assert len(own) <= 46, own
+    # What calls need is imported by its fork server.
+    heavy = {"logging", "traceback", "gridengine.resources", "gridengine.serialize.pickling"}
+    assert not heavy.intersection(_new(modules))
+
+
+AGENT = """
+import sys
+from gridengine.output.stream_writer import StandardStreams
+from gridengine.worker import main
+from gridengine.worker.agent import Agent
+from gridengine.worker.forkserver import ForkServer
+from gridengine.worker.runner_handle import ANYWHERE
+
+fork_server = ForkServer.fork_off(main._be_runner, main._make_ready)
+streams = StandardStreams(lambda: None)
+agent = Agent(
+    print, fork_server, slots=1, grace_seconds=1.0, output_bytes=0, streams=streams
+)
+loaded = ["logging" in sys.modules]
+agent.pool._start_runner(ANYWHERE)
+loaded.append("logging" in sys.modules)
+agent.close()
+streams.close()
+print(loaded)
+"""
+
+
+def test_an_agent_can_log_once_it_has_a_runner_though_no_descriptor_is_left_then() -> None:
+    command = [sys.executable, "-P", "-c", AGENT]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert done.stdout == b"[False, True]\n"
+
+
 def test_the_caller_loads_neither_dataclasses_nor_openssl(loaded: dict[str, list[str]]) -> None:
     heavy = {"dataclasses", "_hashlib"}
     if sys.version_info >= (3, 14):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.call_context.environment import JOB_END
+from gridengine.call_context import JOB_END
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import VERSION, Goodbye, Hello, Results, Started, Stop

@@ -20,7 +20,7 @@ import msgspec
 import psutil
 import pytest
 
-from gridengine.call_context.environment import EXPORTED, KEPT, SCRATCH
+from gridengine.call_context import EXPORTED, KEPT, SCRATCH
 from gridengine.call_context.process_resources import THREADS
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource

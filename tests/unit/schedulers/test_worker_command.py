@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.call_context.environment import EXPORTED, KEPT, SITE
+from gridengine.call_context import EXPORTED, KEPT, SITE
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import worker_command as module
 from gridengine.schedulers.worker_command import (

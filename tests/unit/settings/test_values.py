@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.call_context.environment import BEGAN, JOB_END
+from gridengine.call_context import BEGAN, JOB_END
 from gridengine.errors import ConfigurationError
 from gridengine.settings.schema import build
 from gridengine.settings.values import (

@@ -124,10 +124,10 @@ def test_the_end_is_seen_after_the_last_message() -> None:
 
 
 def test_waiting_for_a_message_of_a_peer_that_is_gone_is_an_end_of_file() -> None:
-    wire = Wire()
-    wire.close()
-    with pytest.raises(EOFError):
-        channel(wire).wait()
+    ours, theirs = socket_pair()
+    theirs.close()
+    with ours, pytest.raises(EOFError):
+        Channel(ours).wait()
 
 
 @pytest.mark.parametrize("wire", [Broken(), Wire(room=10)], ids=["gone", "no longer waits"])

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.call_context.environment import BEGAN, LOG
+from gridengine.call_context import BEGAN, LOG
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.exchange_folder import ALIVE, is_listening
