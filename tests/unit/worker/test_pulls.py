@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gridengine.serialize.payload import Payload
@@ -28,6 +29,7 @@ from gridengine.wire.messages import (
     Serves,
     input_name,
 )
+from gridengine.wire.peer_results import CONNECT_SECONDS, IDLE_SECONDS, SILENT_SECONDS
 from gridengine.wire.sockets import new_keys
 from gridengine.worker import pulls
 from gridengine.worker.definition_store import DefinitionStore
@@ -158,7 +160,7 @@ def test_a_worker_that_does_not_answer_is_given_up(workers: Workers) -> None:
     worker = workers.add()
     worker.pulls.pull(NOWHERE)
     worker.assign(5, FIRST)
-    workers.clock.advance(pulls.CONNECT_SECONDS - 0.1)
+    workers.clock.advance(CONNECT_SECONDS - 0.1)
     worker.tick()
     assert worker.sent == []
     workers.clock.advance(0.2)
@@ -181,7 +183,7 @@ def test_a_worker_that_falls_silent_is_given_up_and_its_host_is_not(workers: Wor
     workers.go_on_until(lambda: worker.told(Pulled))
     worker.definitions.remove([NAME])
     worker.pull(SECOND, 2, source)  # and the other does not go on
-    workers.clock.advance(pulls.SILENT_SECONDS + 0.1)
+    workers.clock.advance(SILENT_SECONDS + 0.1)
     worker.tick()
     assert worker.told(Pulled)[1:] == [Pulled(input_name(SECOND), 2, ABSENT)]
 
@@ -217,6 +219,8 @@ def test_a_run_that_was_assigned_before_its_failed_pull_was_known_goes_back(
     assert worker.pulls.is_pulled(NAME)
     worker.assign(5, FIRST)
     assert worker.told(Returned) == [Returned([5], NOT_PULLED)]
+    worker.pulls.forget([NAME])
+    assert not worker.pulls.is_pulled(NAME)
     worker.definitions.add(Define(NAME, [], b"", 1, result=True), [b"pickle"])
     worker.assign(6, FIRST)
     assert worker.queued == [[6]]
@@ -236,7 +240,7 @@ def test_an_idle_connection_is_closed(workers: Workers) -> None:
     source, worker = workers.add(result=[b"pickle"]), workers.add()
     worker.pull(FIRST, 1, source)
     workers.go_on_until(lambda: worker.told(Pulled))
-    workers.clock.advance(pulls.IDLE_SECONDS + 0.1)
+    workers.clock.advance(IDLE_SECONDS + 0.1)
     worker.tick()
     worker.definitions.remove([NAME])
     worker.pull(FIRST, 2, source)
@@ -254,6 +258,24 @@ def test_a_worker_without_a_port_serves_nothing_and_says_so(
     worker.pulls.serve()
     assert worker.sent == []
     assert caplog.text.count("other workers get no results from this one: no port") == 1
+
+
+def test_only_so_many_results_are_asked_for_at_a_time(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulls, "MOST_AT_ONCE", 2)
+    source, worker = workers.add(result=[b"pickle"]), workers.add()
+    for number in range(3):
+        worker.pulls.pull(msgspec.structs.replace(NOWHERE, name=b"%d" % number, number=number))
+    worker.pull(FIRST, 3, source)
+    worker.assign(5, FIRST)
+    assert [len(one.incoming) for one in worker.pulls._connections.values()] == [2]
+    worker.pulls.pull(Pull(b"2", 2))
+    assert worker.told(Pulled) == [Pulled(b"2", 2, ABSENT)]
+    workers.clock.advance(CONNECT_SECONDS)
+    assert worker.pulls.tick(workers.clock.monotonic()) == 0.0
+    workers.go_on_until(lambda: worker.queued)
+    assert worker.told(Pulled)[-1] == Pulled(NAME, 3)
 
 
 FULL = """
