@@ -20,6 +20,7 @@ import zmq
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.shared_memory import LARGE
 from gridengine.system.polling import Poller
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import SMALL, decode, encode
@@ -124,11 +125,8 @@ class IncomingResult:
 
     def __init__(self, pull: Pull) -> None:
         self.pull = pull
+        self._pieces: list[Buffer] = []
         self._size = 0
-        self._buffers: list[Buffer] = []
-        self._rooms: Iterator[memoryview] = iter(())
-        self._room = memoryview(b"")
-        """The rest of the buffer that the next piece is copied to."""
 
     def add(self, part: Part, pieces: Sequence[Buffer]) -> Payload | None:
         """Take in the next part. Return the whole payload once it is there.
@@ -138,21 +136,19 @@ class IncomingResult:
         """
         if part.start != self._size:
             raise ProtocolError("a part of a result is missing")
-        if not self._size:
-            try:
-                buffers = [bytearray(size) for size in part.sizes]
-            except (MemoryError, OverflowError):
-                raise ProtocolError("a result does not fit into memory") from None
-            self._buffers, self._rooms = [*buffers], map(memoryview, buffers)
-        for piece in pieces:
-            while not self._room and (room := next(self._rooms, None)) is not None:
-                self._room = room
-            if len(piece) > len(self._room):
-                raise ProtocolError("a part of a result does not agree with its sizes")
-            self._room[: len(piece)] = piece
-            self._room = self._room[len(piece) :]
-            self._size += len(piece)
-        return self._buffers if self._size == sum(map(len, self._buffers)) else None
+        self._pieces += pieces
+        self._size += sum(map(len, pieces))
+        total = sum(part.sizes)
+        if self._size < total:
+            return None
+        if self._size > total:
+            raise ProtocolError("a result is longer than it announced")
+        whole = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        ends = itertools.accumulate(part.sizes)
+        views = (whole[end - size : end] for end, size in zip(ends, part.sizes, strict=True))
+        # A view keeps the memory of the whole result: large buffers soon have blocks of their own.
+        return [view if len(view) >= LARGE else bytes(view) for view in views]
 
 
 class ResultClient:
