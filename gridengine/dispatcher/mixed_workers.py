@@ -19,12 +19,7 @@ from gridengine.wire.messages import Message
 
 
 class MixedWorkers:
-    """Agents in this thread, and workers that connect over TCP. All methods are for one thread.
-
-    Args:
-        wake: wakes that thread if it sleeps; other threads call it.
-        home: the dispatcher's folder, with the keys of workers that connect.
-        clock: that thread's.
+    """A `WorkersLink` to agents in this thread and to workers that connect over TCP.
 
     Raises:
         ConfigurationError: no socket can be made, or too few files may be open.

@@ -28,8 +28,10 @@ from gridengine.wire.messages import Beat, Part, Pull
 from gridengine.wire.session import PIECE
 from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of, secure
 
-PIECES = 16
-"""A part has at most this many pieces: each that arrives shows that its sender goes on."""
+PIECES = PIECE // SMALL
+"""A part has at most this many pieces, so that the small ones fit into one frame. Each part that
+arrives shows that its sender goes on.
+"""
 MOST_BUFFERS = 1000
 """A result of more buffers than this goes through the dispatcher: each part lists all sizes."""
 CONNECT_SECONDS, SILENT_SECONDS, IDLE_SECONDS = 5.0, 15.0, 60.0
@@ -106,14 +108,14 @@ def parts_of(number: int, payload: Payload | None) -> Iterator[list[Buffer]]:
         yield encode(Part(number))
         return
     views = [memoryview(buffer).cast("B") for buffer in payload]
-    sizes, start, part, small = [view.nbytes for view in views], 0, list[Buffer](), 0
-    for piece in (view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)):
-        if len(part) == PIECES or small > PIECE - SMALL:
-            yield encode(Part(number, sizes, start, len(part)), part)
-            start, part, small = start + sum(map(len, part)), [], 0
-        part.append(piece)
-        small += len(piece) if len(piece) <= SMALL else 0  # these have one frame together
-    yield encode(Part(number, sizes, start, len(part)), part)
+    sizes, start = [view.nbytes for view in views], 0
+    pieces = (view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE))
+    while True:
+        part: list[Buffer] = list(itertools.islice(pieces, PIECES))
+        yield encode(Part(number, sizes, start, len(part)), part)
+        start += sum(map(len, part))
+        if start == sum(sizes):
+            return
 
 
 class IncomingResult:

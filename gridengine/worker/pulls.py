@@ -102,9 +102,7 @@ class Pulls:
         """The batches, each with its allocation, that wait for results."""
 
     def serve(self) -> None:
-        """Listen for other workers, and tell the dispatcher where. Called with each result that
-        stays here.
-        """
+        """Listen for other workers, and tell the dispatcher where, unless that was tried before."""
         if self._serves:
             return
         self._serves = True
@@ -190,6 +188,8 @@ class Pulls:
         """Answer other workers, receive results, and end pulls and connections whose time is over.
         Return after how many seconds to call this again.
         """
+        if self._definitions.held:
+            self.serve()
         if self._server is not None:
             self._server.answer()
         for key, connection in list(self._connections.items()):
@@ -205,10 +205,9 @@ class Pulls:
     def _receive(self, key: str, connection: ResultClient, now: float) -> None:
         try:
             for pull, payload in connection.receive(now):
-                if payload is None:
-                    self._end(pull, ABSENT)
-                else:
-                    self._arrived(pull, payload)
+                if payload is not None:
+                    self._definitions.hold(pull.name, self._take_in(payload))
+                self._end(pull, ABSENT if payload is None else "")
         except ProtocolError as error:
             log.warning("another worker sends what is no result: %s", error.message)
             self._disconnect(key)
@@ -222,15 +221,10 @@ class Pulls:
         for incoming in list(connection.incoming.values()):
             self._end(incoming.pull, ABSENT if connection.is_connected else UNREACHED)
 
-    def _arrived(self, pull: Pull, payload: Payload) -> None:
+    def _end(self, pull: Pull, failure: str = "") -> None:
         self._drop(pull)
-        self._definitions.hold(pull.name, self._take_in(payload))
-        self._send(Pulled(pull.name, pull.number), ())
-        self._go_on()
-
-    def _end(self, pull: Pull, failure: str) -> None:
-        self._drop(pull)
-        self._failed.add(pull.name)
+        if failure:
+            self._failed.add(pull.name)
         self._send(Pulled(pull.name, pull.number, failure), ())
         self._go_on()
 
