@@ -149,6 +149,7 @@ class Agent:
                 enqueue=self.pool.enqueue,
                 clock=clock,
             )
+            self._definitions.when_held = self._pulls.serve
         self._nested_calls = NestedCalls(self.pool, self._poller, send, self._take_all_queued)
         self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)

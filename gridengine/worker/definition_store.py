@@ -4,7 +4,7 @@ defined at this worker, kept for its runners.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -26,6 +26,8 @@ class DefinitionStore:
         """The results, by name, that the dispatcher has not fetched from here."""
         self.results: dict[bytes, Payload] = {}
         """All results, by name, that other workers can get from here."""
+        self.when_held: Callable[[], object] = lambda: None
+        """Called with each result that is held from here on."""
 
     def add(self, message: Define, buffers: Payload) -> Payload:
         """Add a definition. Return its buffers, which are in blocks now if they are large."""
@@ -53,6 +55,7 @@ class DefinitionStore:
         """Keep a result that was made here, or by another worker, until it is forgotten."""
         define = Define(name, [], b"", len(payload), result=True)
         self.held[name] = self.results[name] = self.add(define, payload)
+        self.when_held()
 
     def remove(self, names: Iterable[bytes]) -> None:
         """Forget definitions. Names that are not here are no error."""

@@ -102,7 +102,9 @@ class Pulls:
         """The batches, each with its allocation, that wait for results."""
 
     def serve(self) -> None:
-        """Listen for other workers, and tell the dispatcher where, unless that was tried before."""
+        """Listen for other workers, and tell the dispatcher where. Called before the dispatcher is
+        told of a result that stays here: else it would have the first ones come to itself.
+        """
         if self._serves:
             return
         self._serves = True
@@ -188,8 +190,6 @@ class Pulls:
         """Answer other workers, receive results, and end pulls and connections whose time is over.
         Return after how many seconds to call this again.
         """
-        if self._definitions.held:
-            self.serve()
         if self._server is not None:
             self._server.answer()
         for key, connection in list(self._connections.items()):
