@@ -60,10 +60,8 @@ class DefinitionStore:
     def remove(self, names: Iterable[bytes]) -> None:
         """Forget definitions. Names that are not here are no error."""
         for name in names:
-            self.messages.pop(name, None)
-            self._blocks.pop(name, None)
-            self.held.pop(name, None)
-            self.results.pop(name, None)
+            for table in (self.messages, self._blocks, self.held, self.results):
+                table.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects. Every runner is sent all of them, because only
@@ -73,7 +71,5 @@ class DefinitionStore:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.messages.clear()
-        self._blocks.clear()
-        self.held.clear()
-        self.results.clear()
+        for table in (self.messages, self._blocks, self.held, self.results):
+            table.clear()
