@@ -216,10 +216,19 @@ class Pulls:
                 self._disconnect(key)
 
     def _disconnect(self, key: str) -> None:
+        """Close a connection. The pulls from that worker have failed; so have all that wait, if no
+        worker can be reached.
+        """
         connection = self._connections.pop(key)
         connection.close()
-        for incoming in list(connection.incoming.values()):
-            self._end(incoming.pull, ABSENT if connection.is_connected else UNREACHED)
+        if not connection.incoming:
+            return
+        failure = ABSENT if connection.is_connected else UNREACHED
+        ways = [one for one in (connection, *self._connections.values()) if one.is_connected]
+        waiting = [one for one in self._waiting if one.key == key or not ways]
+        for pull in [*(one.pull for one in connection.incoming.values()), *waiting]:
+            if self._coming.get(pull.name) is pull:
+                self._end(pull, failure if pull.key == key else ABSENT)
 
     def _end(self, pull: Pull, failure: str = "") -> None:
         self._drop(pull)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from gridengine.serialize.payload import Payload
@@ -260,22 +259,45 @@ def test_a_worker_without_a_port_serves_nothing_and_says_so(
     assert caplog.text.count("other workers get no results from this one: no port") == 1
 
 
-def test_only_so_many_results_are_asked_for_at_a_time(
-    workers: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulls, "MOST_AT_ONCE", 2)
+
+
+def from_nowhere(number: int, key: str = NOWHERE.key) -> Pull:
+    return Pull(b"%d" % number, number, NOWHERE.addresses, key)
+
+
+def test_only_so_many_results_are_asked_for_at_a_time(workers: Workers, two_at_once: None) -> None:
     source, worker = workers.add(result=[b"pickle"]), workers.add()
-    for number in range(3):
-        worker.pulls.pull(msgspec.structs.replace(NOWHERE, name=b"%d" % number, number=number))
-    worker.pull(FIRST, 3, source)
-    worker.assign(5, FIRST)
-    assert [len(one.incoming) for one in worker.pulls._connections.values()] == [2]
-    worker.pulls.pull(Pull(b"2", 2))
-    assert worker.told(Pulled) == [Pulled(b"2", 2, ABSENT)]
+    worker.pull(SECOND, 1, source)
+    workers.go_on_until(lambda: worker.told(Pulled))
+    for number in (2, 3, 4):
+        worker.pulls.pull(from_nowhere(number))
+    worker.pull(FIRST, 5, source)
+    worker.assign(6, FIRST)
+    assert sum(len(one.incoming) for one in worker.pulls._connections.values()) == 2
+    worker.pulls.pull(Pull(b"4", 4))
+    assert worker.told(Pulled)[1:] == [Pulled(b"4", 4, ABSENT)]
     workers.clock.advance(CONNECT_SECONDS)
     assert worker.pulls.tick(workers.clock.monotonic()) == 0.0
     workers.go_on_until(lambda: worker.queued)
-    assert worker.told(Pulled)[-1] == Pulled(NAME, 3)
+    ends = [Pulled(b"2", 2, UNREACHED), Pulled(b"3", 3, UNREACHED), Pulled(NAME, 5)]
+    assert worker.told(Pulled)[2:] == ends
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_pulls_that_wait_fail_with_those_of_their_worker_or_where_none_is_reached(
+    workers: Workers, two_at_once: None, same: bool
+) -> None:
+    worker = workers.add()
+    for number in (1, 2):
+        worker.pulls.pull(from_nowhere(number))
+    worker.pulls.pull(from_nowhere(3, NOWHERE.key if same else new_keys().public))
+    workers.clock.advance(CONNECT_SECONDS)
+    worker.tick()
+    failures = [UNREACHED, UNREACHED, UNREACHED if same else ABSENT]
+    assert [one.failure for one in worker.told(Pulled)] == failures
 
 
 FULL = """
