@@ -277,7 +277,7 @@ def stop(state: CoreState, worker: Worker) -> None:
 
 
 def _close(state: CoreState, worker: Worker) -> None:
-    """Assign nothing to a worker any more, and get no results from there."""
+    """Assign nothing to a worker any more, and have no other get results from it."""
     worker.stopping_since = state.now
     pulls.give_up_from(state, worker)
     state.retiring.pop(worker.id, None)
