@@ -34,7 +34,8 @@ from gridengine.wire.messages import (
 from gridengine.wire.peer_results import ResultClient, ResultServer
 from gridengine.wire.sockets import new_keys, tcp_addresses
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.runner_handle import Batch, take_out
+from gridengine.worker.runner_handle import Batch, BatchQueue, take_out
+from gridengine.worker.runner_pool import RunnerPool
 
 log = logging.getLogger("gridengine")
 
@@ -63,7 +64,7 @@ class Pulls:
         definitions: has the results of this worker; those that come are added.
         take_in: stores a payload that has come, and returns it.
         send: sends a message to the dispatcher.
-        enqueue: queues a batch, in this allocation, whose inputs are all here.
+        pool: has the batches that wait for results, and those whose results have come.
         clock: the agent's.
     """
 
@@ -75,7 +76,7 @@ class Pulls:
         definitions: DefinitionStore,
         take_in: Callable[[Payload], Payload],
         send: Callable[[Message, Payload], None],
-        enqueue: Callable[[Batch, int], object],
+        pool: RunnerPool,
         clock: Clock,
     ) -> None:
         self._keys = keys
@@ -83,7 +84,7 @@ class Pulls:
         self._definitions = definitions
         self._take_in = take_in
         self._send = send
-        self._enqueue = enqueue
+        self._pool = pool
         self._clock = clock
         self._context: Any = None
         self._server: ResultServer | None = None
@@ -98,8 +99,6 @@ class Pulls:
         """The results that did not come, until the dispatcher acknowledges that: it may still
         assign runs that need them.
         """
-        self._held_back: list[tuple[Batch, int]] = []
-        """The batches, each with its allocation, that wait for results."""
 
     def serve(self) -> None:
         """Listen for other workers, and tell the dispatcher where. Called before the dispatcher is
@@ -250,34 +249,30 @@ class Pulls:
 
     def hold_back(self, batch: Batch, allocation: int) -> None:
         """Queue a batch once all results that it needs are here."""
-        self._held_back.append((batch, allocation))
-        self._go_on()
+        if self._coming or self._failed:
+            self._wait(batch, allocation)
+            self._go_on()
+        else:
+            self._pool.enqueue(batch, allocation)
+
+    def _wait(self, batch: Batch, allocation: int) -> None:
+        self._pool.held_back.setdefault(allocation, BatchQueue()).append(batch)
 
     def _go_on(self) -> None:
         """Give back the runs that need results that have failed to come. Queue the batches that
         need no more results.
         """
-        waiting, self._held_back = self._held_back, []
+        waiting, self._pool.held_back = self._pool.held_back, {}
         returned: list[int] = []
-        for batch, allocation in waiting:
+        for allocation, batch in ((one, batch) for one in waiting for batch in waiting[one]):
             if self._failed:
                 returned += take_out(batch, _needy(batch, self._failed))
             if self._coming and _needy(batch, self._coming.keys()):
-                self._held_back.append((batch, allocation))
+                self._wait(batch, allocation)
             elif batch:
-                self._enqueue(batch, allocation)
+                self._pool.enqueue(batch, allocation)
         if returned:
             self._send(Returned(returned, NOT_PULLED), ())
-
-    def take_out(self, runs: set[int]) -> list[int]:
-        """Take these runs out of the batches that wait; return those that were in one."""
-        taken = [run for batch, _ in self._held_back for run in take_out(batch, runs)]
-        self._go_on()
-        return taken
-
-    def take_all(self) -> list[int]:
-        """Take out all batches that wait; return their runs."""
-        return self.take_out({one.run for batch, _ in self._held_back for one, _ in batch})
 
     def close(self) -> None:
         """Close all sockets. May be called twice."""

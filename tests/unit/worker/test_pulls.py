@@ -33,6 +33,7 @@ from gridengine.wire.sockets import new_keys
 from gridengine.worker import pulls
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.pulls import PeerKeys, Pulls
+from gridengine.worker.runner_handle import Batch, BatchQueue
 from tests.support.manual_clock import ManualClock
 
 PATIENCE = 60
@@ -48,6 +49,7 @@ class Worker:
     def __init__(self, keys: PeerKeys, clock: ManualClock) -> None:
         self.sent: list[Message] = []
         self.queued: list[list[int]] = []
+        self.held_back: dict[int, BatchQueue] = {}
         self.definitions = DefinitionStore()
         self.poller = Poller()
         self.clock = clock
@@ -57,9 +59,12 @@ class Worker:
             definitions=self.definitions,
             take_in=lambda payload: payload,
             send=lambda message, buffers: self.sent.append(message),
-            enqueue=lambda batch, allocation: self.queued.append([one.run for one, _ in batch]),
+            pool=self,  # type: ignore[arg-type]
             clock=clock,
         )
+
+    def enqueue(self, batch: Batch, allocation: int) -> None:
+        self.queued.append([one.run for one, _ in batch])
 
     @property
     def serves(self) -> Serves:
@@ -230,7 +235,7 @@ def test_runs_that_wait_for_a_result_can_be_taken_back(workers: Workers) -> None
     worker.pulls.pull(NOWHERE)
     worker.assign(5, FIRST)
     worker.assign(6, FIRST)
-    assert worker.pulls.take_out({5, 9}) == [5]
+    assert worker.held_back[0].take_out({5, 9}) == [5]
     worker.pulls.pull(Pull(NAME, 1))
     assert worker.told(Returned) == [Returned([6], NOT_PULLED)]
 
