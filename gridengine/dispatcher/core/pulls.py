@@ -61,14 +61,9 @@ def serves(state: CoreState, worker: Worker, message: Serves, buffers: Payload) 
     worker.serves = message if message.addresses else None
 
 
-def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> bool:
-    """Note that a worker has got a result, or could not get it. Return False if it was told to
-    forget the result meanwhile.
-    """
-    source_id, number = known.pulls.get(worker.id, (b"", None))
-    if number != message.number:
-        return False
-    source = state.workers.get(source_id)
+def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> None:
+    """Note that a worker has got a result, or could not get it."""
+    source = state.workers.get(known.pulls[worker.id][0])
     end(state, known, worker.id)
     if not message.failure:
         known.workers.add(worker.id)
@@ -83,7 +78,6 @@ def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pul
             if hosts not in state.no_ways:
                 state.say(state.log.no_way(*hosts, state.now))
             state.no_ways[hosts] = state.now + NO_WAY_SECONDS
-    return True
 
 
 def end(state: CoreState, known: RemoteObject, puller: bytes) -> None:
