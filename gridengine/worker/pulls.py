@@ -56,7 +56,7 @@ class PeerKeys(msgspec.Struct, frozen=True):
 
 
 class Pulls:
-    """What goes between this worker and others. All methods are for one thread.
+    """The results that go between this worker and others. All methods are for one thread.
 
     Args:
         keys: the keys of the run's workers.
@@ -64,7 +64,7 @@ class Pulls:
         definitions: has the results of this worker; those that come are added.
         take_in: stores a payload that has come, and returns it.
         send: sends a message to the dispatcher.
-        pool: has the batches that wait for results, and those whose results have come.
+        pool: holds batches back until their results have come.
         clock: the agent's.
     """
 

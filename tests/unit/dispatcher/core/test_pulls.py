@@ -132,14 +132,39 @@ def test_a_pull_that_has_failed_is_acknowledged() -> None:
     assert play.sent(Forget, b"a") == [Forget([NAME])]
 
 
-def test_workers_that_pull_from_one_that_leaves_are_told_to_give_up() -> None:
-    play, _, pull = pulling()
+def test_workers_that_pull_from_one_that_leaves_get_what_it_hands_over() -> None:
+    play, one, pull = pulling()
     play.play(DrainHosts({"node-b"}))
     assert play.sent(Pull, b"a") == []
     [run] = play.core.state.workers[b"b"].runs.values()
     play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=b"b")
     assert play.sent(Stop, b"b") == [Stop()]
     assert play.sent(Pull, b"a") == [Pull(NAME, pull.number)]
+    play.say(Fetched(NAME), b"bytes", worker=b"b")
+    given_back(play, one, pull, ABSENT)
+    assert [again.task for again in play.assigned(b"a")] == [one.task]
+
+
+def test_workers_that_pull_from_one_that_leaves_get_the_result_of_another_that_has_it() -> None:
+    play = joined(b"b", b"a", b"c")
+    keep_at(play, b"c", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [first] = [name for name in (b"a", b"b") if play.sent(Pull, name)]
+    play.say(Pulled(NAME, 1), worker=first)
+    assert play.core.state.objects[NAME].workers == {first, b"c"}
+    other = b"a" if first == b"b" else b"b"
+    play.play(Submitted(CUBE, [needs(202, FIRST)]))
+    [pull], [one] = play.sent(Pull, other), play.assigned(other)
+    source = play.core.state.objects[NAME].pulls[other][0]
+    for run in list(play.core.state.workers[source].runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=source)
+    play.play(DrainHosts({f"node-{source.decode()}"}))
+    assert (play.sent(Forget, source), play.sent(Stop, source)) == ([Forget([NAME])], [Stop()])
+    assert play.sent(Pull, other) == [Pull(NAME, pull.number)]
+    play.say(Pulled(NAME, pull.number, ABSENT), worker=other)
+    play.say(Returned([one.run], NOT_PULLED), worker=other)
+    [keeper] = play.core.state.objects[NAME].workers
+    assert play.sent(Fetch, keeper) == [Fetch([NAME])]
 
 
 @pytest.mark.parametrize("retries", [0, 1])
