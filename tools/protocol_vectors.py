@@ -45,7 +45,7 @@ WAYS: dict[str, set[type]] = {
         messages.Stop,
         messages.Beat,
     },
-    "worker to worker": {messages.Beat, messages.Fetch, messages.Part},
+    "worker to worker": {messages.Beat, messages.Pull, messages.Part},
     "client to dispatcher": {*clients.REQUESTS, *client_listener.HANDLERS},
     "dispatcher to client": {
         *get_args(messages.ToClient),

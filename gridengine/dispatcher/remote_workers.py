@@ -47,11 +47,8 @@ answer; with a short lease earlier, so that a worker hears six answers within a 
 
 
 class RemoteWorkers:
-    """Workers elsewhere: they connect over TCP, or exchange files. All methods are for one thread.
-
-    Args:
-        home: the folder of a stand-alone dispatcher, with the keys of its workers.
-        wake, clock: as those of `LocalWorkers`.
+    """A `WorkersLink` to workers elsewhere: they connect over TCP, or exchange files. The folder
+    `home` has their keys.
 
     Raises:
         ConfigurationError: no socket, or no run directory, can be made.

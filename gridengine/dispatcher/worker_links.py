@@ -50,7 +50,11 @@ PRINTED_BYTES = 64 * 1024
 
 
 class WorkersLink(Protocol):
-    """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those on this machine.
+    """The way to the workers: `RemoteWorkers`, `LocalWorkers` for those on this machine, or
+    `MixedWorkers` for both. All methods are for one thread.
+
+    Each takes the same arguments. `wake` wakes that thread if it sleeps; other threads call it.
+    `clock` is that thread's. `home` is the folder of a stand-alone dispatcher.
 
     context: how the launcher lets workers connect.
     streams: the destination of the output of calls.
@@ -139,15 +143,12 @@ SpawnedProcess: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
 
 
 class LocalWorkers:
-    """The workers whose agents run in this thread. All methods but `adopt` are for one thread.
+    """A `WorkersLink` to workers whose agents run in this thread. `adopt` is for any thread.
 
     Args:
         scheduler: says how many calls one worker runs at a time, and how many idle processes it
             keeps.
-        wake: wakes that thread if it sleeps; other threads call it.
-        home: the folder of a stand-alone dispatcher; then the output of jobs is sent on, as by
-            workers elsewhere.
-        clock: that thread's.
+        home: with a folder, the output of jobs is sent on, as by workers elsewhere.
 
     Raises:
         ConfigurationError: too few files may be open for so many runners; or the log cannot be

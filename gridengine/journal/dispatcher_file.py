@@ -160,7 +160,7 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute statements, each for its rows, all or none. `settle` calls `then` once durable."""
+        """Execute statements, each for its rows, all or none; see `write` for `then`."""
 
         def act(connection: sqlite3.Connection) -> None:
             for statement, rows in changes:

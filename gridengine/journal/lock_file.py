@@ -211,7 +211,7 @@ log = logging.getLogger("gridengine")
 
 
 class RunLock:
-    """The lock of a named run, which this process has. Until it closes, a thread touches its file."""
+    """The lock of a named run, of this process. A thread touches its file until it is closed."""
 
     def __init__(self, lock: LockFile, path: Path) -> None:
         self._lock = lock

@@ -7,29 +7,35 @@ instead.
 
     Beat        ----- to each address ----->
                 <------------- Beat --------   the first address to answer is used
-    Fetch       --------------------------->
+    Pull        --------------------------->   for each result
                 <------------- Part --------   each of some pieces
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import zmq
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.shared_memory import LARGE
 from gridengine.system.polling import Poller
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import SMALL, decode, encode
-from gridengine.wire.messages import Beat, Fetch, Part
+from gridengine.wire.messages import Beat, Part, Pull
 from gridengine.wire.session import PIECE
 from gridengine.wire.sockets import KeyCheck, PolledSocket, bind_to_any, buffers_of, secure
 
-PIECES = 16
-"""A part of a result has at most so many pieces, so that its arrival is seen."""
+PIECES = PIECE // SMALL
+"""A part has at most this many pieces, so that the small ones fit into one frame. Each part that
+arrives shows that its sender goes on.
+"""
 MOST_BUFFERS = 1000
 """A result of more buffers than this goes through the dispatcher: each part lists all sizes."""
+CONNECT_SECONDS, SILENT_SECONDS, IDLE_SECONDS = 5.0, 15.0, 60.0
+"""The longest time until an address answers; between two parts of results; without a request."""
 
 
 class ResultServer:
@@ -80,10 +86,9 @@ class ResultServer:
                 continue
             if isinstance(message, Beat):
                 self._polled.send([peer, *encode(message)])
-            elif isinstance(message, Fetch):
-                for name in message.names:
-                    for part in parts_of(name, self._payload_of(name)):
-                        self._polled.send([peer, *part])
+            elif isinstance(message, Pull):
+                for part in parts_of(message.number, self._payload_of(message.name)):
+                    self._polled.send([peer, *part])
 
     def close(self) -> None:
         """Close the socket at once. May be called twice."""
@@ -95,33 +100,38 @@ def _close(poller: Poller, polled: PolledSocket) -> None:
     polled.socket.close(linger=0)
 
 
-def parts_of(name: bytes, payload: Payload | None) -> Iterator[list[Buffer]]:
+def parts_of(number: int, payload: Payload | None) -> Iterator[list[Buffer]]:
     """Yield the messages, in frames, by which a result travels; without a payload, the one that
     says so. No frame is longer than a piece, and a little.
     """
     if payload is None or len(payload) > MOST_BUFFERS:
-        yield encode(Part(name))
+        yield encode(Part(number))
         return
     views = [memoryview(buffer).cast("B") for buffer in payload]
-    sizes, start, part, small = [view.nbytes for view in views], 0, list[Buffer](), 0
-    for piece in (view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)):
-        if len(part) == PIECES or small > PIECE - SMALL:
-            yield encode(Part(name, sizes, start, len(part)), part)
-            start, part, small = start + sum(map(len, part)), [], 0
-        part.append(piece)
-        small += len(piece) if len(piece) <= SMALL else 0  # these have one frame together
-    yield encode(Part(name, sizes, start, len(part)), part)
+    sizes, start = [view.nbytes for view in views], 0
+    pieces = (view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE))
+    while True:
+        part: list[Buffer] = list(itertools.islice(pieces, PIECES))
+        yield encode(Part(number, sizes, start, len(part)), part)
+        start += sum(map(len, part))
+        if start == sum(sizes):
+            return
 
 
 class IncomingResult:
-    """A result that arrives in parts, which come in order."""
+    """A result that arrives in parts.
 
-    def __init__(self) -> None:
+    Args:
+        pull: the request that the parts answer.
+    """
+
+    def __init__(self, pull: Pull) -> None:
+        self.pull = pull
         self._pieces: list[Buffer] = []
         self._size = 0
 
     def add(self, part: Part, pieces: Sequence[Buffer]) -> Payload | None:
-        """Take in a part. Return the whole payload once it is there.
+        """Take in the next part. Return the whole payload once it is there.
 
         Raises:
             ProtocolError: it is not the next part, or does not fit.
@@ -130,20 +140,17 @@ class IncomingResult:
             raise ProtocolError("a part of a result is missing")
         self._pieces += pieces
         self._size += sum(map(len, pieces))
-        if self._size < sum(part.sizes):
+        total = sum(part.sizes)
+        if self._size < total:
             return None
-        left, payload = iter(self._pieces), list[Buffer]()
-        for size in part.sizes:
-            own, there = list[Buffer](), 0
-            while there < size and (piece := next(left, None)) is not None:
-                own.append(piece)
-                there += len(piece)
-            if there != size:
-                raise ProtocolError("the parts of a result do not agree with its sizes")
-            payload.append(own[0] if len(own) == 1 else b"".join(own))
-        if next(left, None) is not None:
+        if self._size > total:
             raise ProtocolError("a result is longer than it announced")
-        return payload
+        whole = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        ends = itertools.accumulate(part.sizes)
+        views = (whole[end - size : end] for end, size in zip(ends, part.sizes, strict=True))
+        # A view keeps the memory of the whole result: large buffers soon have blocks of their own.
+        return [view if len(view) >= LARGE else bytes(view) for view in views]
 
 
 class ResultClient:
@@ -155,7 +162,7 @@ class ResultClient:
         key: its public key. pair: the public and the secret key of this end.
 
     Raises:
-        zmq.ZMQError: an address or the key is none, or no descriptor is left.
+        zmq.ZMQError: an address or the key is invalid, or no descriptor is left.
     """
 
     def __init__(
@@ -168,8 +175,9 @@ class ResultClient:
     ) -> None:
         self._poller = poller
         self.is_connected = False
-        self._wanted: list[bytes] = []
-        self._incoming: dict[bytes, IncomingResult] = {}
+        self.incoming: dict[int, IncomingResult] = {}
+        """The results that were asked for, by number and in this order, in which they also come."""
+        self._heard_at = 0.0
         self._sockets: list[PolledSocket] = []
         try:
             for address in addresses:
@@ -185,37 +193,40 @@ class ResultClient:
             self.close()
             raise
 
-    def fetch(self, name: bytes) -> None:
+    def fetch(self, pull: Pull, now: float) -> None:
         """Ask for a result."""
-        self._incoming[name] = IncomingResult()
+        if not self.incoming:
+            self._heard_at = now
+        self.incoming[pull.number] = IncomingResult(pull)
         if self.is_connected:
-            self.send(encode(Fetch([name])))
-        else:
-            self._wanted.append(name)
+            self._ask(pull)
+
+    def _ask(self, pull: Pull) -> None:
+        self.send(encode(Pull(pull.name, pull.number)))
 
     def send(self, frames: Sequence[Buffer]) -> None:
         """Send these frames to the address that has answered."""
         self._sockets[0].send(frames)
 
-    def give_up(self, name: bytes) -> None:
-        """Take in no more of a result."""
-        self._incoming.pop(name, None)
-        if name in self._wanted:
-            self._wanted.remove(name)
+    def give_up(self, pull: Pull) -> None:
+        """Ignore a result from here on, if it has been asked for."""
+        self.incoming.pop(pull.number, None)
 
-    def receive(self) -> Iterator[tuple[bytes, Payload | None]]:
-        """Yield (name, payload) of each result that has come whole; the payload is None if that
-        worker does not have it. For each other sign of life yield an empty name.
+    def receive(self, now: float) -> Iterator[tuple[Pull, Payload | None]]:
+        """Yield each result that has come whole, with its request; None in its place if that worker
+        does not have it, or if it was lost on the way.
 
         Raises:
-            ProtocolError: the other end sends what fits nothing.
+            ProtocolError: the other end breaks the protocol.
         """
         for polled in self._sockets:
             while frames := polled.receive():
                 message, buffers = decode(buffers_of(frames))
+                self._heard_at = now
                 if not self.is_connected:
                     self._use(polled)
-                yield self._take(message, buffers) if isinstance(message, Part) else (b"", None)
+                if isinstance(message, Part) and message.number in self.incoming:
+                    yield from self._take(message, buffers)
             if self.is_connected:
                 return
 
@@ -226,18 +237,27 @@ class ResultClient:
             if other is not polled:
                 _close(self._poller, other)
         self._sockets = [polled]
-        if self._wanted:
-            self.send(encode(Fetch(self._wanted)))
+        for incoming in self.incoming.values():
+            self._ask(incoming.pull)
 
-    def _take(self, part: Part, pieces: Sequence[Buffer]) -> tuple[bytes, Payload | None]:
-        incoming = self._incoming.get(part.name)
-        if incoming is None:  # it was given up
-            return b"", None
+    def _take(self, part: Part, pieces: Sequence[Buffer]) -> Iterator[tuple[Pull, Payload | None]]:
+        for number in list(itertools.takewhile(part.number.__ne__, self.incoming)):
+            yield self.incoming.pop(number).pull, None  # it was lost: ZeroMQ has connected anew
+        incoming = self.incoming[part.number]
         payload = incoming.add(part, pieces) if part.sizes else None
-        if part.sizes and payload is None:
-            return b"", None
-        del self._incoming[part.name]
-        return part.name, payload
+        if payload is not None or not part.sizes:
+            del self.incoming[part.number]
+            yield incoming.pull, payload
+
+    def seconds_left(self, now: float) -> float:
+        """Return after how many seconds this connection is to be closed, unless `receive` or
+        `fetch` is called meanwhile with success.
+        """
+        if not self.incoming:
+            seconds = IDLE_SECONDS
+        else:
+            seconds = SILENT_SECONDS if self.is_connected else CONNECT_SECONDS
+        return self._heard_at + seconds - now
 
     def close(self) -> None:
         """Close the sockets at once."""

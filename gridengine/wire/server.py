@@ -18,7 +18,7 @@ import zmq
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import said_by
-from gridengine.system.machine import addresses, first_own_port
+from gridengine.system.machine import first_own_port
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
@@ -33,6 +33,7 @@ from gridengine.wire.sockets import (
     buffers_of,
     new_keys,
     secure,
+    tcp_addresses,
 )
 
 _BACKLOG = 4096
@@ -95,14 +96,12 @@ class Server(SessionServer):
             raise
 
     def _listen_on_tcp(self, host: str) -> tuple[str, ...]:
-        names = [host] if host else own_addresses()
         if host:
             resolve(host)
         KeyCheck(self._context, self.keys)
         secure(self._socket, self.keys)
         self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
-        port = self._bind()
-        return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
+        return tuple(tcp_addresses(self._bind(), host))
 
     def _bind(self) -> int:
         port = self.keys.port
@@ -185,19 +184,6 @@ class Server(SessionServer):
             self._local.close()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
-
-
-def own_addresses() -> list[str]:
-    """Return the addresses at which other machines can reach this one, IPv4 first, and the loopback
-    address at the end.
-    """
-    found = [one for one in addresses() if not one.lower().startswith("fe80")]
-    outer = [
-        address
-        for address in dict.fromkeys(found)
-        if not (address.startswith("127.") or address == "::1")
-    ]
-    return [*outer, "127.0.0.1"]
 
 
 def lasting_ports(count: int = 100) -> list[int]:

@@ -18,6 +18,7 @@ from zmq.utils import z85
 from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
+from gridengine.system.machine import addresses
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.session import PIECE
 
@@ -98,6 +99,15 @@ def bind_to_any(socket: zmq.Socket[bytes], ports: Sequence[int]) -> int:
         f"no port of {ports[0]} to {ports[-1]} can be listened at",
         hint="have the setting ports name more of them, from 1024 on",
     )
+
+
+def tcp_addresses(port: int, host: str = "") -> list[str]:
+    """Return where others reach a socket that listens at this port, as `tcp://host:port`: at this
+    host or, by default, at each address of this machine, IPv4 first and loopback last.
+    """
+    own = [one for one in addresses() if not one.lower().startswith(("127.", "fe80"))]
+    hosts = [host] if host else [*(one for one in dict.fromkeys(own) if one != "::1"), "127.0.0.1"]
+    return [f"tcp://{f'[{one}]' if ':' in one else one}:{port}" for one in hosts]
 
 
 _READABLE, _NOW, _NOW_MORE = map(int, (zmq.POLLIN, zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE))

@@ -145,11 +145,11 @@ class Agent:
                 definitions=self._definitions,
                 take_in=self._take_in,
                 send=send,
-                enqueue=self.pool.enqueue,
+                pool=self.pool,
                 clock=clock,
             )
             self._definitions.when_held = self._pulls.serve
-        self._nested_calls = NestedCalls(self.pool, self._poller, send, self._take_all_queued)
+        self._nested_calls = NestedCalls(self.pool, self._poller, send)
         self._runner_messages.begin_waiting = self._nested_calls.begin_waiting
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
@@ -317,19 +317,9 @@ class Agent:
         enqueue = self.pool.enqueue if pulls is None else pulls.hold_back
         enqueue(deque(portions(message.assignments, buffers)), message.allocation)
 
-    def _take_queued(self, runs: set[int]) -> list[int]:
-        """Take these runs out of all queues; return those that were there."""
-        waiting = [] if self._pulls is None else self._pulls.take_out(runs)
-        return waiting + self.pool.take_queued(runs)
-
-    def _take_all_queued(self) -> list[int]:
-        """Empty all queues; return the runs that were in them."""
-        waiting = [] if self._pulls is None else self._pulls.take_all()
-        return waiting + self.pool.take_all_queued()
-
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)
-        for run in self._take_queued(runs):
+        for run in self.pool.take_queued(runs):
             self._runner_messages.send_cancelled(run, message.signal)
         for runner in list(self.pool.runners.values()):
             asked = [run for run in runner.given if run in runs]
@@ -353,7 +343,7 @@ class Agent:
 
     def _recall(self, message: Recall, buffers: Payload) -> None:
         runs = set(message.runs)
-        returned = self._take_queued(runs)
+        returned = self.pool.take_queued(runs)
         for runner in list(self.pool.runners.values()):
             asked, others, shortened = runner.recall(runs)
             returned += asked

@@ -23,13 +23,14 @@ class DefinitionStore:
         """The message and payload that a runner is sent, by name."""
         self._blocks: dict[bytes, list[Block]] = {}
         self.held: dict[bytes, Payload] = {}
-        """The results that only workers have, and so this one, as far as it knows; by name."""
+        """The results, by name, that the dispatcher has not fetched from here."""
         self.results: dict[bytes, Payload] = {}
-        """These, and those that the dispatcher has fetched since."""
+        """All results, by name, that other workers can get from here."""
         self.when_held: Callable[[], object] = lambda: None
         """Called with each result that is held from here on."""
 
-    def add(self, message: Define, buffers: Payload) -> None:
+    def add(self, message: Define, buffers: Payload) -> Payload:
+        """Add a definition. Return its buffers, which are in blocks now if they are large."""
         found, payload, blocks = list(map(block_of, buffers)), buffers, dict[str, list[Place]]()
         if message.result and any(found):
             own = list(filter(None, found))
@@ -40,7 +41,7 @@ class DefinitionStore:
             }
             payload = [one for one, block in zip(buffers, found, strict=True) if block is None]
         elif not message.result or len(self._blocks) < MOST_BLOCKS:
-            payload = store(buffers, whole=message.shared or message.result)
+            buffers = payload = store(buffers, whole=message.shared or message.result)
             if isinstance(payload, StoredPayload):
                 own, blocks = [payload.block], {payload.block.path: payload.places}
                 payload = payload.others()
@@ -48,20 +49,19 @@ class DefinitionStore:
             message = msgspec.structs.replace(message, buffers=len(payload), blocks=blocks)
             self._blocks[message.function] = own
         self.messages[message.function] = message, payload
+        return buffers
 
     def hold(self, name: bytes, payload: Payload) -> None:
         """Keep a result that was made here, or by another worker, until it is forgotten."""
-        self.held[name] = self.results[name] = payload
+        define = Define(name, [], b"", len(payload), result=True)
+        self.held[name] = self.results[name] = self.add(define, payload)
         self.when_held()
-        self.add(Define(name, [], b"", len(payload), result=True), payload)
 
     def remove(self, names: Iterable[bytes]) -> None:
         """Forget definitions. Names that are not here are no error."""
         for name in names:
-            self.messages.pop(name, None)
-            self._blocks.pop(name, None)
-            self.held.pop(name, None)
-            self.results.pop(name, None)
+            for table in (self.messages, self._blocks, self.held, self.results):
+                table.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects. Every runner is sent all of them, because only
@@ -71,7 +71,5 @@ class DefinitionStore:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.messages.clear()
-        self._blocks.clear()
-        self.held.clear()
-        self.results.clear()
+        for table in (self.messages, self._blocks, self.held, self.results):
+            table.clear()

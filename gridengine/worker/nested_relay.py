@@ -52,20 +52,14 @@ class NestedCalls:
     Args:
         poller: calls when a socket can be read.
         send: sends a message with its buffers to the dispatcher.
-        take_all_queued: empties all queues, and returns the runs that were in them.
     """
 
     def __init__(
-        self,
-        pool: RunnerPool,
-        poller: Poller,
-        send: Callable[[Message, Payload], None],
-        take_all_queued: Callable[[], list[int]],
+        self, pool: RunnerPool, poller: Poller, send: Callable[[Message, Payload], None]
     ) -> None:
         self._pool = pool
         self._poller = poller
         self._send = send
-        self._take_all_queued = take_all_queued
         self._links: dict[int, RunnerLink] = {}
         self._preloaded = False
         pool.on_removed = self._end
@@ -131,7 +125,7 @@ class NestedCalls:
             return
         self._pool.begin_waiting(runner, message.run)
         self._send(message, ())
-        returned = self._take_all_queued()
+        returned = self._pool.take_all_queued()
         asked, _, shortened = runner.recall(set(runner.given))
         if shortened is not None:
             self._send(shortened, ())

@@ -8,10 +8,12 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any
 
 import msgspec
+import zmq
 
 from gridengine.display import log
 from gridengine.errors import GridEngineError, ProtocolError
@@ -22,7 +24,6 @@ from gridengine.wire.messages import (
     ABSENT,
     NOT_PULLED,
     UNREACHED,
-    Assignment,
     Message,
     Pull,
     Pulled,
@@ -30,23 +31,18 @@ from gridengine.wire.messages import (
     Serves,
     large_inputs,
 )
+from gridengine.wire.peer_results import ResultClient, ResultServer
+from gridengine.wire.sockets import new_keys, tcp_addresses
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.runner_handle import Batch, take_out
+from gridengine.worker.runner_handle import Batch, BatchQueue, take_out
+from gridengine.worker.runner_pool import RunnerPool
 
-if TYPE_CHECKING:
-    from gridengine.wire.peer_results import ResultClient, ResultServer
-
-
-CONNECT_SECONDS, SILENT_SECONDS = 5.0, 15.0
-"""A pull fails if the other worker does not answer at all within the first, or if nothing arrives
-of it for the second.
-"""
-IDLE_SECONDS = 60.0
-"""A connection is closed when nothing was pulled for so long."""
 CONTEXT_DESCRIPTORS = 10
 """The threads of a ZeroMQ context and its first socket take fewer descriptors than this."""
+MOST_AT_ONCE = 32
+"""This many results are asked for at a time, since each may take memory and descriptors."""
 MOST_IDLE = 64
-"""At most so many idle connections stay open, since each takes descriptors."""
+"""This many idle connections stay open, since each takes descriptors."""
 
 
 class PeerKeys(msgspec.Struct, frozen=True):
@@ -57,17 +53,8 @@ class PeerKeys(msgspec.Struct, frozen=True):
     ports: Sequence[int] = ()
 
 
-class _Connection(msgspec.Struct):
-    """A connection to another worker; `heard_at`: when something was asked or came last."""
-
-    client: ResultClient
-    heard_at: float
-    pulls: dict[bytes, int]
-    """The numbers of the pulls, by the results' names."""
-
-
 class Pulls:
-    """What goes between this worker and others. All methods are for one thread.
+    """The results that go between this worker and others. All methods are for one thread.
 
     Args:
         keys: the keys of the run's workers.
@@ -75,7 +62,7 @@ class Pulls:
         definitions: has the results of this worker; those that come are added.
         take_in: stores a payload that has come, and returns it.
         send: sends a message to the dispatcher.
-        enqueue: queues a batch, in this allocation, whose inputs are all here.
+        pool: holds batches back until their results have come.
         clock: the agent's.
     """
 
@@ -87,7 +74,7 @@ class Pulls:
         definitions: DefinitionStore,
         take_in: Callable[[Payload], Payload],
         send: Callable[[Message, Payload], None],
-        enqueue: Callable[[Batch, int], object],
+        pool: RunnerPool,
         clock: Clock,
     ) -> None:
         self._keys = keys
@@ -95,49 +82,44 @@ class Pulls:
         self._definitions = definitions
         self._take_in = take_in
         self._send = send
-        self._enqueue = enqueue
+        self._pool = pool
         self._clock = clock
         self._context: Any = None
         self._server: ResultServer | None = None
         self._serves = False
-        self._connections: dict[str, _Connection] = {}
-        """The connections, by the other workers' keys; those that were used last come last."""
-        self._coming: dict[bytes, str] = {}
-        """The results that are pulled, each with the key of the worker that sends it."""
+        self._connections: dict[str, ResultClient] = {}
+        """The connections, by the other workers' keys; the last used one is the last."""
+        self._coming: dict[bytes, Pull] = {}
+        """The pulls, by the results' names."""
+        self._waiting: deque[Pull] = deque()
+        """Pulls that have not begun, and some that were given up before they began."""
         self._failed: set[bytes] = set()
-        """The results that did not come. Until the dispatcher knows, it assigns runs that need
-        them.
+        """The results that did not come, until the dispatcher acknowledges that: it may still
+        assign runs that need them.
         """
-        self._held_back: list[tuple[Batch, int]] = []
-        """The batches, each with its allocation, that wait for such results."""
 
     def serve(self) -> None:
-        """Listen for other workers, and tell the dispatcher where. Called with each result that
-        stays here.
+        """Listen for other workers, and tell the dispatcher where. Called before the dispatcher is
+        told of a result that stays here: else it would have the first ones come to itself.
         """
         if self._serves:
             return
         self._serves = True
-        import zmq  # here: few workers hold results
-
-        payload_of = self._definitions.results.get
         try:
-            from gridengine.wire.peer_results import ResultServer
-            from gridengine.wire.server import own_addresses
-            from gridengine.wire.sockets import new_keys
-
             keys = msgspec.structs.replace(new_keys(), peer_public=self._keys.public)
             self._server = ResultServer(
-                self._the_context(), self._poller, keys, self._keys.ports, payload_of
+                self._the_context(),
+                self._poller,
+                keys,
+                self._keys.ports,
+                self._definitions.results.get,
             )
-            *outer, loopback = own_addresses()
+            *outer, loopback = tcp_addresses(self._server.port)
         except (GridEngineError, zmq.ZMQError, OSError, RuntimeError) as error:
             # no port, descriptor or thread is left
             log().warning("other workers get no results from this one: %s", error)
             return
-        hosts = [f"[{one}]" if ":" in one else one for one in outer or [loopback]]
-        addresses = [f"tcp://{host}:{self._server.port}" for host in hosts]
-        self._send(Serves(addresses, keys.public), ())
+        self._send(Serves(outer or [loopback], keys.public), ())
 
     def _the_context(self) -> Any:
         """Return the context, whose threads encrypt and decrypt.
@@ -145,8 +127,6 @@ class Pulls:
         Raises:
             OSError, zmq.ZMQError: too few descriptors are left.
         """
-        import zmq
-
         if self._context is None:
             with contextlib.ExitStack() as free:  # else ZeroMQ may abort this process
                 for _ in range(CONTEXT_DESCRIPTORS):
@@ -159,159 +139,143 @@ class Pulls:
     # Results that are pulled
 
     def pull(self, message: Pull) -> None:
-        """Get a result from another worker, or give up to."""
-        name, key = message.name, self._coming.get(message.name)
-        if not message.addresses:
-            if key is not None and self._connections[key].pulls[name] == message.number:
-                self._end(name, ABSENT)
-            return
-        try:
-            connection = self._connections.pop(message.key, None) or self._connect(message)
-        except OSError as error:  # no descriptor is left, or the address is none
-            log().warning("no connection to another worker: %s", error)
-            self._failed.add(name)
-            is_full = error.errno in (errno.EMFILE, errno.ENFILE)  # no fault of that host
-            self._send(Pulled(name, message.number, ABSENT if is_full else UNREACHED), ())
-            return
-        self._connections[message.key] = connection
-        if not connection.pulls:
-            connection.heard_at = self._clock.monotonic()
-        self._failed.discard(name)
-        self._coming[name] = message.key
-        connection.pulls[name] = message.number
-        connection.client.fetch(name)
+        """Begin to pull a result. Without addresses, give up the pull of that number."""
+        if message.addresses:
+            self._failed.discard(message.name)
+            self._coming[message.name] = message
+            self._waiting.append(message)
+            self._ask()
+        elif (pull := self._coming.get(message.name)) and pull.number == message.number:
+            self._end(pull, ABSENT)
 
-    def _connect(self, message: Pull) -> _Connection:
-        import zmq
+    def _ask(self) -> bool:
+        """Begin pulls that wait, the oldest first, while few results come at a time. Return whether
+        any has begun.
+        """
+        before = busy = sum(len(one.incoming) for one in self._connections.values())
+        while self._waiting and busy < MOST_AT_ONCE:
+            pull = self._waiting.popleft()
+            if self._coming.get(pull.name) is not pull:
+                continue
+            try:
+                connection = self._connections.pop(pull.key, None) or self._connect(pull)
+            except (OSError, zmq.ZMQError) as error:  # no descriptor, or an invalid address
+                log().warning("no connection to another worker: %s", error)
+                is_full = error.errno in (errno.EMFILE, errno.ENFILE)  # no fault of that host
+                self._end(pull, ABSENT if is_full else UNREACHED)
+                continue
+            self._connections[pull.key] = connection
+            connection.fetch(pull, self._clock.monotonic())
+            busy += 1
+        return busy > before
 
-        from gridengine.wire.peer_results import ResultClient
-
+    def _connect(self, pull: Pull) -> ResultClient:
         pair = self._keys.public, self._keys.secret
-        try:
-            client = ResultClient(
-                self._the_context(), self._poller, message.addresses, message.key, pair
-            )
-        except zmq.ZMQError as error:
-            raise OSError(error.errno, str(error)) from error
-        return _Connection(client, self._clock.monotonic(), {})
+        return ResultClient(self._the_context(), self._poller, pull.addresses, pull.key, pair)
 
     def forget(self, names: Iterable[bytes]) -> None:
         """Give up results that nobody needs any more; the dispatcher expects no answer."""
-        for name in names:
-            if name in self._coming:
-                self._drop(name)
-                self._give_back(name)
+        names = set(names)
+        for name in names & self._coming.keys():
+            self._drop(self._coming[name])
+            self._failed.add(name)
+        if not self._failed.isdisjoint(names):
+            self._go_on()
+            self._failed -= names
 
     def tick(self, now: float) -> float:
-        """Take in what has come, and give up what does not come. Return after how many seconds to
-        call this again.
+        """Answer other workers, receive results, and end pulls and connections whose time is over.
+        Return after how many seconds to call this again.
         """
         if self._server is not None:
             self._server.answer()
-        wait = math.inf
         for key, connection in list(self._connections.items()):
             self._receive(key, connection, now)
-            if key not in self._connections:
-                continue
-            if connection.pulls:
-                patience = SILENT_SECONDS if connection.client.is_connected else CONNECT_SECONDS
-            else:
-                patience = IDLE_SECONDS
-            left = connection.heard_at + patience - now
-            if left <= 0:
-                self._disconnect(key)
-            wait = min(wait, max(left, 0.0))
-        idle = [key for key, one in self._connections.items() if not one.pulls]
+        if self._ask():
+            return 0.0  # a socket may have received something as it sent
+        idle = [key for key, one in self._connections.items() if not one.incoming]
         for key in idle[:-MOST_IDLE]:
             self._disconnect(key)
-        return wait
+        left = min((one.seconds_left(now) for one in self._connections.values()), default=math.inf)
+        return max(left, 0.0)
 
-    def _receive(self, key: str, connection: _Connection, now: float) -> None:
+    def _receive(self, key: str, connection: ResultClient, now: float) -> None:
         try:
-            for name, payload in connection.client.receive():
-                connection.heard_at = now
+            for pull, payload in connection.receive(now):
                 if payload is not None:
-                    self._arrived(name, payload)
-                elif name:
-                    self._end(name, ABSENT)
+                    self._definitions.hold(pull.name, self._take_in(payload))
+                self._end(pull, ABSENT if payload is None else "")
         except ProtocolError as error:
             log().warning("another worker sends what is no result: %s", error.message)
             self._disconnect(key)
+        else:
+            if connection.seconds_left(now) <= 0:
+                self._disconnect(key)
 
     def _disconnect(self, key: str) -> None:
-        connection = self._connections[key]
-        for name in list(connection.pulls):
-            self._end(name, ABSENT if connection.client.is_connected else UNREACHED)
-        connection.client.close()
-        del self._connections[key]
+        """Close a connection. The pulls from that worker have failed; so have all that wait, if no
+        worker can be reached.
+        """
+        connection = self._connections.pop(key)
+        connection.close()
+        if not connection.incoming:
+            return
+        failure = ABSENT if connection.is_connected else UNREACHED
+        ways = [one for one in (connection, *self._connections.values()) if one.is_connected]
+        waiting = [one for one in self._waiting if one.key == key or not ways]
+        for pull in [*(one.pull for one in connection.incoming.values()), *waiting]:
+            if self._coming.get(pull.name) is pull:
+                self._end(pull, failure if pull.key == key else ABSENT)
 
-    def _arrived(self, name: bytes, payload: Payload) -> None:
-        number = self._drop(name)
-        self._definitions.hold(name, self._take_in(payload))
-        self._send(Pulled(name, number), ())
-        waiting, self._held_back = self._held_back, []
-        for batch, allocation in waiting:
-            self.hold_back(batch, allocation)
+    def _end(self, pull: Pull, failure: str = "") -> None:
+        self._drop(pull)
+        if failure:
+            self._failed.add(pull.name)
+        self._send(Pulled(pull.name, pull.number, failure), ())
+        self._go_on()
 
-    def _end(self, name: bytes, failure: str) -> None:
-        self._send(Pulled(name, self._drop(name), failure), ())
-        self._failed.add(name)
-        self._give_back(name)
-
-    def _drop(self, name: bytes) -> int:
-        """Forget a pull; return its number."""
-        connection = self._connections[self._coming.pop(name)]
-        connection.client.give_up(name)
-        return connection.pulls.pop(name)
+    def _drop(self, pull: Pull) -> None:
+        del self._coming[pull.name]
+        if pull.key in self._connections:
+            self._connections[pull.key].give_up(pull)
 
     # Batches that wait
 
     def is_pulled(self, name: bytes) -> bool:
-        """Return whether a result is or was on its way here."""
+        """Return whether a result is coming, or has failed to come."""
         return name in self._coming or name in self._failed
 
     def hold_back(self, batch: Batch, allocation: int) -> None:
-        """Queue a batch, unless results that it needs are on their way. Give back the runs whose
-        results do not come.
+        """Queue a batch once all results that it needs are here."""
+        if self._coming or self._failed:
+            self._wait(batch, allocation)
+            self._go_on()
+        else:
+            self._pool.enqueue(batch, allocation)
+
+    def _wait(self, batch: Batch, allocation: int) -> None:
+        self._pool.held_back.setdefault(allocation, BatchQueue()).append(batch)
+
+    def _go_on(self) -> None:
+        """Give back the runs that need results that have failed to come. Queue the batches that
+        need no more results.
         """
-        if self._failed and (lacking := self._failed - self._definitions.messages.keys()):
-            needy = {assignment.run for assignment, _ in batch if _needs(assignment, lacking)}
-            if taken := take_out(batch, needy):
-                self._send(Returned(taken, NOT_PULLED), ())
-        if self._coming and any(_needs(assignment, self._coming) for assignment, _ in batch):
-            self._held_back.append((batch, allocation))
-        elif batch:
-            self._enqueue(batch, allocation)
-
-    def take_out(self, runs: set[int]) -> list[int]:
-        """Take these runs out of the batches that wait; return those that were in one."""
-        taken = [run for batch, _ in self._held_back for run in take_out(batch, runs)]
-        waiting, self._held_back = self._held_back, []
-        for batch, allocation in waiting:
-            if batch:
-                self.hold_back(batch, allocation)
-        return taken
-
-    def take_all(self) -> list[int]:
-        """Take out all batches that wait; return their runs."""
-        waiting, self._held_back = self._held_back, []
-        return [assignment.run for batch, _ in waiting for assignment, _ in batch]
-
-    def _give_back(self, name: bytes) -> None:
-        """Give back the runs that need a result which does not come."""
-        needy = {
-            assignment.run
-            for batch, _ in self._held_back
-            for assignment, _ in batch
-            if _needs(assignment, (name,))
-        }
-        if taken := self.take_out(needy):
-            self._send(Returned(taken, NOT_PULLED), ())
+        waiting, self._pool.held_back = self._pool.held_back, {}
+        returned: list[int] = []
+        for allocation, batch in ((one, batch) for one in waiting for batch in waiting[one]):
+            if self._failed:
+                returned += take_out(batch, _needy(batch, self._failed))
+            if self._coming and _needy(batch, self._coming.keys()):
+                self._wait(batch, allocation)
+            elif batch:
+                self._pool.enqueue(batch, allocation)
+        if returned:
+            self._send(Returned(returned, NOT_PULLED), ())
 
     def close(self) -> None:
         """Close all sockets. May be called twice."""
         for connection in self._connections.values():
-            connection.client.close()
+            connection.close()
         if self._server is not None:
             self._server.close()
         if self._context is not None:
@@ -320,5 +284,6 @@ class Pulls:
         self._context = self._server = None
 
 
-def _needs(assignment: Assignment, names: Container[bytes]) -> bool:
-    return any(name in names for name in large_inputs(assignment))
+def _needy(batch: Batch, names: Set[bytes]) -> set[int]:
+    """Return the runs of a batch that need one of these results."""
+    return {one.run for one, _ in batch if not names.isdisjoint(large_inputs(one))}

@@ -101,6 +101,8 @@ class RunnerPool:
         self._queue = BatchQueue()
         """The batches of calls that request nothing."""
         self._allocations: dict[int, RunnerAllocation] = {}
+        self.held_back: dict[int, BatchQueue] = {}
+        """The batches that wait for results of other workers (`pulls`), by allocation."""
         self.runners: dict[int, RunnerHandle] = {}
         self.idle: list[RunnerHandle] = []
         self._ahead: dict[int, RunnerHandle] = {}
@@ -161,17 +163,20 @@ class RunnerPool:
     def _queue_of(self, runner: RunnerHandle) -> BatchQueue:
         return self._queue if runner.allocation is None else runner.allocation.queue
 
+    def _queues(self) -> list[BatchQueue]:
+        allocated = (one.queue for one in self._allocations.values())
+        return [*self.held_back.values(), self._queue, *allocated]
+
     def take_queued(self, runs: set[int]) -> list[int]:
         """Take these runs out of all queues and backlogs; return those that were there."""
-        queues = [self._queue, *(one.queue for one in self._allocations.values())]
-        taken = [run for queue in queues for run in queue.take_out(runs)]
+        taken = [run for queue in self._queues() for run in queue.take_out(runs)]
         for runner in self.runners.values():
             taken += take_out(runner.backlog, runs)
         return taken
 
     def take_all_queued(self) -> list[int]:
         """Empty all queues; return the runs that were in them."""
-        queues = [self._queue, *(one.queue for one in self._allocations.values())]
+        queues = self._queues()
         taken = [assignment.run for queue in queues for batch in queue for assignment, _ in batch]
         for queue in queues:
             queue.clear()
@@ -179,6 +184,7 @@ class RunnerPool:
 
     def clear(self) -> None:
         """Drop all queued batches and all allocations."""
+        self.held_back.clear()
         self._queue.clear()
         self._allocations.clear()
 

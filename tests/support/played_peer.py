@@ -158,7 +158,9 @@ class Peer:
     """The runs that are still to be answered, though they go on."""
     pulls: dict[bytes, Pull] = field(default_factory=dict)
     unpulled: set[bytes] = field(default_factory=set)
-    """The results that it gets from other workers, and those that it did not get."""
+    """The results that it gets from other workers, and those that it did not get, as long as the
+    dispatcher does not acknowledge that.
+    """
 
     @property
     def has_network(self) -> bool:
@@ -259,7 +261,7 @@ class Peer:
             ]
         )
         assert len(self.batches) - len(self.waiting_batches) <= 2 * self.slots
-        for name in self.unpulled - self.functions:
+        for name in self.unpulled:
             self.give_up(name)
 
     def granted(self, grant: Grant) -> None:
@@ -392,6 +394,7 @@ class Peer:
 
     def forget(self, message: Forget) -> None:
         self.functions.difference_update(message.functions)
+        self.unpulled.difference_update(message.functions)
         for name in message.functions:
             self.holds.pop(name, None)
             if self.pulls.pop(name, None):

@@ -306,13 +306,14 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
 
 
 def pulled(state: CoreState, worker: Worker, message: Pulled, buffers: Payload) -> None:
-    """Note that a worker has got a result from another one, or could not get it."""
+    """Note that a worker has got a result from another one, or could not get it, unless it was told
+    to forget the result meanwhile.
+    """
     known = state.objects.get(message.name)
-    if (
-        known is not None
-        and pulls.answered(state, worker, known, message)
-        and known.asked == worker.id
-    ):
+    if known is None or known.pulls.get(worker.id, (b"", None))[1] != message.number:
+        return
+    pulls.answered(state, worker, known, message)
+    if known.asked == worker.id:
         objects.bring_again(state, [message.name])
 
 

@@ -3,7 +3,7 @@
 A call whose inputs other workers have is assigned at once, and its worker is told where to get them
 (`Pull`). So an input travels once and not through here, while the worker is at earlier calls. A
 worker that cannot get an input gives the calls back. The result then comes here (`objects.bring`),
-and is not pulled again; nor is any other between two hosts that cannot connect.
+and is not pulled again; nor is any other, for a while, between two hosts that cannot connect.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.workers_and_queues import READY, Worker
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import UNREACHED, Pull, Pulled, Serves
+from gridengine.wire.messages import UNREACHED, Forget, Pull, Pulled, Serves
 
 MOST_SENDING = 64
 """A worker sends at most this many results at a time, or a few more."""
 MOST_IN_VAIN = 3
 """No more pulls are tried when so many pairs of hosts cannot connect, and none could so far."""
+NO_WAY_SECONDS = 600.0
+"""After this time hosts that could not connect try again: one may merely have been suspended."""
 
 
 def may_pull(state: CoreState, worker: Worker, known: RemoteObject) -> bool:
@@ -27,19 +29,17 @@ def may_pull(state: CoreState, worker: Worker, known: RemoteObject) -> bool:
 
 
 def _sources(state: CoreState, worker: Worker, known: RemoteObject) -> list[Worker]:
-    if (
-        not known.away
-        or known.unpulled
-        or not worker.hello.pulls
-        or (len(state.no_ways) >= MOST_IN_VAIN and not state.has_way)
-    ):
+    if not known.away or known.unpulled or not worker.hello.pulls:
+        return []
+    now, no_ways = state.now, state.no_ways
+    if not state.has_way and sum(until > now for until in no_ways.values()) >= MOST_IN_VAIN:
         return []
     return [
         one
         for one in map(state.workers.__getitem__, sorted(known.workers))
         if one.serves is not None
         and one.phase is READY
-        and (one.hello.host, worker.hello.host) not in state.no_ways
+        and no_ways.get((one.hello.host, worker.hello.host), 0.0) <= now
     ]
 
 
@@ -61,14 +61,9 @@ def serves(state: CoreState, worker: Worker, message: Serves, buffers: Payload) 
     worker.serves = message if message.addresses else None
 
 
-def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> bool:
-    """Note that a worker has got a result, or could not get it. Return False if it was told to
-    forget the result meanwhile.
-    """
-    source_id, number = known.pulls.get(worker.id, (b"", None))
-    if number != message.number:
-        return False
-    source = state.workers.get(source_id)
+def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pulled) -> None:
+    """Note that a worker has got a result, or could not get it."""
+    source = state.workers.get(known.pulls[worker.id][0])
     end(state, known, worker.id)
     if not message.failure:
         known.workers.add(worker.id)
@@ -76,13 +71,13 @@ def answered(state: CoreState, worker: Worker, known: RemoteObject, message: Pul
             state.has_way = True
     else:
         worker.functions.discard(message.name)
+        state.effects.append(Send(worker.id, Forget([message.name])))
         known.unpulled = True
         if message.failure == UNREACHED and source is not None:
             hosts = source.hello.host, worker.hello.host
             if hosts not in state.no_ways:
-                state.no_ways[hosts] = None
                 state.say(state.log.no_way(*hosts, state.now))
-    return True
+            state.no_ways[hosts] = state.now + NO_WAY_SECONDS
 
 
 def end(state: CoreState, known: RemoteObject, puller: bytes) -> None:
@@ -92,10 +87,22 @@ def end(state: CoreState, known: RemoteObject, puller: bytes) -> None:
         state.workers[source].sending -= 1
 
 
-def give_up_from(state: CoreState, known: RemoteObject, lost: Worker) -> None:
-    """Tell the workers that get a result from a lost worker to give up. Their answers tell whether
-    they had it already.
+def give_up_from(state: CoreState, source: Worker) -> None:
+    """Tell the workers that get results from this one, which leaves or is lost, to give up. Their
+    answers tell whether they had them already.
     """
-    for puller, (source, number) in known.pulls.items():
-        if source == lost.id:
-            state.effects.append(Send(puller, Pull(known.function.digest, number)))
+    for known in map(state.objects.__getitem__, source.functions if source.sending else ()):
+        for puller, (sender, number) in known.pulls.items():
+            if sender == source.id:
+                state.effects.append(Send(puller, Pull(known.function.digest, number)))
+
+
+def runs_that_wait(worker: Worker) -> set[int]:
+    """Return the runs of a worker's batches that cannot have begun: an input of them is pulled."""
+    batches = {
+        id(run.batch)
+        for run in worker.runs.values()
+        for needed in run.span.open_task.inputs
+        if needed.remote is not None and worker.id in needed.remote.pulls
+    }
+    return {run.number for run in worker.runs.values() if id(run.batch) in batches}

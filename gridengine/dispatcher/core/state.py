@@ -156,10 +156,10 @@ class CoreState:
         self.has_away = False
         """Results that only workers have; and whether there ever were any."""
         self.last_pull = 0
-        self.no_ways: dict[tuple[str, str], None] = {}
+        self.no_ways: dict[tuple[str, str], float] = {}
         self.has_way = False
-        """Pairs of hosts of which the second cannot connect to workers on the first; and whether
-        any worker has ever got a result from another one.
+        """Pairs of hosts of which the second could not connect to workers on the first, and until
+        when it does not try again; and whether any hosts have ever connected.
         """
         self.near: dict[bytes, dict[int, calls.OpenTask]] = {}
         """Calls that wait for the worker that has their inputs, by worker."""

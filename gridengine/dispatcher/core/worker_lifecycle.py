@@ -280,8 +280,9 @@ def stop(state: CoreState, worker: Worker) -> None:
 
 
 def _close(state: CoreState, worker: Worker) -> None:
-    """Assign nothing to a worker any more."""
+    """Assign nothing to a worker any more, and have no other get results from it."""
     worker.stopping_since = state.now
+    pulls.give_up_from(state, worker)
     state.retiring.pop(worker.id, None)
     books.enter(state, worker, WorkerPhase.STOPPING)
     _note(state, worker, LEAVING, worker.exit_reason)
@@ -295,7 +296,8 @@ def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload
     If somebody else ended the worker, its calls wait for the batch system's report, which says
     whether they are to blame.
     """
-    worker.blamed_runs = set(message.begun or ()) or worker.under_way()
+    waiting = pulls.runs_that_wait(worker)
+    worker.blamed_runs = set(message.begun or ()) or worker.under_way() - waiting
     worker.knows_begun = message.begun is not None
     reason, launch = f"left ({message.reason})", worker.launch
     if state.now >= worker.leave_at:
@@ -349,11 +351,11 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
     forget_launch(state, worker.id, worker.hello, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))
     asked = []
+    pulls.give_up_from(state, worker)
     for digest in worker.functions:
         known = state.objects[digest]
         known.workers.discard(worker.id)
         pulls.end(state, known, worker.id)
-        pulls.give_up_from(state, known, worker)
         if known.asked == worker.id:
             asked.append(digest)
     objects.bring_again(state, asked)

@@ -217,7 +217,8 @@ UNREACHED, ABSENT = "unreached", "absent"
 class Pulled(MessageBase, frozen=True):
     """The answer to a `Pull` of this number: the worker holds the result too. Or it does not, and
     gives back the runs that need it: the other worker is `UNREACHED`; or the result is `ABSENT`
-    there, or did not come for another reason.
+    there, or did not come for another reason. A `Forget` acknowledges such a failure: until then
+    more runs that need the result may come.
     """
 
     name: bytes
@@ -355,6 +356,8 @@ class Pull(MessageBase, frozen=True):
     message, and begin when the result is there. Without addresses: the other worker is gone, so
     give up the pull of this number. Each number is answered by one `Pulled`, or made needless by a
     `Forget`.
+
+    From worker to worker, without addresses: send this result, in `Part`s of this number.
     """
 
     name: bytes
@@ -517,12 +520,13 @@ class OutputTaken(MessageBase, frozen=True):
 
 
 class Part(MessageBase, frozen=True):
-    """A worker's answer to another worker's `Fetch`: the bytes of a result from `start` on, as if
-    its buffers, which have these `sizes`, were one. Without sizes, the worker does not have the
-    result. The answer to a `Beat` is a `Beat`.
+    """A worker's answer to another worker's `Pull` of this number: the bytes of a result from
+    `start` on, as if its buffers, which have these `sizes`, were one. Without sizes, the worker
+    does not have the result. Results are sent in the order of their requests. The answer to a
+    `Beat` is a `Beat`.
     """
 
-    name: bytes
+    number: int
     sizes: Sequence[Count] = ()
     start: Count = 0
     buffers: Count = 0

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.system.polling import Poller
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import SMALL, decode, encode
-from gridengine.wire.messages import Beat, Fetch, Part, Stop
+from gridengine.wire.messages import Beat, Part, Pull, Stop
 from gridengine.wire.peer_results import (
     MOST_BUFFERS,
     PIECES,
@@ -46,6 +46,7 @@ class Workers:
         self.context = zmq.Context()
         self.server = ResultServer(self.context, self.poller, self.keys, (), results.get)
         self.clients: list[ResultClient] = []
+        self.asked = 0
 
     def connect(self, *hosts: str, keys: ServerKeys | None = None) -> ResultClient:
         keys = keys or self.keys
@@ -55,11 +56,17 @@ class Workers:
         self.clients.append(client)
         return client
 
+    def fetch(self, client: ResultClient, name: str) -> Pull:
+        self.asked += 1
+        pull = Pull(name.encode(), self.asked)
+        client.fetch(pull, 0.0)
+        return pull
+
     def received(self, client: ResultClient) -> dict[bytes, Payload | None]:
         """Return what has come."""
         self.poller.poll(0.05)
         self.server.answer()
-        return {name: payload for name, payload in client.receive() if name}
+        return {pull.name: payload for pull, payload in client.receive(0.0)}
 
     def wait_for(self, client: ResultClient, count: int = 1) -> dict[bytes, Payload | None]:
         deadline, got = time.monotonic() + PATIENCE, dict[bytes, Payload | None]()
@@ -89,39 +96,38 @@ def joined(payload: Payload | None) -> list[bytes]:
 def test_results_of_all_shapes_arrive_as_they_were(workers: Workers) -> None:
     client = workers.connect()
     for name in PAYLOADS:
-        client.fetch(name.encode())
+        workers.fetch(client, name)
     got = workers.wait_for(client, len(PAYLOADS))
     assert {name.decode(): joined(payload) for name, payload in got.items()} == PAYLOADS
 
 
 def test_a_result_that_is_not_there_is_told_to_be_absent(workers: Workers) -> None:
     client = workers.connect()
-    client.fetch(b"nothing")
+    workers.fetch(client, "nothing")
     assert workers.wait_for(client) == {b"nothing": None}
 
 
 def test_the_first_address_to_answer_is_used(workers: Workers) -> None:
     client = workers.connect("192.0.2.1", "127.0.0.1")  # nobody has the first (RFC 5737)
-    client.fetch(b"one small buffer")
+    workers.fetch(client, "one small buffer")
     assert joined(workers.wait_for(client)[b"one small buffer"]) == [b"x"]
     assert client.is_connected
 
 
 def test_a_result_that_was_given_up_is_not_told(workers: Workers) -> None:
     client = workers.connect()
-    client.fetch(b"more than a part")
-    client.give_up(b"more than a part")
-    client.fetch(b"one small buffer")
+    client.give_up(workers.fetch(client, "more than a part"))
+    workers.fetch(client, "one small buffer")
     assert list(workers.wait_for(client)) == [b"one small buffer"]
 
 
 def test_who_has_not_the_key_of_the_runs_workers_gets_nothing(workers: Workers) -> None:
     stranger, friend = workers.connect(keys=new_keys()), workers.connect()
-    stranger.fetch(b"one small buffer")
-    friend.fetch(b"one small buffer")
+    workers.fetch(stranger, "one small buffer")
+    workers.fetch(friend, "one small buffer")
     workers.wait_for(friend)
     assert not stranger.is_connected
-    assert list(stranger.receive()) == []
+    assert list(stranger.receive(0.0)) == []
 
 
 def test_nobody_gets_a_result_while_nothing_checks_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +135,7 @@ def test_nobody_gets_a_result_while_nothing_checks_keys(monkeypatch: pytest.Monk
     unchecked = Workers({b"there": [b"x"]})
     try:
         client = unchecked.connect()
-        client.fetch(b"there")
+        unchecked.fetch(client, "there")
         for _ in range(20):  # a connection that is let in has its result after two
             assert unchecked.received(client) == {}
         assert not client.is_connected
@@ -144,7 +150,7 @@ def test_who_has_not_the_key_of_the_holder_is_not_believed(workers: Workers) -> 
         pair = workers.keys.peer_public, workers.keys.peer_secret
         client = ResultClient(workers.context, workers.poller, addresses, workers.keys.public, pair)
         workers.clients.append(client)
-        client.fetch(b"one small buffer")
+        workers.fetch(client, "one small buffer")
         assert joined(workers.wait_for(client)[b"one small buffer"]) == [b"x"]
         other.server.answer()
     finally:
@@ -156,13 +162,13 @@ def test_whatever_a_peer_sends_the_server_goes_on(frames: list[bytes], place: in
     workers = Workers({b"there": [b"x"]})
     try:
         client = workers.connect()
-        client.fetch(b"there")
+        workers.fetch(client, "there")
         workers.wait_for(client)
-        good = encode([Beat(), Fetch([b"no"]), Part(b"p"), Stop()][place])
+        good = encode([Beat(), Pull(b"no", 1), Part(1), Stop()][place])
         for sent in (frames, good[:-1] + frames, good + frames):
             if sent:
                 client.send(sent)
-        client.fetch(b"there")
+        workers.fetch(client, "there")
         assert joined(workers.wait_for(client)[b"there"]) == [b"x"]
     finally:
         workers.close()
@@ -170,13 +176,13 @@ def test_whatever_a_peer_sends_the_server_goes_on(frames: list[bytes], place: in
 
 def test_no_frame_is_longer_than_a_connection_takes() -> None:
     for payload in PAYLOADS.values():
-        frames = [frame for message in parts_of(b"name", payload) for frame in message]
+        frames = [frame for message in parts_of(1, payload) for frame in message]
         assert max(map(len, frames)) <= PIECE + 1024
 
 
 def test_a_result_of_very_many_buffers_does_not_go_this_way() -> None:
-    [frames] = parts_of(b"name", [b"x"] * (MOST_BUFFERS + 1))
-    assert decode(frames) == (Part(b"name", []), [])
+    [frames] = parts_of(1, [b"x"] * (MOST_BUFFERS + 1))
+    assert decode(frames) == (Part(1, []), [])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ def test_a_result_of_very_many_buffers_does_not_go_this_way() -> None:
     [
         ([5], 1, [b"abcde"]),
         ([5], 0, [b"abcdef"]),
-        ([2, 3], 0, [b"abcde"]),
+        ([2, 3], 0, [b"ab", b"cdef"]),
         ([0, 3], 0, [b"abcd"]),
     ],
 )
@@ -192,10 +198,44 @@ def test_parts_that_do_not_fit_are_refused(
     sizes: list[int], start: int, pieces: list[bytes]
 ) -> None:
     with pytest.raises(ProtocolError):
-        IncomingResult().add(Part(b"name", sizes, start, len(pieces)), pieces)
+        IncomingResult(Pull(b"name", 1)).add(Part(1, sizes, start, len(pieces)), pieces)
 
 
 def test_the_kernel_looks_whether_idle_peers_are_still_there(workers: Workers) -> None:
     socket = workers.server._polled.socket
     options = zmq.TCP_KEEPALIVE, zmq.TCP_KEEPALIVE_IDLE, zmq.TCP_MAXRT
     assert [socket.getsockopt(option) for option in options] == [1, 10, 10_000]
+
+
+def test_parts_of_an_earlier_request_do_not_mix_with_those_of_the_next(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[list[Buffer]] = []
+
+    def slowly(number: int, payload: Payload | None) -> Iterator[list[Buffer]]:
+        first, *others = parts_of(number, payload)
+        yield from (*late, first) if late else (first,)
+        yield from others if late else ()
+        late[:] = others
+
+    monkeypatch.setattr("gridengine.wire.peer_results.parts_of", slowly)
+    client = workers.connect()
+    first = workers.fetch(client, "more than a part")
+    while not client.incoming[first.number]._size:
+        assert workers.received(client) == {}
+    client.give_up(first)
+    workers.fetch(client, "more than a part")
+    [payload] = workers.wait_for(client).values()
+    assert joined(payload) == PAYLOADS["more than a part"]
+
+
+def test_a_result_that_was_lost_on_the_way_is_told_when_a_later_one_comes(workers: Workers) -> None:
+    client = workers.connect()
+    workers.fetch(client, "one small buffer")
+    workers.wait_for(client)
+    client.send = lambda frames: None  # type: ignore[method-assign]
+    workers.fetch(client, "empty buffers")
+    del client.send  # type: ignore[method-assign]
+    workers.fetch(client, "one small buffer")
+    got = workers.wait_for(client, 2)
+    assert [joined(payload) for payload in got.values()] == [[], [b"x"]]

@@ -14,7 +14,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.system.machine import addresses
 from gridengine.wire.framing import encode
 from gridengine.wire.messages import Beat, Stop
-from gridengine.wire.server import Server, lasting_ports, own_addresses, resolve
+from gridengine.wire.server import Server, lasting_ports, resolve
 from gridengine.wire.session import PIECE, Frames, Session
 
 
@@ -25,12 +25,6 @@ def test_an_impossible_host_is_named() -> None:
 
 def test_a_host_that_resolves_is_taken() -> None:
     resolve("127.0.0.1")
-
-
-def test_loopback_is_the_last_address_that_others_are_told() -> None:
-    *outer, last = own_addresses()
-    assert last == "127.0.0.1"
-    assert not [one for one in outer if one.startswith(("127.", "fe80")) or one == "::1"]
 
 
 @pytest.mark.parametrize(("given", "count"), [("32768\t60999\n", 100), ("1024 65535", 0)])

@@ -14,7 +14,7 @@ from zmq.utils import z85
 
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.sockets import KeyCheck, bind_to_any, new_keys
+from gridengine.wire.sockets import KeyCheck, bind_to_any, new_keys, tcp_addresses
 
 
 def test_keys_are_never_used_again() -> None:
@@ -142,3 +142,13 @@ def test_after_a_ctrl_c_the_thread_that_checks_keys_still_has_its_socket(
     [thread] = threads
     thread.join(30.0)
     assert (thread.is_alive(), errors) == (False, [])
+
+
+def test_loopback_is_the_last_address_that_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ["127.0.0.1", "10.0.0.7", "10.0.0.7", "::1", "FE80::2", "fd00::3"]
+    monkeypatch.setattr("gridengine.wire.sockets.addresses", lambda: found)
+    assert tcp_addresses(5) == ["tcp://10.0.0.7:5", "tcp://[fd00::3]:5", "tcp://127.0.0.1:5"]
+
+
+def test_others_are_told_the_one_host_that_was_set() -> None:
+    assert tcp_addresses(5, "node") == ["tcp://node:5"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import (
     LARGE,
     ResultBlocks,
@@ -88,6 +89,19 @@ def test_a_result_that_came_in_blocks_is_defined_by_them_without_a_copy() -> Non
     assert open_blocks() != []
     store.clear()
     assert open_blocks() == []
+
+
+def test_a_result_of_small_buffers_is_held_once_in_the_block_that_runners_map() -> None:
+    payload: list[Buffer] = [bytes([number]) * (LARGE // 4) for number in range(5)]
+    store = DefinitionStore()
+    store.hold(b"r", payload)
+    message, others = store.messages[b"r"]
+    [block] = store._blocks[b"r"]
+    held = store.held[b"r"]
+    assert store.results[b"r"] is held
+    assert [memoryview(one).obj for one in held] == [block] * 5
+    assert fetch(message.blocks, others) == list(held) == payload
+    store.clear()
 
 
 def kept_block(kept: ResultBlocks, letter: bytes) -> memoryview:

@@ -28,10 +28,12 @@ from gridengine.wire.messages import (
     Serves,
     input_name,
 )
+from gridengine.wire.peer_results import CONNECT_SECONDS, IDLE_SECONDS, SILENT_SECONDS
 from gridengine.wire.sockets import new_keys
 from gridengine.worker import pulls
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.pulls import PeerKeys, Pulls
+from gridengine.worker.runner_handle import Batch, BatchQueue
 from tests.support.manual_clock import ManualClock
 
 PATIENCE = 60
@@ -47,6 +49,7 @@ class Worker:
     def __init__(self, keys: PeerKeys, clock: ManualClock) -> None:
         self.sent: list[Message] = []
         self.queued: list[list[int]] = []
+        self.held_back: dict[int, BatchQueue] = {}
         self.definitions = DefinitionStore()
         self.poller = Poller()
         self.clock = clock
@@ -56,9 +59,12 @@ class Worker:
             definitions=self.definitions,
             take_in=lambda payload: payload,
             send=lambda message, buffers: self.sent.append(message),
-            enqueue=lambda batch, allocation: self.queued.append([one.run for one, _ in batch]),
+            pool=self,  # type: ignore[arg-type]
             clock=clock,
         )
+
+    def enqueue(self, batch: Batch, allocation: int) -> None:
+        self.queued.append([one.run for one, _ in batch])
 
     @property
     def serves(self) -> Serves:
@@ -158,7 +164,7 @@ def test_a_worker_that_does_not_answer_is_given_up(workers: Workers) -> None:
     worker = workers.add()
     worker.pulls.pull(NOWHERE)
     worker.assign(5, FIRST)
-    workers.clock.advance(pulls.CONNECT_SECONDS - 0.1)
+    workers.clock.advance(CONNECT_SECONDS - 0.1)
     worker.tick()
     assert worker.sent == []
     workers.clock.advance(0.2)
@@ -181,7 +187,7 @@ def test_a_worker_that_falls_silent_is_given_up_and_its_host_is_not(workers: Wor
     workers.go_on_until(lambda: worker.told(Pulled))
     worker.definitions.remove([NAME])
     worker.pull(SECOND, 2, source)  # and the other does not go on
-    workers.clock.advance(pulls.SILENT_SECONDS + 0.1)
+    workers.clock.advance(SILENT_SECONDS + 0.1)
     worker.tick()
     assert worker.told(Pulled)[1:] == [Pulled(input_name(SECOND), 2, ABSENT)]
 
@@ -217,6 +223,8 @@ def test_a_run_that_was_assigned_before_its_failed_pull_was_known_goes_back(
     assert worker.pulls.is_pulled(NAME)
     worker.assign(5, FIRST)
     assert worker.told(Returned) == [Returned([5], NOT_PULLED)]
+    worker.pulls.forget([NAME])
+    assert not worker.pulls.is_pulled(NAME)
     worker.definitions.add(Define(NAME, [], b"", 1, result=True), [b"pickle"])
     worker.assign(6, FIRST)
     assert worker.queued == [[6]]
@@ -227,7 +235,7 @@ def test_runs_that_wait_for_a_result_can_be_taken_back(workers: Workers) -> None
     worker.pulls.pull(NOWHERE)
     worker.assign(5, FIRST)
     worker.assign(6, FIRST)
-    assert worker.pulls.take_out({5, 9}) == [5]
+    assert worker.held_back[0].take_out({5, 9}) == [5]
     worker.pulls.pull(Pull(NAME, 1))
     assert worker.told(Returned) == [Returned([6], NOT_PULLED)]
 
@@ -236,7 +244,7 @@ def test_an_idle_connection_is_closed(workers: Workers) -> None:
     source, worker = workers.add(result=[b"pickle"]), workers.add()
     worker.pull(FIRST, 1, source)
     workers.go_on_until(lambda: worker.told(Pulled))
-    workers.clock.advance(pulls.IDLE_SECONDS + 0.1)
+    workers.clock.advance(IDLE_SECONDS + 0.1)
     worker.tick()
     worker.definitions.remove([NAME])
     worker.pull(FIRST, 2, source)
@@ -254,6 +262,47 @@ def test_a_worker_without_a_port_serves_nothing_and_says_so(
     worker.pulls.serve()
     assert worker.sent == []
     assert caplog.text.count("other workers get no results from this one: no port") == 1
+
+
+@pytest.fixture
+def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulls, "MOST_AT_ONCE", 2)
+
+
+def from_nowhere(number: int, key: str = NOWHERE.key) -> Pull:
+    return Pull(b"%d" % number, number, NOWHERE.addresses, key)
+
+
+def test_only_so_many_results_are_asked_for_at_a_time(workers: Workers, two_at_once: None) -> None:
+    source, worker = workers.add(result=[b"pickle"]), workers.add()
+    worker.pull(SECOND, 1, source)
+    workers.go_on_until(lambda: worker.told(Pulled))
+    for number in (2, 3, 4):
+        worker.pulls.pull(from_nowhere(number))
+    worker.pull(FIRST, 5, source)
+    worker.assign(6, FIRST)
+    assert sum(len(one.incoming) for one in worker.pulls._connections.values()) == 2
+    worker.pulls.pull(Pull(b"4", 4))
+    assert worker.told(Pulled)[1:] == [Pulled(b"4", 4, ABSENT)]
+    workers.clock.advance(CONNECT_SECONDS)
+    assert worker.pulls.tick(workers.clock.monotonic()) == 0.0
+    workers.go_on_until(lambda: worker.queued)
+    ends = [Pulled(b"2", 2, UNREACHED), Pulled(b"3", 3, UNREACHED), Pulled(NAME, 5)]
+    assert worker.told(Pulled)[2:] == ends
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_pulls_that_wait_fail_with_those_of_their_worker_or_where_none_is_reached(
+    workers: Workers, two_at_once: None, same: bool
+) -> None:
+    worker = workers.add()
+    for number in (1, 2):
+        worker.pulls.pull(from_nowhere(number))
+    worker.pulls.pull(from_nowhere(3, NOWHERE.key if same else new_keys().public))
+    workers.clock.advance(CONNECT_SECONDS)
+    worker.tick()
+    failures = [UNREACHED, UNREACHED, UNREACHED if same else ABSENT]
+    assert [one.failure for one in worker.told(Pulled)] == failures
 
 
 FULL = """

@@ -38,6 +38,7 @@ from gridengine.wire.messages import (
     Results,
     Returned,
     Saved,
+    Serves,
     Shortened,
     Started,
     Stop,
@@ -247,6 +248,14 @@ def test_a_large_result_that_others_need_stays_until_it_is_asked_for(holder: Hol
         holder.agent.handle(Fetch([input_name(7)]))
         assert holder.sent[-1] == Fetched(input_name(7), count)
         assert holder.buffers[-1] == LARGE_PAYLOAD[: count or 0]
+
+
+def test_others_can_get_a_result_before_the_dispatcher_knows_where_it_is(holder: Holder) -> None:
+    serves = Serves(["tcp://host:1"], "key")
+    holder.agent._definitions.when_held = lambda: holder.send(serves, [])
+    holder.change(1, kept=[(0, 7)])
+    holder.returns(1, LARGE_PAYLOAD)
+    assert holder.sent == [serves, held(1, 7)]
 
 
 def test_a_result_wanted_after_its_assignment_stays(holder: Holder) -> None:

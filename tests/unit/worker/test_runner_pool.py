@@ -19,7 +19,7 @@ from gridengine.serialize.payload import SINGLE
 from gridengine.system.polling import Poller
 from gridengine.wire.messages import Allocate, Assignment, Define
 from gridengine.worker.definition_store import DefinitionStore
-from gridengine.worker.runner_handle import RunnerHandle
+from gridengine.worker.runner_handle import BatchQueue, RunnerHandle
 from gridengine.worker.runner_output import OutputReaders
 from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
 from tests.support.agent_driver import NotingForkServer
@@ -170,8 +170,10 @@ def test_waiting_runs_are_taken_out_of_any_queue(single: Worker) -> None:
     single.enqueue_each(1, 2)
     single.enqueue(3, 4)
     single.enqueue(5)
-    assert single.pool.take_queued({1, 2, 4, 99}) == [4]
-    assert single.pool.take_all_queued() == [3, 5]
+    held = [(Assignment(run, 7, b"f", 0, 3, 0, SINGLE), [b""]) for run in (6, 7)]
+    single.pool.held_back[1] = BatchQueue([deque(held)])
+    assert single.pool.take_queued({1, 2, 4, 7, 99}) == [7, 4]
+    assert single.pool.take_all_queued() == [6, 3, 5]
     assert single.pool.take_all_queued() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 
 import pytest
@@ -13,6 +14,7 @@ from gridengine.wire.messages import (
     ABSENT,
     CANCELLED,
     NOT_PULLED,
+    TERMINATED,
     UNREACHED,
     Assignment,
     Crashed,
@@ -53,11 +55,11 @@ def keep_at(play: Play, worker: bytes, number: int) -> None:
     keeps(play, one, worker)
 
 
-def pulling() -> tuple[Play, Assignment, Pull]:
+def pulling(**options: object) -> tuple[Play, Assignment, Pull]:
     """Have worker `a` be told to get a result from `b`, which is at another call that needs it."""
     play = joined(b"a", b"b")
     keep_at(play, b"b", FIRST)
-    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    play.play(Submitted(CUBE, [needs(number, FIRST, **options) for number in (200, 201)]))
     [pull] = play.sent(Pull, b"a")
     [one] = play.assigned(b"a")
     return play, one, pull
@@ -109,12 +111,74 @@ def test_that_two_hosts_cannot_connect_is_told_once() -> None:
     assert line.startswith("node-a cannot connect to workers on node-b")
     play.say(Pulled(NAME, pull.number, UNREACHED), worker=b"a")
     assert play.seen(Inform) == []
-    assert list(play.core.state.no_ways) == [("node-b", "node-a")]
+    until = play.now + pulls.NO_WAY_SECONDS
+    assert play.core.state.no_ways == {("node-b", "node-a"): until}
+
+
+@pytest.mark.parametrize("pairs", [1, pulls.MOST_IN_VAIN])
+def test_hosts_that_could_not_connect_try_again_later(pairs: int) -> None:
+    play = joined(b"a", b"b")
+    until = play.now + pulls.NO_WAY_SECONDS
+    play.core.state.no_ways = {(f"node-{one}", "node-a"): until for one in "bcd"[:pairs]}
+    play.later(pulls.NO_WAY_SECONDS, beats=[b"a", b"b"])
+    keep_at(play, b"b", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    assert len(play.sent(Pull, b"a")) == 1
+
+
+def test_a_pull_that_has_failed_is_acknowledged() -> None:
+    play, _, pull = pulling()
+    play.say(Pulled(NAME, pull.number, ABSENT), worker=b"a")
+    assert play.sent(Forget, b"a") == [Forget([NAME])]
+
+
+def test_workers_that_pull_from_one_that_leaves_get_what_it_hands_over() -> None:
+    play, one, pull = pulling()
+    play.play(DrainHosts({"node-b"}))
+    assert play.sent(Pull, b"a") == []
+    [run] = play.core.state.workers[b"b"].runs.values()
+    play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=b"b")
+    assert play.sent(Stop, b"b") == [Stop()]
+    assert play.sent(Pull, b"a") == [Pull(NAME, pull.number)]
+    play.say(Fetched(NAME), b"bytes", worker=b"b")
+    given_back(play, one, pull, ABSENT)
+    assert [again.task for again in play.assigned(b"a")] == [one.task]
+
+
+def test_workers_that_pull_from_one_that_leaves_get_the_result_of_another_that_has_it() -> None:
+    play = joined(b"b", b"a", b"c")
+    keep_at(play, b"c", FIRST)
+    play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
+    [first] = [name for name in (b"a", b"b") if play.sent(Pull, name)]
+    play.say(Pulled(NAME, 1), worker=first)
+    assert play.core.state.objects[NAME].workers == {first, b"c"}
+    other = b"a" if first == b"b" else b"b"
+    play.play(Submitted(CUBE, [needs(202, FIRST)]))
+    [pull], [one] = play.sent(Pull, other), play.assigned(other)
+    source = play.core.state.objects[NAME].pulls[other][0]
+    for run in list(play.core.state.workers[source].runs.values()):
+        play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=source)
+    play.play(DrainHosts({f"node-{source.decode()}"}))
+    assert (play.sent(Forget, source), play.sent(Stop, source)) == ([Forget([NAME])], [Stop()])
+    assert play.sent(Pull, other) == [Pull(NAME, pull.number)]
+    play.say(Pulled(NAME, pull.number, ABSENT), worker=other)
+    play.say(Returned([one.run], NOT_PULLED), worker=other)
+    [keeper] = play.core.state.objects[NAME].workers
+    assert play.sent(Fetch, keeper) == [Fetch([NAME])]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_call_that_waits_for_a_pull_has_not_begun_when_its_worker_leaves(retries: int) -> None:
+    play, one, _ = pulling(retries=retries)
+    play.say(Goodbye(TERMINATED, []), worker=b"a")
+    [run] = play.core.state.workers[b"b"].runs.values()
+    play.done(Assignment(run.number, 0, b"", 0, 1, 1, 0), worker=b"b")
+    assert [(again.task, again.attempt) for again in play.assigned(b"b")] == [(one.task, 1)]
 
 
 def test_nothing_is_pulled_between_hosts_that_cannot_connect() -> None:
     play = joined(b"a", b"b")
-    play.core.state.no_ways["node-b", "node-a"] = None
+    play.core.state.no_ways["node-b", "node-a"] = math.inf
     play.core.state.has_way = True
     keep_at(play, b"b", FIRST)
     play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
@@ -123,7 +187,7 @@ def test_nothing_is_pulled_between_hosts_that_cannot_connect() -> None:
 
 def test_nothing_more_is_pulled_when_no_hosts_could_connect() -> None:
     play = joined(b"a", b"b")
-    play.core.state.no_ways.update(dict.fromkeys(("x", str(n)) for n in range(3)))
+    play.core.state.no_ways.update({("x", str(n)): math.inf for n in range(3)})
     keep_at(play, b"b", FIRST)
     play.play(Submitted(CUBE, [needs(number, FIRST) for number in (200, 201)]))
     assert (play.sent(Pull), play.sent(Fetch)) == ([], [Fetch([NAME])])
