@@ -394,8 +394,8 @@ class DispatcherThread:
     def _end(self, *, wait: bool, for_good: bool = False) -> None:
         with self._closing:
             if not self._closed:
-                self._closed = True
                 self._queue.post(Closing(for_good))
+                self._closed = True  # only now: after a Ctrl-C in between it is posted again
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 

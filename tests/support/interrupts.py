@@ -1,8 +1,12 @@
-"""Ctrl-C, for tests that are started without it, as by `nohup make test &`."""
+"""Ctrl-C: for tests that are started without it, as by `nohup make test &`; at chosen points."""
 
 from __future__ import annotations
 
+import itertools
 import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 
 def take_interrupts() -> None:
@@ -11,3 +15,32 @@ def take_interrupts() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def at_each_point(act: Callable[[], object]) -> Iterator[int]:
+    """Call `act` again and again, with a Ctrl-C at one point after the other; yield after each.
+
+    A point is where Python looks for signals: a Python function begins, or a C function has
+    returned.
+    """
+    return itertools.takewhile(lambda number: _is_interrupted(act, number), itertools.count(1))
+
+
+def _is_interrupted(act: Callable[[], object], number: int) -> bool:
+    """Call `act` with a Ctrl-C at the point of this number; return whether it has so many."""
+    points = itertools.count(1)
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        is_point = event == "call" or (event == "c_return" and arg is not sys.setprofile)
+        if is_point and next(points) == number:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(look)
+        act()
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)

@@ -15,10 +15,12 @@ from gridengine.calls.posting import PostingDispatcher
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
+from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 from gridengine.requests import Function
 from gridengine.schedulers import ProcessScheduler
 from gridengine.settings.values import settings
+from tests.support.interrupts import at_each_point
 from tests.support.tasks import make_task
 
 
@@ -105,6 +107,20 @@ def test_a_fork_of_its_process_asks_it_nothing_and_does_not_end_it() -> None:
     one._at_exit()
     assert one.posted == []
     assert not one._closed
+
+
+def test_a_dispatcher_whose_end_a_ctrl_c_has_interrupted_can_still_be_ended() -> None:
+    queue = EventQueue[Event]()
+    thread: Any = SimpleNamespace(_closing=threading.RLock(), _closed=False, _queue=queue)
+
+    def end() -> None:
+        thread._closed = False
+        queue.events.clear()
+        DispatcherThread._end(thread, wait=False)
+
+    for _ in at_each_point(end):
+        DispatcherThread._end(thread, wait=False)
+        assert queue.events
 
 
 def test_a_dispatcher_whose_last_threads_cannot_start_is_ended_before_its_maker_is_told(
