@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from gridengine.errors import is_own
+
 
 def take_interrupts() -> None:
     """Have SIGINT its default effect, in this process and in all that it starts. A process that was
@@ -21,7 +23,8 @@ def at_each_point(act: Callable[[], object]) -> Iterator[int]:
     """Call `act` again and again, with a Ctrl-C at one point after the other; yield after each.
 
     A point is where Python looks for signals: a Python function begins, or a C function has
-    returned.
+    returned. Only the points of the package count: at some of the standard library's, a Ctrl-C
+    leaves a lock of the process taken.
     """
     return itertools.takewhile(lambda number: _is_interrupted(act, number), itertools.count(1))
 
@@ -31,7 +34,8 @@ def _is_interrupted(act: Callable[[], object], number: int) -> bool:
     points = itertools.count(1)
 
     def look(frame: FrameType, event: str, arg: object) -> None:
-        is_point = event == "call" or (event == "c_return" and arg is not sys.setprofile)
+        caller = frame.f_back if event == "call" else frame
+        is_point = event in ("call", "c_return") and (_is_own(frame) or _is_own(caller))
         if is_point and next(points) == number:
             sys.setprofile(None)
             raise KeyboardInterrupt
@@ -44,3 +48,7 @@ def _is_interrupted(act: Callable[[], object], number: int) -> bool:
         return True
     finally:
         sys.setprofile(None)
+
+
+def _is_own(frame: FrameType | None) -> bool:
+    return frame is not None and is_own(frame.f_code.co_filename)
