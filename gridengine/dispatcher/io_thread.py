@@ -237,15 +237,18 @@ class DispatcherThread:
 
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
-        self._thread.start()
         try:
+            self._thread.start()
             for stream in self._link.streams:
                 stream.start()
             atexit.register(self._at_exit)
             if self._metrics is not None:
                 self._metrics.start(functools.partial(self.status, 0))
         except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
-            self._end(wait=True, for_good=True)
+            begun = self._thread.is_alive()
+            self._end(wait=begun, for_good=True)
+            if not begun:  # nobody else does it
+                self._tear_down(broken=True)
             raise
 
     @property

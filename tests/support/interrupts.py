@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import signal
 import sys
@@ -20,34 +21,33 @@ def take_interrupts() -> None:
 
 
 def at_each_point(act: Callable[[], object]) -> Iterator[int]:
-    """Call `act` again and again, with a Ctrl-C at one point after the other; yield after each.
+    """Call `act` again and again, with a Ctrl-C at one point after the other; yield after each that
+    has come out of it.
 
     A point is where Python looks for signals: a Python function begins, or a C function has
     returned. Only the points of the package count: at some of the standard library's, a Ctrl-C
     leaves a lock of the process taken.
     """
-    return itertools.takewhile(lambda number: _is_interrupted(act, number), itertools.count(1))
-
-
-def _is_interrupted(act: Callable[[], object], number: int) -> bool:
-    """Call `act` with a Ctrl-C at the point of this number; return whether it has so many."""
-    points = itertools.count(1)
-
-    def look(frame: FrameType, event: str, arg: object) -> None:
-        caller = frame.f_back if event == "call" else frame
-        is_point = event in ("call", "c_return") and (_is_own(frame) or _is_own(caller))
-        if is_point and next(points) == number:
+    for number in itertools.count(1):
+        points = iter(range(number, 0, -1))
+        try:
+            sys.setprofile(functools.partial(_look, points))
+            act()
+        except KeyboardInterrupt:
+            yield number
+        finally:
             sys.setprofile(None)
-            raise KeyboardInterrupt
+        if next(points, None) is not None:  # it has fewer
+            return
 
-    try:
-        sys.setprofile(look)
-        act()
-        return False
-    except KeyboardInterrupt:
-        return True
-    finally:
+
+def _look(points: Iterator[int], frame: FrameType, event: str, arg: object) -> None:
+    """Raise at the last of these points."""
+    caller = frame.f_back if event == "call" else frame
+    is_point = event in ("call", "c_return") and (_is_own(frame) or _is_own(caller))
+    if is_point and next(points, 0) == 1:
         sys.setprofile(None)
+        raise KeyboardInterrupt
 
 
 def _is_own(frame: FrameType | None) -> bool:

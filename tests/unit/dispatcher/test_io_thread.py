@@ -123,14 +123,15 @@ def test_a_dispatcher_whose_end_a_ctrl_c_has_interrupted_can_still_be_ended() ->
         assert queue.events
 
 
+@pytest.mark.parametrize("refused", ["gridengine-2", "gridengine-standard-"])
 def test_a_dispatcher_whose_last_threads_cannot_start_is_ended_before_its_maker_is_told(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     before = set(threading.enumerate())
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("gridengine-standard-"):
+        if thread.name.startswith(refused):
             raise RuntimeError("can't start new thread")
         start(thread)
 
