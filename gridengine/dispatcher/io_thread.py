@@ -132,31 +132,35 @@ class DispatcherThread:
         self.actions: dict[str, Action] = {}
         """The actions that clients in other processes may ask for, by name."""
         run_id = new_run_id() if home is None else home.stored.run_id
-        self._open(
-            scheduler,
-            home,
-            _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
-            if ahead is None
-            else ahead.link,
-        )
-        record = None
-        if home is not None and home.epoch and not scheduler.local:
-            record = LaunchRecord(home.folder / LAUNCHES)
-        # A copy: a reference to the user's own scheduler would keep it from being garbage-
-        # collected, and then its workers would never end.
-        self._launcher = LauncherThread(
-            copy.copy(scheduler).launcher,
-            self._link.context,
-            self._queue.post,
-            record,
-            None if ahead is None else ahead.launcher,
-        )
-        if ahead is not None and (handles := ahead.handles()):
-            self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
-        clients = self._make_clients()
-        self.listener = None if server is None else self._listen(server, clients, record)
-        """The end of clients in other processes, if any may connect."""
-        self._run(scheduler, clients)
+        with contextlib.ExitStack() as opened:  # closed after a Ctrl-C: nobody will have this
+            link = (
+                _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
+                if ahead is None
+                else ahead.link
+            )
+            opened.callback(link.close, failed=True)
+            self._open(scheduler, home, link)
+            record = None
+            if home is not None and home.epoch and not scheduler.local:
+                record = LaunchRecord(home.folder / LAUNCHES)
+            # A copy: a reference to the user's own scheduler would keep it from being garbage-
+            # collected, and then its workers would never end.
+            self._launcher = LauncherThread(
+                copy.copy(scheduler).launcher,
+                self._link.context,
+                self._queue.post,
+                record,
+                None if ahead is None else ahead.launcher,
+            )
+            if home is None:  # else the next process takes over what was launched
+                opened.callback(self._launcher.close)
+            if ahead is not None and (handles := ahead.handles()):
+                self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
+            clients = self._make_clients()
+            self.listener = None if server is None else self._listen(server, clients, record)
+            """The end of clients in other processes, if any may connect."""
+            self._run(scheduler, clients)
+            opened.pop_all()
 
     def _open(
         self,
@@ -245,10 +249,7 @@ class DispatcherThread:
             if self._metrics is not None:
                 self._metrics.start(functools.partial(self.status, 0))
         except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
-            begun = self._thread.is_alive()
-            self._end(wait=begun, for_good=True)
-            if not begun:  # nobody else does it
-                self._tear_down(broken=True)
+            self._end(wait=self._thread.is_alive(), for_good=True)
             raise
 
     @property

@@ -139,3 +139,17 @@ def test_a_dispatcher_whose_last_threads_cannot_start_is_ended_before_its_maker_
     with pytest.raises(RuntimeError, match="start new thread"):
         PostingDispatcher(ProcessScheduler(max_workers=1), settings())
     assert set(threading.enumerate()) <= before
+
+
+def test_a_ctrl_c_while_a_dispatcher_begins_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(threading.enumerate())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PostingDispatcher, "_make_clients", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        PostingDispatcher(ProcessScheduler(max_workers=1), settings())
+    assert set(threading.enumerate()) <= before
