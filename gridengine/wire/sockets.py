@@ -65,8 +65,9 @@ class KeyCheck:
                 while True:
                     asked.send_multipart(self.answer(asked.recv_multipart()))
         except BaseException as error:
-            self._fault = error
-            if self._serves.is_set() and not isinstance(error, zmq.ContextTerminated):
+            if not self._serves.is_set():
+                self._fault = error
+            elif not isinstance(error, zmq.ContextTerminated):
                 raise
         finally:
             self._serves.set()
