@@ -228,8 +228,9 @@ class RemoteDispatcher(RequestingDispatcher):
             return
         with self._closing:
             if not self._closed:
-                self._closed, self._ends_calls = True, not detach
+                self._ends_calls = not detach
                 self._queue.post(Goodbye(DETACHED if detach else "closed"))
+                self._closed = True  # only now: after a Ctrl-C in between it is posted again
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 

@@ -132,31 +132,35 @@ class DispatcherThread:
         self.actions: dict[str, Action] = {}
         """The actions that clients in other processes may ask for, by name."""
         run_id = new_run_id() if home is None else home.stored.run_id
-        self._open(
-            scheduler,
-            home,
-            _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
-            if ahead is None
-            else ahead.link,
-        )
-        record = None
-        if home is not None and home.epoch and not scheduler.local:
-            record = LaunchRecord(home.folder / LAUNCHES)
-        # A copy: a reference to the user's own scheduler would keep it from being garbage-
-        # collected, and then its workers would never end.
-        self._launcher = LauncherThread(
-            copy.copy(scheduler).launcher,
-            self._link.context,
-            self._queue.post,
-            record,
-            None if ahead is None else ahead.launcher,
-        )
-        if ahead is not None and (handles := ahead.handles()):
-            self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
-        clients = self._make_clients()
-        self.listener = None if server is None else self._listen(server, clients, record)
-        """The end of clients in other processes, if any may connect."""
-        self._run(scheduler, clients)
+        with contextlib.ExitStack() as opened:  # closed after a Ctrl-C: nobody will have this
+            link = (
+                _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
+                if ahead is None
+                else ahead.link
+            )
+            opened.callback(link.close, failed=True)
+            self._open(scheduler, home, link)
+            record = None
+            if home is not None and home.epoch and not scheduler.local:
+                record = LaunchRecord(home.folder / LAUNCHES)
+            # A copy: a reference to the user's own scheduler would keep it from being garbage-
+            # collected, and then its workers would never end.
+            self._launcher = LauncherThread(
+                copy.copy(scheduler).launcher,
+                self._link.context,
+                self._queue.post,
+                record,
+                None if ahead is None else ahead.launcher,
+            )
+            if home is None:  # else the next process takes over what was launched
+                opened.callback(self._launcher.close)
+            if ahead is not None and (handles := ahead.handles()):
+                self._queue.post(Launched(handles, asked=ahead.launcher.request_words))
+            clients = self._make_clients()
+            self.listener = None if server is None else self._listen(server, clients, record)
+            """The end of clients in other processes, if any may connect."""
+            self._run(scheduler, clients)
+            opened.pop_all()
 
     def _open(
         self,
@@ -237,15 +241,15 @@ class DispatcherThread:
 
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
-        self._thread.start()
         try:
+            self._thread.start()
             for stream in self._link.streams:
                 stream.start()
             atexit.register(self._at_exit)
             if self._metrics is not None:
                 self._metrics.start(functools.partial(self.status, 0))
         except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
-            self._end(wait=True, for_good=True)
+            self._end(wait=self._thread.is_alive(), for_good=True)
             raise
 
     @property
@@ -392,8 +396,8 @@ class DispatcherThread:
     def _end(self, *, wait: bool, for_good: bool = False) -> None:
         with self._closing:
             if not self._closed:
-                self._closed = True
                 self._queue.post(Closing(for_good))
+                self._closed = True  # only now: after a Ctrl-C in between it is posted again
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 

@@ -70,15 +70,22 @@ class RemoteWorkers:
             self._server.hold_acknowledgements()
         try:
             self.context = write_connection(self._server, scheduler, settings, run_id, home)
-            self._server.open()
         except BaseException:
             self._server.close()
             raise
+        try:
+            self._open(scheduler, settings, wake)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, scheduler: Scheduler, settings: Settings, wake: Callable[[], None]) -> None:
+        self._server.open()
         self._blocks = ResultBlocks(
             settings.kept_bytes or usable_memory() // 4, self.context.directory
         )
         self.streams = StandardStreams(wake)
-        self._jobs_output = JobsOutput(self.streams) if home is None else None
+        self._jobs_output = JobsOutput(self.streams) if self._home is None else None
         """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget

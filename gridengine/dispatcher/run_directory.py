@@ -198,25 +198,29 @@ def write_connection(
         ConfigurationError: the folder or file cannot be made or written.
     """
     directory = folder_of_run(settings, run_id, home)
-    if home is None:
-        make_private_folder(directory)
     path = directory / (CONNECTION if home is None else WORKER)
     epoch = 0 if home is None else home.epoch
     run = LaunchContext(run_id, directory, path, adopt_none, server.addresses, epoch)
-    connection = _connection(server, scheduler, settings, run_id)
     try:
+        if home is None:
+            make_private_folder(directory)
+        connection = _connection(server, scheduler, settings, run_id)
         replace_private(path, to_json(replace(connection, returns=epoch > 0)))
-    except OSError as error:
+        if home is None:
+            remove_old_runs(directory, settings.keep_runs)
+    except ConfigurationError:  # somebody else's folder may be there
+        raise
+    except BaseException as error:
         if home is None:
             import shutil  # here, as in `_remove`
 
             shutil.rmtree(directory, ignore_errors=True)
+        if not isinstance(error, OSError):  # a Ctrl-C
+            raise
         raise ConfigurationError(
             f"cannot write {run.connection}: {error.strerror}",
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
-    if home is None:
-        remove_old_runs(directory, settings.keep_runs)
     return run
 
 

@@ -47,7 +47,11 @@ class EventQueue(Generic[E]):
             # In this order: from here on other posters need not wake it too; it sets `sleeping`
             # itself when it sleeps again.
             self.sleeping = False
-            self.wake()
+            try:
+                self.wake()
+            except BaseException:  # a Ctrl-C, perhaps before it did; no other poster would
+                self.wake()
+                raise
 
     def extend(self, events: Iterable[E]) -> None:
         """Add events; the I/O thread sees the first of them only after the last has been added."""

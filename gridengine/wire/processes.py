@@ -145,6 +145,8 @@ def check_threads(count: int) -> None:
             thread.start()
             started.append(thread)
     except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # "release unlocked lock"
+            raise error.__context__ from None
         raise ConfigurationError(
             f"this process may not start {count} more threads: this user's processes and threads "
             f"may be {_limit(resource.RLIMIT_NPROC)} (`ulimit -u`), and the bytes of this "

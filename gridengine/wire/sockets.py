@@ -19,6 +19,7 @@ from gridengine.display import log
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.system.machine import addresses
+from gridengine.threads import in_pieces
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.session import PIECE
 
@@ -44,23 +45,32 @@ class KeyCheck:
         self._log.setLevel(self._log.level or "WARNING")  # whatever users set for "gridengine"
         texts = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
         self._users = {z85.decode(text): text for text in texts}
-        self._asked = context.socket(zmq.REP)
-        self._asked.linger = 0
-        self._asked.bind("inproc://zeromq.zap.01")
-        thread = threading.Thread(target=self._serve, name="gridengine-keys", daemon=True)
-        try:
-            thread.start()
-        except BaseException:
-            # Too many threads: the end of the context waits for its sockets. After a Ctrl-C the
-            # thread runs, and nobody else may touch its socket.
-            if thread not in threading.enumerate():
-                self._asked.close()
-            raise
+        self._context = context
+        self._serves = threading.Event()
+        self._fault: BaseException | None = None
+        threading.Thread(target=self._serve, name="gridengine-keys", daemon=True).start()
+        in_pieces(self._serves.wait)
+        if self._fault is not None:
+            raise self._fault
 
     def _serve(self) -> None:
-        with self._asked, contextlib.suppress(zmq.ContextTerminated):
-            while True:
-                self._asked.send_multipart(self.answer(self._asked.recv_multipart()))
+        """Answer until the context ends. It waits for its sockets: only this thread, which no
+        Ctrl-C reaches, has this one.
+        """
+        try:
+            with self._context.socket(zmq.REP) as asked:
+                asked.linger = 0
+                asked.bind("inproc://zeromq.zap.01")
+                self._serves.set()
+                while True:
+                    asked.send_multipart(self.answer(asked.recv_multipart()))
+        except BaseException as error:
+            if not self._serves.is_set():
+                self._fault = error
+            elif not isinstance(error, zmq.ContextTerminated):
+                raise
+        finally:
+            self._serves.set()
 
     def answer(self, question: Sequence[bytes]) -> list[bytes]:
         """Return the answer on a client: "200" and its key in Z85 as the user's id, or "400"."""

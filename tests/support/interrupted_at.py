@@ -1,5 +1,6 @@
-"""A script that gets its Ctrl-C at one point after the other of a call that never ends: `python
-interrupted_at.py WAY`. It prints, as JSON, the number of points, and what went wrong at which.
+"""A script that gets its Ctrl-C at one point after the other of a call that never ends: `python -m
+tests.support.interrupted_at WAY WORKERS`. It prints, as JSON, the number of points, and what went
+wrong at which.
 
 A point is a line that the main thread runs; there the signal is noted as if it had just come, so
 that Python raises its exception where it next looks for signals. The last point is the wait itself,
@@ -9,16 +10,24 @@ where another thread receives the signal.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import json
+import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import gridengine
+from gridengine.schedulers.base import Scheduler
+from tests.support import tiny_batch
+from tests.support.standalone import Standalone
+from tests.support.tcp_scheduler import TcpScheduler
 
 SPREAD, LAST = 101, 30
 """Every so many lines are tried, and all of the last before the wait."""
@@ -34,7 +43,30 @@ class Noted(int):
 
 
 SIGINT = Noted(signal.SIGINT)
-scheduler = gridengine.ProcessScheduler(1)
+
+
+@contextlib.contextmanager
+def client(folder: Path) -> Iterator[Scheduler]:
+    dispatcher = Standalone(folder)
+    try:
+        with gridengine.Client(dispatcher.path) as scheduler:
+            yield scheduler
+    finally:
+        dispatcher.end()
+
+
+def commands(folder: Path) -> Scheduler:
+    tiny_batch.install(folder)
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    return tiny_batch.TinyScheduler(max_workers=1)
+
+
+WORKERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Scheduler]]] = {
+    "processes": lambda folder: gridengine.ProcessScheduler(1),
+    "tcp": lambda folder: TcpScheduler(1),
+    "commands": commands,
+    "client": client,
+}
 
 
 def never_ends(x: int) -> None:
@@ -65,7 +97,7 @@ class Point:
     def trace(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             self.lines += 1
-            if self.lines == self.number:
+            if self.lines == self.number and not self.sent:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 self.sent = True
                 sys.settrace(None)
@@ -133,5 +165,10 @@ def faults(act: Callable[[], object]) -> Iterator[str | None]:
 
 
 if __name__ == "__main__":
-    found = [*faults(globals()[f"by_{sys.argv[1]}"])]
+    _, way, workers = sys.argv
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        WORKERS[workers](Path(temporary)) as scheduler,
+    ):
+        found = [*faults(globals()[f"by_{way}"])]
     print(json.dumps({"points": len(found), "faults": [one for one in found if one]}))

@@ -102,7 +102,8 @@ class SlurmLauncher(CommandLauncher):
                 self.launches += 1
                 log = self.log_path(self.launches, "\0")
                 command = self._srun_command(options, log)
-                begun.append(Srun(command, self.runner.environment, log))
+                self._running.append(Srun(command, self.runner.environment, log))
+                begun.append(self._running[-1])
         except (Unsuitable, OSError, RuntimeError) as error:  # no process, or no thread
             logger.info("srun starts no workers: %s", error)
             self._again_at = time.monotonic() + AGAIN_SECONDS
@@ -135,7 +136,6 @@ class SlurmLauncher(CommandLauncher):
         for one in late:
             one.end()
         got = [one for one in begun if one.job and one not in late]
-        self._running += begun
         self.in_doubt = bool(late)  # they may have jobs all the same
         if len(got) < len(begun):
             logger.info(
@@ -175,7 +175,7 @@ class SlurmLauncher(CommandLauncher):
         """Delete all tasks, and wait for srun: killed at once, it blocks nodes for seconds."""
         super().close()
         deadline = time.monotonic() + END_SECONDS
-        for one in self._running if self._of_srun else ():
+        for one in self._running:
             if not one.wait_for_end(deadline):
                 one.end()
 

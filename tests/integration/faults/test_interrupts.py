@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.processes import completed
 
-SCRIPT = Path(__file__).parents[2] / "support" / "interrupted_at.py"
 
-
-@pytest.mark.parametrize("way", ["map", "imap", "executor"])
-def test_a_ctrl_c_at_any_point_of_a_call_ends_it_and_leaves_nothing(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "workers"),
+    [
+        *(("map", workers) for workers in ("processes", "tcp", "commands", "client")),
+        *(("imap", workers) for workers in ("processes", "client")),
+        *(("executor", workers) for workers in ("processes", "client")),
+    ],
+)
+def test_a_ctrl_c_at_any_point_of_a_call_ends_it_and_leaves_nothing(way: str, workers: str) -> None:
     environment = {**os.environ, "GRIDENGINE_PROGRESS": "no"}
-    done = completed([sys.executable, SCRIPT, way], env=environment, check=True)
+    command = [sys.executable, "-m", "tests.support.interrupted_at", way, workers]
+    done = completed(command, env=environment, check=True)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["points"] > 30
     assert told["faults"] == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine.api.dask_scheduler import OF_OTHERS
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
+from tests.support.held_dispatcher import fail, square
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,16 @@ def test_options_of_dask_s_own_schedulers_are_ignored() -> None:
     ignored = dict.fromkeys(theirs, 3)
     scheduler = gridengine.InlineScheduler()
     assert gridengine.dask_get({"x": (abs, -1)}, ["x"], scheduler=scheduler, **ignored) == (1,)
+
+
+def test_the_first_error_ends_the_tasks_that_remain() -> None:
+    def run_the_first(dispatcher: FakeDispatcher) -> None:
+        if len(dispatcher.entries) == 1:
+            dispatcher.run(dispatcher.entries[0])
+
+    dispatcher = FakeDispatcher(on_submit=run_the_first)
+    graph = {"x": (fail, 1), "y": (square, 2)}
+    with pytest.raises(ValueError, match="no 1"):
+        gridengine.dask_get(graph, ["x", "y"], scheduler=FakeScheduler(dispatcher))
+    _, remaining = dispatcher.entries
+    assert dispatcher.cancelled == {remaining.task.id: signal.SIGKILL}

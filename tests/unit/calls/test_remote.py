@@ -43,6 +43,7 @@ from gridengine.wire.messages import (
     Submit,
     Supply,
 )
+from tests.support.interrupts import at_each_point
 from tests.support.manual_clock import ManualClock
 from tests.support.tasks import make_task
 
@@ -387,6 +388,19 @@ def test_a_fork_of_the_process_does_not_say_goodbye_for_it(
         client.step()
     [said] = client._connection.sent
     assert type(said) is Goodbye
+
+
+def test_a_client_whose_leaving_a_ctrl_c_has_interrupted_can_still_leave(make: Any) -> None:
+    client = make()
+
+    def leave() -> None:
+        client._closed = False
+        client._queue.events.clear()
+        client.close(wait=False)
+
+    for _ in at_each_point(leave):
+        client.close(wait=False)
+        assert client._queue.events
 
 
 def test_a_waiter_is_released_when_the_connection_ends_though_others_ask_just_then(

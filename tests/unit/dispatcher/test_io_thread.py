@@ -15,10 +15,12 @@ from gridengine.calls.posting import PostingDispatcher
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
+from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 from gridengine.requests import Function
 from gridengine.schedulers import ProcessScheduler
 from gridengine.settings.values import settings
+from tests.support.interrupts import at_each_point
 from tests.support.tasks import make_task
 
 
@@ -107,18 +109,47 @@ def test_a_fork_of_its_process_asks_it_nothing_and_does_not_end_it() -> None:
     assert not one._closed
 
 
+def test_a_dispatcher_whose_end_a_ctrl_c_has_interrupted_can_still_be_ended() -> None:
+    queue = EventQueue[Event]()
+    thread: Any = SimpleNamespace(_closing=threading.RLock(), _closed=False, _queue=queue)
+
+    def end() -> None:
+        thread._closed = False
+        queue.events.clear()
+        DispatcherThread._end(thread, wait=False)
+
+    for _ in at_each_point(end):
+        DispatcherThread._end(thread, wait=False)
+        assert queue.events
+
+
+@pytest.mark.parametrize("refused", ["gridengine-2", "gridengine-standard-"])
 def test_a_dispatcher_whose_last_threads_cannot_start_is_ended_before_its_maker_is_told(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     before = set(threading.enumerate())
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("gridengine-standard-"):
+        if thread.name.startswith(refused):
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="start new thread"):
+        PostingDispatcher(ProcessScheduler(max_workers=1), settings())
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_ctrl_c_while_a_dispatcher_begins_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(threading.enumerate())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PostingDispatcher, "_make_clients", interrupt)
+    with pytest.raises(KeyboardInterrupt):
         PostingDispatcher(ProcessScheduler(max_workers=1), settings())
     assert set(threading.enumerate()) <= before

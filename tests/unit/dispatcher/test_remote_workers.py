@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from gridengine.settings.schema import Settings
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Output
 from gridengine.wire.session import Session
+from tests.support.interrupts import at_each_point
 
 FD = 5
 
@@ -51,6 +53,20 @@ def make(runs: Path, home: Home | None = None, **options: Any) -> RemoteWorkers:
     scheduler: Any = SimpleNamespace(local=False, max_workers=3, transport="tcp", slots=1)
     settings = Settings(run_directory=runs, **options)
     return RemoteWorkers(scheduler, run_id="run", settings=settings, wake=print, home=home)
+
+
+def test_a_ctrl_c_while_a_link_opens_leaves_no_run_directory(
+    workers: tuple[RemoteWorkers, Server], tmp_path: Path
+) -> None:
+    workers[0].close()
+
+    def open_and_close() -> None:
+        link = make(tmp_path)
+        sys.setprofile(None)  # there are no more points
+        link.close()
+
+    for _ in at_each_point(open_and_close):
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_output_of_jobs_goes_to_this_process_or_its_clients(

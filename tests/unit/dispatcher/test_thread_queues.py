@@ -12,6 +12,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import Closing, Rebalance, Tick
 from gridengine.dispatcher.thread_queues import EventQueue, HelperThread
+from tests.support.interrupts import at_each_point
 
 
 def wakes(queue: EventQueue) -> bool:
@@ -55,6 +56,16 @@ def test_only_the_first_of_many_events_wakes_a_sleeping_thread() -> None:
     queue.sleeping = True
     queue.post(Tick())
     assert wakes(queue)
+
+
+def test_after_a_ctrl_c_in_a_post_the_next_wakes_a_sleeping_thread() -> None:
+    queue = EventQueue[Tick]()
+    queue.sleeping = True
+    for _ in at_each_point(lambda: queue.post(Tick())):
+        queue.post(Tick())
+        assert wakes(queue)
+        queue.drain()
+        queue.sleeping = True
 
 
 def test_a_barrier_is_set_by_the_thread_alone() -> None:

@@ -158,6 +158,18 @@ def test_too_few_threads_are_said_and_those_that_were_started_end(
     assert not any(thread.is_alive() for thread in started)
 
 
+def test_a_ctrl_c_while_threads_are_counted_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        check_threads(1)
+
+
 def test_a_fork_waits_until_a_thread_at_work_rests_and_the_thread_rests_while_it_forks() -> None:
     hooks = ForkHooks()
     hold, began, seen = hooks.new_hold(), threading.Event(), list[str]()

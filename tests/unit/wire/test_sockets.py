@@ -15,6 +15,7 @@ from zmq.utils import z85
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.sockets import KeyCheck, bind_to_any, new_keys, tcp_addresses
+from tests.support.interrupts import at_each_point
 
 
 def test_keys_are_never_used_again() -> None:
@@ -152,3 +153,21 @@ def test_loopback_is_the_last_address_that_others_are_told(monkeypatch: pytest.M
 
 def test_others_are_told_the_one_host_that_was_set() -> None:
     assert tcp_addresses(5, "node") == ["tcp://node:5"]
+
+
+def test_after_a_ctrl_c_at_any_point_while_the_check_of_keys_begins_its_context_can_end() -> None:
+    keys, ends = new_keys(), list[threading.Thread]()
+
+    def begin() -> None:
+        context = zmq.Context()
+        end = threading.Thread(target=context.term, daemon=True)
+        try:
+            KeyCheck(context, keys)
+        finally:  # while the exception has all that was made
+            end.start()
+            end.join(30.0)
+            ends.append(end)
+
+    for _ in at_each_point(begin):
+        assert not any(end.is_alive() for end in ends)
+    assert ends

@@ -145,6 +145,18 @@ def test_a_runner_with_threads_left_is_told_that_nothing_comes() -> None:
     worker.close()
 
 
+def test_an_idle_runner_whose_threads_stay_is_killed_after_the_grace_time() -> None:
+    worker = Worker(slots=1, spare=0)
+    worker.enqueue(1)
+    worker.with_run(1).status.words[BACKGROUND] = 1
+    worker.end(1)
+    assert worker.pool.tick(104.0) <= 1.0
+    assert worker.server.signals == []
+    worker.pool.tick(105.0)
+    assert worker.server.signals == [(1, signal.SIGKILL)]
+    worker.close()
+
+
 def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None:
     worker.enqueue(1, 2, watched=True)
     assert worker.held() == [[1]]

@@ -29,6 +29,7 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.slurm.answers import SlurmLimits, ids_of
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.scheduler import SlurmLauncher
+from tests.support.interrupts import at_each_point
 
 
 class Row(NamedTuple):
@@ -151,6 +152,30 @@ def launcher(
     launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
     yield launcher
     launcher.close()
+
+
+@pytest.mark.parametrize("srun", ["yes"])
+def test_a_ctrl_c_while_a_worker_begins_to_start_leaves_no_srun_once_all_is_closed(
+    launcher: SlurmLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[UnheardSrun] = []
+
+    class NotedSrun(UnheardSrun):
+        def __init__(self, *given: Any) -> None:
+            nonlocal made
+            super().__init__(*given)
+            made += [self]  # no call, at whose end a Ctrl-C could come
+
+        def wait_for_end(self, deadline: float) -> bool:
+            return not self.is_running
+
+    monkeypatch.setattr("gridengine.schedulers.slurm.scheduler.Srun", NotedSrun)
+    launcher.launch_ahead(ANY)()  # the first time has more points: it imports
+    launcher.close()
+    for _ in at_each_point(lambda: launcher.launch_ahead(ANY)):
+        launcher.close()
+        assert not any(one.is_running for one in made)
+    assert made
 
 
 def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
