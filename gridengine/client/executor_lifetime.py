@@ -301,7 +301,7 @@ class CallTally:
             if self._restarts:
                 self.total = self.done = self.failed = 0
         self.total += count
-        if begins and not self.watched:  # a display clears `watched` before its last look
+        if begins and not self.watched:
             self._wake()
 
     def end(self, count: int, *, failed: bool) -> None:
