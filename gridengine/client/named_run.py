@@ -4,6 +4,7 @@ the results of the others.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -25,7 +26,6 @@ from gridengine.journal.call_keys import CallKeys, FunctionKey, is_plain
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import (
     MOST_ARGUMENTS,
-    RunFile,
     StoredBlock,
     open_run,
     path_of,
@@ -39,6 +39,7 @@ from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
 from gridengine.serialize.payload import Payload, PayloadAtWorker, size_of
 from gridengine.serialize.users_modules import own_modules
+from gridengine.threads import once
 
 log = logging.getLogger("gridengine")
 
@@ -107,11 +108,14 @@ class OpenRun:
         self._places: dict[int, Sequence[RecordPlace]] = {}
         """The places of the outcomes of tasks that have not ended."""
         self._submitters: set[int] = set()
-        self._use = _Use(self._file)
+        self._release = once(functools.partial(release, self._file))
+        """Writes the remaining rows, and releases the run for other processes. If two threads call
+        it, the second waits until the first is done.
+        """
         # A finalizer, because an iterator may be abandoned. In the garbage collector it must not
         # wait for a disk, so it uses a thread. At the interpreter's exit it must wait, even if a
         # thread that the exit ends has begun to close this.
-        self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
+        self._finalizer = weakref.finalize(self, _release_elsewhere, self._release)
 
     def expect(self, task: int, places: Sequence[RecordPlace]) -> None:
         """Note, before a task is submitted, where the outcomes of its calls are recorded."""
@@ -242,7 +246,7 @@ class OpenRun:
         """
         if self._finalizer.alive:
             self.log_counts()
-            self._use.end()
+            self._release()
             self._finalizer.detach()
 
 
@@ -285,30 +289,11 @@ class _OutcomeRecorder:
         self._settled(event)
 
 
-class _Use:
-    """One use of a run's file, which ends once. If two threads end it, the second waits until the
-    first is done.
-    """
-
-    def __init__(self, file: RunFile) -> None:
-        self._file: RunFile | None = file
-        self._ending = threading.Lock()
-
-    def end(self) -> None:
-        """Write the remaining rows, and release the run for other processes. May be called
-        twice.
-        """
-        with self._ending:
-            file, self._file = self._file, None
-            if file is not None:
-                release(file)
-
-
-def _release_elsewhere(use: _Use) -> None:
+def _release_elsewhere(release_file: Callable[[], object]) -> None:
     if threading.main_thread().is_alive():
-        threading.Thread(target=use.end).start()
+        threading.Thread(target=release_file).start()
     else:  # the interpreter ends
-        use.end()
+        release_file()
 
 
 class RunFunction:
