@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from typing import Self
 
 from gridengine.arguments import whole
 from gridengine.dispatcher.standalone import background
@@ -23,6 +22,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.errors import trimmed
 from gridengine.output.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
+from gridengine.threads import Closing
 
 END_SECONDS = 30.0
 READ_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ class OutputPipe:
         self._stream.close()
 
 
-class LocalDispatcher:
+class LocalDispatcher(Closing):
     """Starts a dispatcher in a process of its own, with workers on this machine. It ends when its
     `with` is left, or when this process ends in any way. Whatever calls print goes to this
     process's standard output and error.
@@ -130,9 +130,3 @@ class LocalDispatcher:
         for pipe in self._output:
             pipe.close()
         shutil.rmtree(self._folder.path, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

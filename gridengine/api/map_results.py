@@ -15,6 +15,7 @@ from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission, numbered
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 from gridengine.settings.values import settings
+from gridengine.threads import Closing
 
 if TYPE_CHECKING:
     from gridengine.api.map_notices import MapNotices
@@ -125,7 +126,7 @@ class WatchedRun(MapRun):
             self.bar.update(done, len(results.errors), self.total)
 
 
-class ResultIterator(Generic[T]):
+class ResultIterator(Closing, Generic[T]):
     """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
     thread at a time.
     """
@@ -179,12 +180,6 @@ class ResultIterator(Generic[T]):
         self._finalizer.detach()
         self._bar.close()
         self._submission.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

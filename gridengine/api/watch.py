@@ -11,12 +11,13 @@ from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.errors import safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.status.rows import Status, merged
+from gridengine.threads import Closing
 from gridengine.watching.newest_value import Newest
 
 log = logging.getLogger("gridengine")
 
 
-class Watch:
+class Watch(Closing):
     """The result of `watch`. Use it in a `with`, or close it; it ends by itself when the scheduler
     is closed.
     """
@@ -52,12 +53,6 @@ class Watch:
         self._newest.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def watch(

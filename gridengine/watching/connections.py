@@ -21,6 +21,7 @@ from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.status.rows import FileFault
 from gridengine.system import peer_user
+from gridengine.threads import Closing
 from gridengine.wire.connection_file import (
     SOCKET,
     blocked_runtime_folder,
@@ -61,7 +62,7 @@ def process_of(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-class Watched(contextlib.AbstractContextManager["Watched"]):
+class Watched(Closing):
     """A connection to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
@@ -159,9 +160,6 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         """Close the connection. May be called twice."""
         self._lines.close()
         self._sock.close()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _other_version(line: Buffer) -> str:
