@@ -365,9 +365,7 @@ def trim(error: BaseException) -> None:
 
 
 def _is_debugging() -> bool:
-    """Return whether the logger "gridengine" is at DEBUG; False as long as `logging` is not
-    imported.
-    """
+    """Return whether the logger "gridengine" is at DEBUG; False before `logging` is imported."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger("gridengine").isEnabledFor(logging.DEBUG)
 
@@ -386,9 +384,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def trimmed(f: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with `trim` applied to its errors, for functions that are not called
-    often.
-    """
+    """Return the function with `trim` applied to its errors, for functions seldom called."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -421,9 +417,7 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
 
 
 def no_memory(to: str) -> OutOfMemory:
-    """Return the error of a process, the caller's or a runner, that has no memory `to` do
-    something.
-    """
+    """Return the error of a process, the caller's or a runner, without memory `to` do something."""
     limits = memory_limits()
     return OutOfMemory(
         f"there is no memory {to} in process {os.getpid()}{limits}",
@@ -432,9 +426,7 @@ def no_memory(to: str) -> OutOfMemory:
 
 
 def memory_limits() -> str:
-    """Return how much memory this process may have, to be appended to its name; empty if there is
-    no limit.
-    """
+    """Return how much memory this process may have, to follow its name; empty if unlimited."""
     import resource  # few processes need it
 
     kinds = ("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)

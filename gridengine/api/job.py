@@ -362,9 +362,7 @@ class Job(JobResult):
         return function, payload, form
 
     def _target_call(self) -> tuple[Callable[..., Any], Any] | None:
-        """Return the target and its arguments, if the job is just a call of its target;
-        else None.
-        """
+        """Return the target and its arguments if the job just calls its target, else None."""
         if self._target is None or self._has_own_run or self._mutable:
             return None
         return self._target, (self._args, self._kwargs)

@@ -151,9 +151,7 @@ class JobHandle(OutcomeListener):
 
 
 def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
-    """Return the exit code that a process would have had; `error` is its exception, if it raised
-    one.
-    """
+    """Return the exit code that a process would have had; `error` is its exception, if any."""
     if end.payload is None or error is None:
         return end.exitcode
     if not isinstance(error, SystemExit):

@@ -1,6 +1,4 @@
-"""`LocalDispatcher`: a stand-alone dispatcher with workers on this machine, within a block
-of code.
-"""
+"""`LocalDispatcher`: a stand-alone dispatcher with workers here, within a block of code."""
 
 from __future__ import annotations
 

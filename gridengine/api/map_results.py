@@ -86,9 +86,7 @@ def _raise_if_of_map(error: BaseException) -> None:
 
 
 def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
-    """Return whether progress is shown: None follows the setting, except inside a call, where it is
-    False.
-    """
+    """Return whether progress is shown: None follows the setting, but inside a call it is False."""
     inside = submission.dispatcher.call_slot is not None
     return False if inside and progress is None else progress
 

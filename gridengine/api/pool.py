@@ -503,8 +503,6 @@ class PoolIterator(ResultIterator[T]):
                 self._take(None)
 
     def abort(self) -> None:
-        """End the calls, even if a thread waits for one of them: each then fails with
-        `Cancelled`.
-        """
+        """End the calls with `Cancelled`, even if a thread waits for one of them."""
         self._closed = True
         self._submission.cancel_after(-1)

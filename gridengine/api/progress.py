@@ -206,9 +206,7 @@ class LogLines:
             _write(self._stream, said.text)
 
     def close(self, said: BarText) -> None:
-        """Write a last line, if there was a first one and the log of the run does not say
-        the same.
-        """
+        """Write a last line if there was a first one, and the run's log does not say the same."""
         if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
             took = format_seconds(self._clock() - self._began)
             _write(self._stream, said.last(f", in {took}"))
@@ -297,15 +295,11 @@ class ProgressBar:
         self._output = ""
 
     def wait_seconds(self) -> float | None:
-        """Return after how many seconds `update` should be called even if nothing happens; None is
-        never.
-        """
+        """Return after how many seconds `update` is due even if nothing happens; None is never."""
         return None if self._display is None else max(self._due - self._clock(), 0.001)
 
     def update(self, done: int, failed: int, total: int | None) -> None:
-        """Draw if it is time to. `done` counts the failed calls too; `total` is None while it is
-        unknown.
-        """
+        """Draw if it is time to. `done` counts failed calls too; an unknown `total` is None."""
         if self._display is None:
             return
         if total is not None:
@@ -384,9 +378,7 @@ class Estimate:
 
 
 def _running(snapshot: Snapshot) -> list[str]:
-    """Return how many calls run, and on how many slots; nothing where only another process
-    knows.
-    """
+    """Return how many calls run, on how many slots; nothing where only another process knows."""
     slots, workers = snapshot.slots, snapshot.workers
     if workers and slots is None:
         return []

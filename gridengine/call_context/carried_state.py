@@ -69,9 +69,7 @@ def _name(f: Callable[..., Any]) -> str:
 
 
 class Registration(Struct, eq=False):
-    """A pair or variable that `gridengine.carry` has registered. `pickled` is its pickle, once it
-    was needed.
-    """
+    """A pair or variable that `carry` has registered, and its pickle once that was needed."""
 
     carried: Pair | Variable
     pickled: bytes = b""

@@ -27,9 +27,7 @@ Variables: TypeAlias = Mapping[bytes, bytes]
 NONE_GIVEN: Variables = MappingProxyType({})
 
 BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The environment variable that holds the start time of a worker's cluster job, in seconds of
-/proc/uptime.
-"""
+"""The variable with the start time of a worker's cluster job, in seconds of /proc/uptime."""
 JOB_END = "GRIDENGINE_JOB_END"
 """The environment variable with the command that ends a worker's own job. It is set where the job
 would go on after a worker that leaves because its dispatcher is gone.

@@ -117,9 +117,7 @@ class Processors:
                 self._numbers.append(number)
 
     def _is_ours(self, number: int, claims: int) -> bool:
-        """Return whether this process now has a processor that so many other processes have
-        claimed.
-        """
+        """Return whether this process now has a processor that so many others have claimed."""
         from gridengine.system.machine import claim  # few workers have numbered cores
 
         if taken := claim(f"{CLAIM}-{number}-{claims}"):

@@ -305,9 +305,7 @@ class RemoteDispatcher(ControlledDispatcher):
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
-        """Read until the connection ends; then release everybody who waits, and close the
-        connection.
-        """
+        """Read until the connection ends; then release everybody who waits, and close it."""
         try:
             with self._clock.waking(self._queue.wake):
                 super()._work()
@@ -376,9 +374,7 @@ class RemoteDispatcher(ControlledDispatcher):
     # ---------------------------------------------------------------- inherited outcomes
 
     def took(self, outcomes: Sequence[Left]) -> None:
-        """Note that these outcomes are stored in their run's file, so that the dispatcher may
-        delete them.
-        """
+        """Note that these outcomes are in their run's file: the dispatcher may delete them."""
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
 

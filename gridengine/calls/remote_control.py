@@ -199,9 +199,7 @@ class DispatcherSilence:
 
 
 def check_process(file: ClientConnection) -> None:
-    """Raise `DispatcherGone` if a dispatcher's process has ended and no other will take its
-    place.
-    """
+    """Raise `DispatcherGone` if a dispatcher's process has ended, and no other takes its place."""
     if file.is_gone_for_good():
         raise DispatcherGone(
             f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "

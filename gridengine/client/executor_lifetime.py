@@ -165,9 +165,7 @@ class Lifetime(ABC):
             self._finishing.release()
 
     def _at_exit(self) -> None:
-        """Wait for all calls, as the standard library does, unless an exception ends the
-        interpreter.
-        """
+        """Wait for all calls, as the standard library does, unless an exception ends Python."""
         if self._owner != os.getpid() or (
             getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         ):
@@ -280,9 +278,7 @@ class CallTally(Protocol):
 
 
 class Settlement(Lifetime):
-    """The settlement of calls that were handed over to a dispatcher; see `Lifetime` for the
-    rest.
-    """
+    """The settlement of calls handed over to a dispatcher; see `Lifetime` for the rest."""
 
     def __init__(
         self, dispatcher: Dispatcher, scheduler: Scheduler, *, ours: bool, daemon: bool

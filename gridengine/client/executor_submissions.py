@@ -140,9 +140,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
         self._referred: list[Reference] = []
-        """References to the users' own futures; they must live until the calls have been handed
-        over.
-        """
+        """References to users' own futures, which must live until the calls are handed over."""
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
         self._failed: dict[int, tuple[Any, str]] = {}
@@ -183,9 +181,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
     def _note(
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
-        """Record the key and the future of a task before it is handed over, so that its end finds
-        them.
-        """
+        """Record a task's key and future before it is handed over, so that its end finds them."""
         if self._run is not None:
             self._run.added(node, task)
         one = self._handed[task] = GraphTask(1, 1, node.key if steps is None else steps)

@@ -70,9 +70,7 @@ class FutureBatcher(Protocol):
         """Return whether the dispatcher's journal has a call, durably, or the call has ended."""
 
     def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
-        """Have the dispatcher bind the result of a call to a reference; return False if the call
-        has ended.
-        """
+        """Bind the result of a call to a reference; return False if the call has ended."""
 
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
         """Call a function once a call has ended; now if it has."""
@@ -362,9 +360,7 @@ class CallFuture(Future[Any], ResultHolder):
             self._forget_waiter(lock)
 
     def _release_at_end(self, waiter: Releasable) -> bool:
-        """Have a lock, or another object with `release`, released when the call ends; return False
-        if the call has ended.
-        """
+        """Have this released when the call ends; return False if the call has ended."""
         with self.template.batcher.lock:
             if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return False

@@ -164,9 +164,7 @@ class _Shown:
 
 
 def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
-    """Return the error for a keyword that is unknown. Its text names a similar known keyword, or
-    says `otherwise`.
-    """
+    """Return the error for an unknown keyword, which names a similar one, or says `otherwise`."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)

@@ -116,9 +116,7 @@ class LogRelay:
             handle(record)
 
     def _warn(self, record: LoggedRecord) -> None:
-        """Issue a call's warning, once for each place and text: many calls may issue the same
-        warning.
-        """
+        """Issue a call's warning, once for each place and text: many calls may have the same."""
         key = record.text, record.path, str(record.line), record.categories[0]
         if key in self._warned:
             return
@@ -164,9 +162,7 @@ def text_of(record: LoggedRecord) -> str:
 
 
 def category_of(record: LoggedRecord) -> type[Warning]:
-    """Return the class of a warning, or its nearest base class that this process has. Nothing is
-    imported for it.
-    """
+    """Return a warning's class, or its nearest base that is here; nothing is imported for it."""
     for name in record.categories:
         module, _, kind = name.rpartition(".")
         found = getattr(sys.modules.get(module), kind, None)

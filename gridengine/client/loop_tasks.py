@@ -99,9 +99,7 @@ async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
 
 
 def cancellation_type() -> type[BaseException]:
-    """Return the exception that awaiting a cancelled call raises; asyncio has an exception of its
-    own.
-    """
+    """Return the exception that awaiting a cancelled call raises: asyncio has its own."""
     if in_trio():
         return CancelledError
     import asyncio
@@ -201,9 +199,7 @@ async def awaited(f: AsyncFunction, *args: Any) -> Any:
 
 
 def check_async(f: object) -> None:
-    """Raise a TypeError if `f` is the coroutine that an `async def` returned, and not the
-    function.
-    """
+    """Raise a TypeError if `f` is what an `async def` returned, and not the function."""
     if isinstance(f, CoroutineType):
         f.close()
         raise TypeError(

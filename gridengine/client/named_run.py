@@ -241,9 +241,7 @@ class OpenRun:
             one.log_counts()
 
     def close(self) -> None:
-        """Write the remaining rows, and release the run for other processes. May be called
-        twice.
-        """
+        """Write the remaining rows, and release the run for others. May be called twice."""
         if self._finalizer.alive:
             self.log_counts()
             self._release()

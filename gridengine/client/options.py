@@ -130,9 +130,7 @@ def options_of(
 
 
 def _check_names(called: Callable[..., object], said: Mapping[str, Any], keywords: Any) -> None:
-    """Check that all names are among these keywords; the error names a similar parameter of
-    `called`.
-    """
+    """Check that all names are among these; the error names a similar parameter of `called`."""
     for unknown in said.keys() - keywords.__annotations__.keys():
         import inspect
 

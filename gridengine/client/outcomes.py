@@ -144,9 +144,7 @@ def path_from(path: Sequence[str], name: str) -> tuple[str, ...]:
 def cancelled_error(
     path: Sequence[str], name: str, kind: type[BaseException] = CancelledError
 ) -> BaseException:
-    """Return the error of a cancelled call of this name. With a path, a call that it needs was
-    cancelled.
-    """
+    """Return the error of a cancelled call; with a path, a call that it needs was cancelled."""
     error = kind()
     if path:
         note_on(error, [_way(path, name, "was cancelled")])

@@ -251,9 +251,7 @@ def who_has(name: str, path: Path) -> str:
 
 
 def how_left_go_on(name: str, path: Path) -> str:
-    """Return the part of a message that says who will finish the calls without a result, or how to
-    have them finished.
-    """
+    """Return who will finish the calls without a result, or how to have them finished, in words."""
     if who := who_has(name, path):
         return f"{who} has them"
     for one in dispatchers_with(name, path):

@@ -119,9 +119,7 @@ class Submission(HandedTasks[MapTask]):
         self._added: list[Task] = []
         self._needed_by_all: tuple[Reference, ...] = ()
         self._needed_by_added: list[Reference] = []
-        """The references to results of other calls, in the function and in the tasks that were
-        added.
-        """
+        """The references to other calls' results, in the function and the tasks that were added."""
         self._repeated = RepeatedArrays()
         # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
@@ -288,9 +286,7 @@ class Submission(HandedTasks[MapTask]):
         return size + (self._add(left, first + start) if left else 0)
 
     def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls. Those that cannot be pickled are left out, and get the error as their
-        outcome.
-        """
+        """Add calls. Those that cannot be pickled are left out, with the error as their outcome."""
         try:
             return self._add(calls, first)
         except PicklingError as error:
@@ -378,9 +374,7 @@ class Submission(HandedTasks[MapTask]):
         return True
 
     async def wait(self, timeout: float | None) -> None:
-        """Wait in a task of asyncio or trio until outcomes have arrived, or for `timeout`
-        seconds.
-        """
+        """Wait in a task of asyncio or trio until outcomes arrive, or for `timeout` seconds."""
         from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()

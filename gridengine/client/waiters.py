@@ -35,9 +35,7 @@ class Waiters(Struct, eq=False):
     acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[Releasable]:
-        """Return the locks to release, under the batcher's lock; release them when that lock is
-        free.
-        """
+        """Return the locks, under the batcher's lock, to be released when that lock is free."""
         locks, self.locks = self.locks, []
         return locks
 

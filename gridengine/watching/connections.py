@@ -189,9 +189,7 @@ def runtime_files(end: str) -> list[Path]:
 
 
 def why_blocked() -> str:
-    """Return what keeps dispatchers on this machine from making the folder of their sockets; empty
-    if nothing does.
-    """
+    """Return what keeps dispatchers here from making their sockets' folder; empty if nothing."""
     return blocked_runtime_folder(os.environ, settings().watch_directory)
 
 
